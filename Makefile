@@ -1,0 +1,45 @@
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+.PHONY: help demo test test-all check format docs bench clean
+
+help:            ## show this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Phalanx needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev]'
+	@touch $@
+
+demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
+	@$(BIN)/python examples/demo.py
+
+test: $(READY)   ## check the code, then run the whole suite
+	@$(MAKE) --no-print-directory check
+	$(BIN)/pytest -m 'not slow'
+
+test-all: $(READY) ## the suite and the slower tests against real servers
+	@$(MAKE) --no-print-directory check
+	$(BIN)/pytest
+
+check: $(READY)  ## format, lint, types, docs
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/python docs/generate.py --check
+
+format: $(READY) ## format the code and put the imports in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(READY)   ## write the command reference from the commands' own --help
+	$(BIN)/python docs/generate.py
+
+bench: $(READY)  ## measure every published figure again
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:           ## remove the virtual environment and what was built
+	rm -rf .venv build dist src/*.egg-info

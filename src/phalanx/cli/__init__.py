@@ -1,0 +1,53 @@
+"""The `phalanx` command. Each command is a file of its own, imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+import phalanx
+from phalanx.errors import PhalanxError
+
+COMMANDS = {
+    "check": "phalanx.cli.check",
+    "run": "phalanx.cli.run",
+    "tf-config": "phalanx.cli.tf_config",
+}
+
+
+class LazyGroup(click.Group):
+    """Looks up a command's module when it is needed, so that `--help` and errors come at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the alphabet."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name: the object `command` of its module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(phalanx.__version__, prog_name="phalanx")
+def cli() -> None:
+    """One experiment, from a laptop to a cluster.
+
+    \b
+    Example:
+      phalanx run --workers 2 --ps 1 train.py --learning-rate 0.1
+    """
+
+
+def main() -> None:
+    """Run the command; an error of ours is one clear message and its exit code, never a trace."""
+    try:
+        cli(prog_name="phalanx")
+    except PhalanxError as error:
+        click.echo(f"phalanx: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,115 @@
+"""`phalanx tf-config`: make TF_CONFIG, and say what is wrong with one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from phalanx.cluster.lint import Problem, lint
+from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.tf_config import VARIABLE, Environment, TFConfig
+from phalanx.errors import ClusterError
+
+
+@click.group()
+def command() -> None:
+    """Make TF_CONFIG for a task, or check one.
+
+    \b
+    Example:
+      export TF_CONFIG=$(phalanx tf-config make worker 0 --worker a:2222 --worker b:2222)
+      phalanx tf-config lint
+    """
+
+
+@command.command()
+@click.argument("role", type=click.Choice(["chief", "master", "worker", "ps", "evaluator"]))
+@click.argument("index", type=click.IntRange(min=0), default=0)
+@click.option(
+    "--chief", "--master", "chiefs", multiple=True, metavar="HOST:PORT", help="The chief's address."
+)
+@click.option("--worker", "workers", multiple=True, metavar="HOST:PORT", help="A worker's address.")
+@click.option("--ps", multiple=True, metavar="HOST:PORT", help="A parameter server's address.")
+@click.option("--model-dir", metavar="DIR", help="Where checkpoints and summaries go.")
+@click.option("--environment", type=click.Choice(["local", "cloud"]), default="local")
+@click.option("--trial", type=click.IntRange(min=0), default=0, help="Number of a tuning trial.")
+def make(
+    role: str,
+    index: int,
+    chiefs: tuple[str, ...],
+    workers: tuple[str, ...],
+    ps: tuple[str, ...],
+    model_dir: str | None,
+    environment: Environment,
+    trial: int,
+) -> None:
+    """Print TF_CONFIG for task INDEX (0 if left out) of ROLE, and nothing else.
+
+    Repeat --worker and --ps, in the same order for every task. An evaluator needs no address.
+
+    \b
+    Example:
+      export TF_CONFIG=$(phalanx tf-config make worker 0 --master localhost:2220 \\
+          --ps localhost:2222 --ps localhost:2221 \\
+          --worker localhost:2223 --worker localhost:2224)
+    """
+    if not (chiefs or workers or ps):
+        raise ClusterError("no address was given: say where the tasks are, as in --worker a:2222")
+    if len(chiefs) > 1:
+        raise ClusterError(f"{len(chiefs)} chiefs were given ({', '.join(chiefs)}): keep one")
+    cluster = Cluster.of(chief=chiefs[0] if chiefs else None, workers=workers, ps=ps)
+    text = TFConfig(cluster, Task(Role.parse(role), index), trial, model_dir, environment).dumps()
+    problems = lint(text)
+    if problems:
+        raise ClusterError("this makes no working cluster:" + _listed(problems))
+    click.echo(text)
+
+
+@command.command(name="lint")
+@click.argument("config", required=False)
+def lint_command(config: str | None) -> None:
+    """Name every problem of a TF_CONFIG, with its fix.
+
+    CONFIG is the JSON itself, a file that holds it, or - for standard input; left out, it is the
+    variable TF_CONFIG. The exit code is 0 if it is clean, 1 if there are problems, 2 for wrong use.
+
+    \b
+    Example:
+      phalanx tf-config lint '{"cluster": {"worker": ["a"]}, "task": {"type": "worker"}}'
+    """
+    text, source = _find(config, sys.stdin)
+    problems = lint(text)
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+        click.echo(f"{count} in {source}:{_listed(problems)}")
+        sys.exit(1)
+    click.echo(f"no problems in {source}")
+
+
+def _find(config: str | None, stdin: TextIO) -> tuple[str, str]:
+    """The text to check, and what to call it."""
+    if config is None:
+        text = os.environ.get(VARIABLE)
+        if text is None:
+            raise ClusterError(
+                f"there is nothing to check: {VARIABLE} is not set; give the JSON, a file, or -"
+            )
+        return text, VARIABLE
+    if config == "-":
+        return stdin.read(), "standard input"
+    if set(config) & set('{}[]" ') and not Path(config).exists():
+        return config, "the argument"
+    try:
+        return Path(config).read_text(encoding="utf-8"), config
+    except OSError as error:
+        raise ClusterError(f"cannot read {config}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ClusterError(f"{config} is not a text file") from None
+
+
+def _listed(problems: list[Problem]) -> str:
+    return "".join(f"\n  - {problem}" for problem in problems)

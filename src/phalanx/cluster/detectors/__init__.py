@@ -1,0 +1,1 @@
+"""One detector a file: `detect(environ, argv)` gives this process's place, or None."""

@@ -1,0 +1,13 @@
+"""TF_CONFIG, as TensorFlow, Kubeflow, Cloud ML and every launcher here set it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from phalanx.cluster.tf_config import VARIABLE, TFConfig, loads
+
+
+def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
+    """An empty variable counts as unset."""
+    text = environ.get(VARIABLE, "").strip()
+    return loads(text) if text else None

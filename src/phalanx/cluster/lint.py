@@ -1,0 +1,323 @@
+"""What is wrong with a TF_CONFIG: every problem at once, each with its fix."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.cluster.spec import Role, Task, split_address
+
+ROLE_NAMES = ("chief", "master", "worker", "ps", "evaluator")
+ENVIRONMENTS = ("local", "cloud")
+
+# Keys that TensorFlow, Cloud ML or Kubeflow may add are known, though Phalanx has no use for them.
+_TOP_KEYS = ("cluster", "task", "model_dir", "environment", "job", "rpc_layer", "session_master")
+_TASK_KEYS = ("type", "index", "trial", "cloud")
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong. A tolerated one is read as it was meant; plain TensorFlow may not do so."""
+
+    where: str
+    what: str
+    fix: str
+    tolerated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}. {self.fix}"
+
+
+def lint(text: str) -> list[Problem]:
+    """Every problem of a TF_CONFIG, an empty list if it is clean.
+
+    >>> text = '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}'
+    >>> print(*lint(text))
+    cluster.worker[0]: 'a' has no port. Write it as 'a:2222'.
+    """
+    duplicates: list[str] = []
+
+    def keep_first(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in seen:
+                duplicates.append(key)
+            seen.setdefault(key, value)
+        return seen
+
+    try:
+        config = json.loads(text, object_pairs_hook=keep_first)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return [
+            Problem(
+                "TF_CONFIG",
+                f"not JSON ({reason})",
+                "Make it with `phalanx tf-config make`, and quote it with '…' in the shell.",
+            )
+        ]
+    if not isinstance(config, dict):
+        return [
+            Problem(
+                "TF_CONFIG",
+                f"{_kind(config)}, not an object",
+                'Write {"cluster": {…}, "task": {…}}.',
+            )
+        ]
+    problems = [
+        Problem(f"key {_shown(key)}", "given twice in one object", "Keep one of the two.")
+        for key in duplicates
+    ]
+    problems += _unknown_keys("TF_CONFIG", config, _TOP_KEYS)
+    addresses: dict[Task, str] = {}
+    problems += _lint_cluster(config.get("cluster", {}), addresses)
+    problems += _lint_task(config, addresses)
+    problems += _lint_settings(config)
+    return problems
+
+
+def read_cluster(cluster: Mapping[str, Any]) -> Iterator[tuple[str, Role, int, Any]]:
+    """Each entry of a cluster whose shape is right: where it stands, role, index, address."""
+    for name, members in cluster.items():
+        role = Role.parse(name)
+        if isinstance(members, Mapping):
+            for key, address in members.items():
+                yield f'cluster.{name}["{key}"]', role, int(key), address
+        else:
+            for index, address in enumerate(members):
+                yield f"cluster.{name}[{index}]", role, index, address
+
+
+def _lint_cluster(cluster: Any, addresses: dict[Task, str]) -> Iterator[Problem]:
+    """Problems of the cluster; the addresses that can be used are added to `addresses`."""
+    if not isinstance(cluster, dict):
+        yield Problem(
+            "cluster", f"{_kind(cluster)}, not an object", 'Write {"worker": ["host:port"]}.'
+        )
+        return
+    yield from _unknown_roles(cluster)
+    sound = {name: members for name, members in cluster.items() if name in ROLE_NAMES}
+    for name, members in list(sound.items()):
+        problem = _shape_problem(name, members)
+        if problem:
+            yield problem
+            del sound[name]
+
+    used: dict[tuple[str, int], str] = {}
+    chiefs: list[str] = []
+    by_role: defaultdict[Role, int] = defaultdict(int)
+    for where, role, index, address in read_cluster(sound):
+        by_role[role] += 1
+        if role is Role.CHIEF:
+            chiefs.append(where)
+        problem = _address_problem(where, address)
+        if problem:
+            yield problem
+        else:
+            host, port = split_address(address)
+            same = ("127.0.0.1" if host.lower() == "localhost" else host.lower(), port)
+            if same in used:
+                yield Problem(
+                    where,
+                    f"{address} is the address of {used[same]} too",
+                    "Give every task an address of its own (one host may have several ports).",
+                )
+            used.setdefault(same, where)
+        # A task with a bad or doubled address still counts as there: one mistake, one problem.
+        addresses.setdefault(Task(role, index), address)
+    if len(chiefs) > 1:
+        yield Problem(
+            "cluster",
+            f"{len(chiefs)} chiefs ({', '.join(chiefs)}); a master is a chief",
+            "Keep one and make the others workers.",
+        )
+    elif chiefs and Task(Role.CHIEF) not in addresses:
+        yield Problem(chiefs[0], "the only chief has index 0", 'Write {"chief": ["host:port"]}.')
+    if by_role[Role.PS] and not by_role[Role.WORKER]:
+        yield Problem(
+            "cluster",
+            "ps without worker: nobody trains with the parameter servers",
+            'Add a worker, or leave "ps" out.',
+            tolerated=bool(chiefs),
+        )
+    if by_role[Role.EVALUATOR]:
+        yield Problem(
+            "cluster.evaluator",
+            "an evaluator is inside the cluster, and TensorFlow waits for it for ever",
+            'Take "evaluator" out of "cluster"; the evaluator\'s own "task" is enough.',
+            tolerated=True,
+        )
+
+
+def _unknown_roles(cluster: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in cluster:
+        if name not in ROLE_NAMES:
+            yield Problem(f"cluster.{_bare(name)}", "no such role", _role_fix(name))
+
+
+def _shape_problem(name: str, members: Any) -> Problem | None:
+    where = f"cluster.{name}"
+    if isinstance(members, list):
+        return None
+    if isinstance(members, dict):
+        bad = [key for key in members if not _INDEX.fullmatch(key)]
+        if not bad:
+            return None
+        return Problem(
+            where,
+            f"{_shown(bad[0])} is not an index",
+            'Number sparse entries from 0: {"1": "host:port"}.',
+        )
+    fix = f"Write [{_shown(members)}]." if isinstance(members, str) else 'Write ["host:port", …].'
+    return Problem(where, f"{_kind(members)}, not a list of addresses", fix)
+
+
+def _address_problem(where: str, address: Any) -> Problem | None:
+    if not isinstance(address, str):
+        return Problem(where, f"{_kind(address)}, not an address", 'Write "host:port".')
+    shown = _shown(address)
+    if re.search(r"\s", address):
+        whole = re.sub(r"\s", "", address)
+        return Problem(where, f"{shown} has a stray space", f"Write it as {_shown(whole)}.")
+    if "://" in address:
+        bare = address.partition("://")[2].partition("/")[0]
+        return Problem(where, f"{shown} is a URL", f"Write it as {_shown(bare)}.")
+    if address.count(":") > 1 and not address.startswith("["):
+        return Problem(where, f"{shown} has more than one colon", "Write IPv6 as '[address]:port'.")
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        return Problem(where, f"{shown} has no port", f"Write it as {_shown(address + ':2222')}.")
+    if not _INDEX.fullmatch(port) or not 1 <= int(port) <= 65535:
+        return Problem(where, f"{shown} has the port {_shown(port)}", "Use a port from 1 to 65535.")
+    if not _HOST.fullmatch(host):
+        what = f"{shown} has no host" if not host else f"{_shown(host)} is not a host name"
+        return Problem(where, what, "Write a host name or an IP address before the port.")
+    return None
+
+
+def _lint_task(config: Mapping[str, Any], addresses: Mapping[Task, str]) -> Iterator[Problem]:
+    if "task" not in config:
+        yield Problem(
+            "TF_CONFIG",
+            "no task: nothing says which task of the cluster this process is",
+            'Add "task": {"type": "worker", "index": 0}.',
+            tolerated=not config.get("cluster"),
+        )
+        return
+    task = config["task"]
+    if not isinstance(task, dict):
+        yield Problem(
+            "task", f"{_kind(task)}, not an object", 'Write {"type": "worker", "index": 0}.'
+        )
+        return
+    yield from _unknown_keys("task", task, _TASK_KEYS)
+    if not _is_count(task.get("trial", 0)):
+        yield Problem(
+            "task.trial", f"{_shown(task['trial'])} is not a number", "Number trials from 0."
+        )
+
+    role = index = None
+    name = task.get("type")
+    if name is None:
+        yield Problem("task", "no type", 'Add "type": "worker" (or chief, ps, evaluator).')
+    elif name not in ROLE_NAMES:
+        yield Problem("task.type", f"no such role as {_shown(name)}", _role_fix(name))
+    else:
+        role = Role.parse(name)
+    if "index" not in task:
+        yield Problem("task", "no index", 'Add "index": 0.')
+    elif not _is_count(task["index"]):
+        what = f"{_shown(task['index'])} is not an index"
+        yield Problem("task.index", what, "Number the tasks of a role from 0.")
+    else:
+        index = int(task["index"])
+        if isinstance(task["index"], str):
+            what = f"{_shown(task['index'])} is a string"
+            yield Problem("task.index", what, f"Write {index} without quotes.", tolerated=True)
+    if role is not None and index is not None:
+        yield from _place_problems(Task(role, index), addresses)
+
+
+def _place_problems(task: Task, addresses: Mapping[Task, str]) -> Iterator[Problem]:
+    """Is there such a task? A process on its own needs no cluster, an evaluator no entry."""
+    there = sorted(each.index for each in addresses if each.role is task.role)
+    if task in addresses or (not there and task.role is Role.EVALUATOR):
+        return
+    if not addresses and task.index == 0 and task.role is not Role.PS:
+        return
+    if not there:
+        what = f"the cluster has no {task.role}"
+        fix = f'Add "{task.role}" to "cluster", or correct "type".'
+    else:
+        known = f"index {there[0]}" if len(there) == 1 else f"indices {there[0]} to {there[-1]}"
+        what = f"{task.index} is out of range: the cluster has {task.role} {known}"
+        fix = f'Correct "index", or add the address of {task}.'
+    yield Problem("task.index" if there else "task.type", what, fix)
+
+
+def _lint_settings(config: Mapping[str, Any]) -> Iterator[Problem]:
+    model_dir = config.get("model_dir", "unset")
+    if not isinstance(model_dir, str) or not model_dir:
+        yield Problem(
+            "model_dir", f"{_shown(model_dir)} is not a path", "Write a path or leave it out."
+        )
+    environment = config.get("environment", "local")
+    if environment not in ENVIRONMENTS:
+        yield Problem(
+            "environment", f"{_shown(environment)} is not known", 'Write "local" or "cloud".'
+        )
+
+
+def _unknown_keys(where: str, given: Iterable[str], known: Sequence[str]) -> Iterator[Problem]:
+    """Only a key close to a known one is a problem: others may be anyone's additions."""
+    for key in given:
+        if key not in known:
+            meant = _closest(key, known)
+            if meant:
+                yield Problem(where, f"unknown key {_shown(key)}", f'Did you mean "{meant}"?')
+
+
+def _role_fix(name: Any) -> str:
+    meant = _closest(name, ROLE_NAMES) if isinstance(name, str) else None
+    if meant:
+        return f'Did you mean "{meant}"?'
+    return "Use chief (or master), worker, ps or evaluator."
+
+
+def _closest(name: str, known: Sequence[str]) -> str | None:
+    folded = name.lower().replace("-", "_")
+    matches = [*difflib.get_close_matches(folded, known, n=1, cutoff=0.7)]
+    return matches[0] if matches else None
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_INDEX.fullmatch(value))
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
+    if value is None:
+        return "null"
+    return names.get(type(value), "a number")
+
+
+def _bare(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name)
+
+
+def _shown(value: Any) -> str:
+    """The value as the user wrote it, at a length that fits a sentence."""
+    if isinstance(value, dict | list):
+        return _kind(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,41 @@
+"""PHALANX_SHAPE: how many tasks of each role the processes of a numbered job are.
+
+Slurm and Kubernetes number their processes and know nothing of roles. The shape says which number
+is whom: the chief first, then the workers, the ps and the evaluators.
+"""
+
+from __future__ import annotations
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.errors import ClusterError
+
+VARIABLE = "PHALANX_SHAPE"
+
+
+def parse_shape(text: str) -> list[Task]:
+    """The tasks in the order in which they are numbered.
+
+    >>> [str(task) for task in parse_shape("chief=1,worker=2,ps=1")]
+    ['chief-0', 'worker-0', 'worker-1', 'ps-0']
+    """
+    counts: dict[Role, int] = {}
+    for part in text.split(","):
+        name, equals, count = part.strip().partition("=")
+        if not equals or not count.isdecimal():
+            raise ClusterError(
+                f"{VARIABLE} is {text!r}: write counts by role, as in chief=1,worker=2,ps=1"
+            )
+        counts[Role.parse(name)] = int(count)
+    if counts.get(Role.CHIEF, 0) > 1:
+        raise ClusterError(f"{VARIABLE} is {text!r}: a cluster has one chief at the most")
+    return [Task(role, index) for role in Role for index in range(counts.get(role, 0))]
+
+
+def place(tasks: list[Task], number: int, source: str) -> Task:
+    """The task that process `number` is; `source` says in errors where the number was read."""
+    if number >= len(tasks):
+        raise ClusterError(
+            f"{source} is {number}, but {VARIABLE} has {len(tasks)} tasks, numbered from 0: "
+            f"make them as many as there are processes"
+        )
+    return tasks[number]

@@ -1,0 +1,122 @@
+"""Roles, tasks and clusters: plain facts that every other part of Phalanx shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from phalanx.errors import ClusterError
+
+
+class Role(StrEnum):
+    """What a task does in its cluster. `master` is the chief's older name."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+    @classmethod
+    def parse(cls, name: str) -> Role:
+        """The role called `name`; `master` is the chief."""
+        if name == "master":
+            return cls.CHIEF
+        try:
+            return cls(name)
+        except ValueError:
+            raise ClusterError(
+                f"there is no role {name!r}: the roles are chief (or master), "
+                "worker, ps and evaluator"
+            ) from None
+
+
+_ORDER = {role: place for place, role in enumerate(Role)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process's place in a cluster.
+
+    >>> str(Task(Role.WORKER, 1))
+    'worker-1'
+    """
+
+    role: Role
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+    def __lt__(self, other: Task) -> bool:
+        return (_ORDER[self.role], self.index) < (_ORDER[other.role], other.index)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The address of every task. An empty cluster is one process on its own.
+
+    >>> cluster = Cluster.of(workers=["a:2222", "b:2222"], ps=["c:2222"])
+    >>> cluster.hosts(Role.WORKER)
+    ['a:2222', 'b:2222']
+    >>> str(cluster.chief())
+    'worker-0'
+
+    A sparse cluster, in which a task knows only some of its peers, leaves the others' indices out.
+    """
+
+    addresses: Mapping[Task, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        chief: str | None = None,
+        workers: Iterable[str] = (),
+        ps: Iterable[str] = (),
+        evaluators: Iterable[str] = (),
+    ) -> Cluster:
+        """A cluster from the addresses of each role, numbered in the order given."""
+        by_role = {
+            Role.CHIEF: [chief] if chief is not None else [],
+            Role.WORKER: workers,
+            Role.PS: ps,
+            Role.EVALUATOR: evaluators,
+        }
+        return cls(
+            {
+                Task(role, index): address
+                for role, addresses in by_role.items()
+                for index, address in enumerate(addresses)
+            }
+        )
+
+    def tasks(self, *roles: Role) -> list[Task]:
+        """The tasks of these roles (of all, if none is named): chief, workers, ps, evaluators."""
+        return sorted(task for task in self.addresses if not roles or task.role in roles)
+
+    def hosts(self, role: Role) -> list[str]:
+        """The addresses of a role's tasks, by index."""
+        return [self.addresses[task] for task in self.tasks(role)]
+
+    def chief(self) -> Task:
+        """The task with the chief's duties: worker 0 where workers have no chief beside them."""
+        if self.tasks(Role.CHIEF) or not self.tasks(Role.WORKER):
+            return Task(Role.CHIEF)
+        return Task(Role.WORKER)
+
+    def without_evaluators(self) -> Cluster:
+        """What `tf.distribute` may see: it waits for ever for an evaluator it knows of."""
+        return Cluster(
+            {task: at for task, at in self.addresses.items() if task.role is not Role.EVALUATOR}
+        )
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[ipv6]:port`.
+
+    >>> split_address("[::1]:2222")
+    ('::1', 2222)
+    """
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,93 @@
+"""TF_CONFIG: the only place where it is read and written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from phalanx.cluster.lint import lint, read_cluster
+from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.errors import ClusterError
+
+VARIABLE = "TF_CONFIG"
+
+Environment = Literal["local", "cloud"]
+
+
+@dataclass(frozen=True)
+class TFConfig:
+    """What a process is told of its cluster. The default is one process on its own.
+
+    >>> config = TFConfig(Cluster.of(workers=["a:2222", "b:2222"]), Task(Role.WORKER, 1))
+    >>> config.dumps()
+    '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 1}}'
+    >>> loads(config.dumps()) == config
+    True
+    """
+
+    cluster: Cluster = field(default_factory=Cluster)
+    task: Task = field(default_factory=lambda: Task(Role.CHIEF))
+    trial: int = 0
+    model_dir: str | None = None
+    environment: Environment = "local"
+
+    def is_chief(self) -> bool:
+        """Whether this process has the chief's duties."""
+        return self.task == self.cluster.chief()
+
+    def for_strategy(self) -> TFConfig:
+        """The same as `tf.distribute` may see it, without the evaluators."""
+        return TFConfig(
+            self.cluster.without_evaluators(),
+            self.task,
+            self.trial,
+            self.model_dir,
+            self.environment,
+        )
+
+    def dumps(self) -> str:
+        """The text of TF_CONFIG. The chief is always `chief`: TensorFlow 2 knows no master."""
+        config: dict[str, Any] = {}
+        if self.cluster.addresses:
+            config["cluster"] = _dump_cluster(self.cluster)
+        config["task"] = {"type": str(self.task.role), "index": self.task.index}
+        if self.trial:
+            config["task"]["trial"] = self.trial
+        if self.model_dir is not None:
+            config["model_dir"] = self.model_dir
+        if self.environment != "local":
+            config["environment"] = self.environment
+        return json.dumps(config)
+
+
+def loads(text: str) -> TFConfig:
+    """Read TF_CONFIG; what cannot be read as it was meant is a ClusterError with every problem."""
+    problems = [problem for problem in lint(text) if not problem.tolerated]
+    if problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ClusterError(f"{VARIABLE} cannot be used:{listed}")
+    config = json.loads(text)
+    entries = read_cluster(config.get("cluster", {}))
+    task = config.get("task", {"type": "chief", "index": 0})
+    return TFConfig(
+        cluster=Cluster({Task(role, index): address for _, role, index, address in entries}),
+        task=Task(Role.parse(task["type"]), int(task["index"])),
+        trial=int(task.get("trial", 0)),
+        model_dir=config.get("model_dir"),
+        environment=config.get("environment", "local"),
+    )
+
+
+def _dump_cluster(cluster: Cluster) -> dict[str, Any]:
+    """Lists where the indices have no gap, otherwise TensorFlow's sparse form."""
+    dumped: dict[str, Any] = {}
+    for role in Role:
+        tasks = cluster.tasks(role)
+        if not tasks:
+            continue
+        if [task.index for task in tasks] == list(range(len(tasks))):
+            dumped[role.value] = cluster.hosts(role)
+        else:
+            dumped[role.value] = {str(task.index): cluster.addresses[task] for task in tasks}
+    return dumped
