@@ -4,7 +4,12 @@ PhalanxError                     exit code 1
 ├── ConfigurationError           exit code 2: what was asked cannot be done, nothing was started
 │   ├── ClusterError             TF_CONFIG, or what stands in for it, is wrong
 │   └── JobError                 a job cannot be launched as described
-└── LaunchError                  a job was launched and went wrong
+├── LaunchError                  a job was launched and went wrong
+└── TrainingError                training began and went wrong
+    ├── DataError                the data ended, or there was none
+    ├── WorkerError              the program raised on another task: its own words
+    ├── PeerError                another task could not be reached, or went away
+    └── Interrupted              exit code 75: saved on SIGTERM, run me again
 """
 
 from __future__ import annotations
@@ -32,3 +37,25 @@ class JobError(ConfigurationError):
 
 class LaunchError(PhalanxError):
     """A job was launched and went wrong for a reason that is not its program's."""
+
+
+class TrainingError(PhalanxError):
+    """Training began and went wrong."""
+
+
+class DataError(TrainingError):
+    """The data ended too early, or there was none."""
+
+
+class WorkerError(TrainingError):
+    """The program raised on another task; the message has that task's own traceback."""
+
+
+class PeerError(TrainingError):
+    """Another task of the cluster could not be reached, or went away."""
+
+
+class Interrupted(TrainingError):
+    """The run was asked to stop (SIGTERM) and saved first: started again, it goes on from there."""
+
+    exit_code = 75
