@@ -12,7 +12,6 @@ from phalanx.errors import PhalanxError
 
 COMMANDS = {
     "check": "phalanx.cli.check",
-    "run": "phalanx.cli.run",
     "tf-config": "phalanx.cli.tf_config",
 }
 
