@@ -12,6 +12,7 @@ from phalanx.errors import PhalanxError
 
 COMMANDS = {
     "check": "phalanx.cli.check",
+    "run": "phalanx.cli.run",
     "tf-config": "phalanx.cli.tf_config",
 }
 

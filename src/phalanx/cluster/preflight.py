@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import resource
 import socket
 import threading
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from phalanx.cluster.spec import Role, Task, split_address
 from phalanx.cluster.tf_config import TFConfig
-from phalanx.errors import ClusterError
+from phalanx.limits import allow_open_files
 
 _RETRY_SECONDS = 0.2
 
@@ -43,7 +42,7 @@ def check_peers(
         for task in config.cluster.tasks(*roles)
         if task != config.task and task.role is not Role.EVALUATOR
     ]
-    _allow_open_files(len(peers) + 64)
+    allow_open_files(len(peers) + 64)
     started = time.monotonic()
     attempts = [_Attempt(address, started + timeout, wait) for _, address in peers]
     done: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -113,16 +112,3 @@ class _Attempt:
                 else:
                     return None
         return reason
-
-
-def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files to what is needed, as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= count or soft == resource.RLIM_INFINITY:
-        return
-    if hard != resource.RLIM_INFINITY and hard < count:
-        raise ClusterError(
-            f"{count} connections at once are needed, but this process may open {hard} files: "
-            f"raise the limit (ulimit -n {count})"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
