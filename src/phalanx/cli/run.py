@@ -19,7 +19,12 @@ from phalanx.cli.display import LiveDisplay, PlainDisplay
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.local.launcher import GRACE_SECONDS, LINGER_SECONDS, LocalLauncher
+from phalanx.launch.local.launcher import (
+    EVALUATOR_LINGER_SECONDS,
+    GRACE_SECONDS,
+    LINGER_SECONDS,
+    LocalLauncher,
+)
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.plan import LocalPlan
 from phalanx.launch.local.ports import hold_ports
@@ -103,7 +108,15 @@ _SECONDS = click.FloatRange(min=0)
     default=LINGER_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long workers and evaluator may go on after the chief is done.",
+    help="How long workers may go on after the chief is done.",
+)
+@click.option(
+    "--evaluator-linger",
+    type=_SECONDS,
+    default=EVALUATOR_LINGER_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the evaluator may go on after the chief is done.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
@@ -122,6 +135,7 @@ def command(
     log_dir: str | None,
     grace: float,
     linger: float,
+    evaluator_linger: float,
     dry_run: bool,
     module: bool,
     program: str,
@@ -171,6 +185,7 @@ def command(
             share=not no_share,
             grace=grace,
             linger=linger,
+            evaluator_linger=evaluator_linger,
         )
         plan = launcher.plan(job)
         if dry_run:

@@ -17,7 +17,8 @@ from phalanx.launch.local.supervisor import Observer, Silent, Supervisor
 from phalanx.limits import allow_open_files
 
 GRACE_SECONDS = 30.0
-LINGER_SECONDS = 60.0
+LINGER_SECONDS = 10.0
+EVALUATOR_LINGER_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,14 @@ class LocalLauncher:
     share: bool = True
     grace: float = GRACE_SECONDS
     linger: float = LINGER_SECONDS
+    evaluator_linger: float = EVALUATOR_LINGER_SECONDS
 
     def plan(self, job: Job) -> LocalPlan:
         """What each task is started with, on the ports and with the machine given."""
         tasks = plan_tasks(job, self.machine, self.ports, self.log_dir, self.share, self.run_id)
-        return LocalPlan(tasks, self.run_id, job.restarts, self.grace, self.linger)
+        return LocalPlan(
+            tasks, self.run_id, job.restarts, self.grace, self.linger, self.evaluator_linger
+        )
 
     def submit(self, plan: LocalPlan, observer: Observer | None = None) -> LocalHandle:
         """Start the tasks; `observer` is told of their output and of what becomes of them."""

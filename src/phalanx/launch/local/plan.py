@@ -34,6 +34,7 @@ class LocalPlan:
     restarts: int
     grace: float
     linger: float
+    evaluator_linger: float
 
     def render(self) -> str:
         """A shell command a task, each as it could be typed into a shell of its own."""

@@ -1,8 +1,8 @@
 """Runs the tasks of a job to its end, by these rules.
 
-- The job has succeeded when the chief has exited 0 or, without a chief, every worker has. The other
-  tasks may then finish by themselves for `linger` seconds; parameter servers, which never return,
-  are ended when everyone else is gone.
+- The job has succeeded when the chief has exited 0 or, without a chief, every worker has. Workers
+  and evaluators may then finish by themselves for a while; parameter servers, which never return,
+  are ended when nobody trains any more.
 - A task that fails is started again, up to `restarts` times. Past that the job has failed.
 - To end a task is to send SIGTERM to its process group and, after `grace` seconds, SIGKILL.
   Parameter servers come last, so that a chief can still save what they hold.
@@ -69,8 +69,7 @@ class Supervisor:
         self._observer = observer
         self._processes: dict[Task, TaskProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._terminate_at: float | None = None
-        self._lingers = False
+        self._settled_at = 0.0
         self._wanted: JobResult | None = None
         self._kill = threading.Event()
         self._tell: Callable[[str], None] = lambda message: None
@@ -107,7 +106,7 @@ class Supervisor:
                 self._end(self._wanted, now)
             for task, process in list(self._processes.items()):
                 self._look_after(task, process, now)
-            if self._terminate_at is not None:
+            if self.result is not None:
                 self._end_in_order(now)
         self.result = self.result or self._wanted
 
@@ -150,12 +149,11 @@ class Supervisor:
 
     def _exited(self, process: TaskProcess, code: int, now: float) -> None:
         task, status = process.plan.task, self.statuses[process.plan.task]
-        ending = self._terminate_at is not None and now >= self._terminate_at
         if code == 0:
             self._set(task, state=TaskState.DONE, exit_code=0)
             if self.result is None and self._has_succeeded():
-                self._end(JobResult(0, "succeeded"), now, after=self.plan.linger)
-        elif ending or (self.result is not None and process.terminated_at is not None):
+                self._end(JobResult(0, "succeeded"), now)
+        elif self.result is not None and (process.terminated_at or self.result.exit_code):
             self._set(task, state=TaskState.ENDED, exit_code=code)
         elif self.result is not None:
             self._set(task, state=TaskState.FAILED, exit_code=code)
@@ -178,26 +176,31 @@ class Supervisor:
         ]
         return all(self.statuses[task].state is TaskState.DONE for task in deciding)
 
-    def _end(self, result: JobResult, now: float, after: float = 0.0) -> None:
+    def _end(self, result: JobResult, now: float) -> None:
         """The outcome is settled: from now on tasks only end."""
         self.result = result
-        self._terminate_at = now + after
-        self._lingers = after > 0
+        self._settled_at = now
 
     def _end_in_order(self, now: float) -> None:
-        """Everyone but the ps first, when their time has come; then the ps."""
-        assert self._terminate_at is not None
-        first = [each for task, each in self._processes.items() if task.role is not Role.PS]
-        late = now >= self._terminate_at
-        if late and first and self._lingers:
-            names = ", ".join(str(process.plan.task) for process in first)
-            self._note(f"the job has succeeded; {names} went on and is ended (see --linger)")
-            self._lingers = False
-        if late or not first:
-            for process in first or self._processes.values():
+        """Each when its time has come; the ps when nobody trains with them any more."""
+        training = any(task.role in (Role.CHIEF, Role.WORKER) for task in self._processes)
+        for task, process in self._processes.items():
+            if task.role is Role.PS:
+                due = not training
+            else:
+                due = now >= self._settled_at + self._linger(task)
+            if due and process.terminated_at is None:
+                if task.role is not Role.PS and self._linger(task):
+                    self._note(f"{task} went on after the job had succeeded, and is ended")
                 process.terminate(now)
-        for process in self._processes.values():
             self._kill_if_late(process, now)
+
+    def _linger(self, task: Task) -> float:
+        """How long a task may still finish by itself: nobody waits after a failure."""
+        if self.result is None or self.result.exit_code != 0:
+            return 0.0
+        evaluates = task.role is Role.EVALUATOR
+        return self.plan.evaluator_linger if evaluates else self.plan.linger
 
     def _kill_if_late(self, process: TaskProcess, now: float) -> None:
         late = process.terminated_at is not None and now >= process.terminated_at + self.plan.grace
