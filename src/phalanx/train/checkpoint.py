@@ -21,6 +21,7 @@ from phalanx.train.weights import Master
 LOG = logging.getLogger("phalanx")
 
 STATUS_FILE = "status.json"
+BEAT_SECONDS = 15.0
 
 
 class State(StrEnum):
@@ -61,10 +62,9 @@ class Checkpoints:
     ) -> None:
         self.directory = directory
         self._batch = global_batch_size
+        self._beaten = 0.0
         names = ("step", "epoch", "batches", "examples", "batch")
-        self._numbers = {
-            name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names
-        }
+        self._numbers = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
         self._master = master
         parts: dict[str, Any] = {"model": _trackable(step), "optimizer": master.optimizer}
         self._model = tf.train.Checkpoint(model=parts["model"])
@@ -129,6 +129,12 @@ class Checkpoints:
         LOG.info("saved step %d to %s", step, path)
         write_status(self.directory, Status(State.RUNNING, step))
         return path
+
+    def beat(self, step: int, now: float) -> None:
+        """Tell whoever follows the run that it goes on, every quarter of a minute."""
+        if now - self._beaten >= BEAT_SECONDS:
+            self._beaten = now
+            write_status(self.directory, Status(State.RUNNING, step))
 
     def mark_done(self, step: int) -> None:
         """Say that no further checkpoint will come."""

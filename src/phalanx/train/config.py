@@ -210,11 +210,10 @@ def _parser(annotation: str) -> Any:
 
 
 def _choices(annotation: str) -> list[str] | None:
-    return re.findall(r'"(\w+)"', annotation) if annotation.startswith("Literal") else None
+    return re.findall(r"['\"](\w+)['\"]", annotation) if annotation.startswith("Literal") else None
 
 
 def _metavar(annotation: str) -> str | None:
     if annotation.startswith("Literal"):
         return None
-    return {"int": "N", "float": "X"}.get(annotation.split(" ")[0], "VALUE")
-
+    return {"int": "N", "float": "X"}.get(annotation.split(" ", maxsplit=1)[0], "VALUE")

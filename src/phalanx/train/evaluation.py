@@ -67,11 +67,14 @@ def follow_checkpoints(
     """
     evaluated: str | None = None
     heard = clock()
+    word = 0.0
     started = time.time()
     while True:
         status = read_status(directory)
         # A run that goes on in this directory has not yet replaced the word of the one before.
         is_old = status is not None and status.state != State.RUNNING and status.time < started
+        if status is not None and status.time != word:
+            word, heard = status.time, clock()
         path = tf.train.latest_checkpoint(directory)
         if path is not None and path != evaluated:
             if _load(checkpoints, path):

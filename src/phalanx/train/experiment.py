@@ -22,7 +22,7 @@ class Experiment:
         class Digits(phalanx.Experiment):
             def model(self):
                 model = keras.Sequential([keras.Input((28, 28, 1)), ...])
-                model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+                model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
                 return model
 
             def train_data(self, context):
@@ -123,9 +123,7 @@ def call(function: Any, *arguments: Any) -> Any:
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return function(*arguments)
-    positional = [
-        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return function(*arguments[: len(positional)])
 
 

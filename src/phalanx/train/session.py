@@ -43,7 +43,7 @@ class Session:
 
     Hooks see it: `step`, `examples`, `last_loss`, `learning_rate`, `model`, and what can be asked
     of it: `save`, `evaluate`, `request_stop`.
-    """  # noqa: D400, D415
+    """
 
     def __init__(
         self,
@@ -186,7 +186,8 @@ class Session:
             for hook in self._hooks:
                 hook.after_step(self)
         if progress.ended:
-            self._end_epoch()
+            self._end_epoch(progress.passes)
+        self._checkpoints.beat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
             self.request_stop("asked to end (SIGTERM)")
@@ -221,14 +222,14 @@ class Session:
         self._checkpoints.mark_failed(error)
         self._engine.finish(error)
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, passes: int) -> None:
         if not self._epoch_examples and not self.position.batches:
             again = f" when it was read again after step {self.step}" if self.step else ""
             raise DataError(
                 f"the data ended too early: train_data gave nothing{again}, and {self._wanted()}; "
                 "make a dataset that can be read more than once, or ask for less"
             )
-        self.position.epoch += 1
+        self.position.epoch += passes
         self.position.batches = 0
         self._epoch_examples = 0.0
         self._check_epochs()

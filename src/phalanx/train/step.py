@@ -196,15 +196,12 @@ class Step:
 
     def _reduce(self, values: dict[str, Tensor], batch: Any) -> tuple[dict[str, Tensor], Tensor]:
         count = tf.cast(batch_length(batch), tf.float32)
-        return {
-            name: _mean_over_batch(value, batch, name) for name, value in values.items()
-        }, count
+        return {name: _mean_over_batch(value, batch, name) for name, value in values.items()}, count
 
     def _report(self, values: dict[str, Tensor], count: Tensor, scope: Any) -> Tensor:
         sums = [tf.cast(values[name], tf.float32) * count for name in self.value_names]
         metrics = [
-            tf.reshape(tf.cast(_current(scope, v), tf.float32), [-1])
-            for v in self.metric_variables
+            tf.reshape(tf.cast(_current(scope, v), tf.float32), [-1]) for v in self.metric_variables
         ]
         return tf.concat([tf.stack([count, *sums]), *metrics], 0)
 

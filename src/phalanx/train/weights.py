@@ -115,9 +115,7 @@ class Weights:
             values = self.packing.unpack([slot.value for slot in self._slots(name)])
             for index, value in enumerate(values):
                 slots[index].assign(value.numpy())
-        for mine, theirs in zip(
-            self.master.slots.others, self.stores[0].slots.others, strict=True
-        ):
+        for mine, theirs in zip(self.master.slots.others, self.stores[0].slots.others, strict=True):
             mine.assign(_numpy(theirs))
 
     def set_learning_rate(self, value: float) -> None:

@@ -13,11 +13,12 @@ from phalanx.train.weights import Weights
 
 @dataclass(frozen=True)
 class Progress:
-    """What one call brought: updates made, the sum of their reports, and whether the data ended."""
+    """What one call brought: updates made, the sum of their reports, whether the data ended."""
 
     steps: int
     report: np.ndarray[Any, Any]
     ended: bool = False
+    passes: int = 1
 
 
 class Engine(Protocol):

@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import DataError
+from phalanx.errors import DataError, Interrupted
 from phalanx.train.context import Context
 from phalanx.train.engines.base import Progress
+from phalanx.train.examiner import Examiner
 from phalanx.train.feed import Feed
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.reduction import Reduction
 from phalanx.train.step import Step
 from phalanx.train.weights import Master, Weights
+
+
+Sums = tuple[Tensor, list[Tensor], list[Tensor]]
 
 
 class Command(IntEnum):
@@ -47,6 +52,7 @@ class SpmdEngine:
         feed: Feed,
         *,
         devices: Sequence[str],
+        on_host: bool = False,
         limits: dict[str, float | None],
         is_many: bool = False,
         is_leader: bool = True,
@@ -56,13 +62,13 @@ class SpmdEngine:
         is_asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._step = step
-        self._strategy = strategy
         self._context = context
         self._feed = feed
-        self._copies = [Weights.place(master, [device], limits) for device in devices]
+        self._devices = devices
+        homes = ["/device:CPU:0"] if on_host else devices
+        self._copies = [Weights.place(master, [device], limits) for device in homes]
         self.weights = self._copies[0]
-        self._replicas = strategy.num_replicas_in_sync
-        self._local = max(1, self._replicas // context.num_shards)
+        self._reduction = Reduction(strategy, context.num_shards)
         self._is_many = is_many
         self._is_leader = is_leader
         self._accumulate = accumulate
@@ -74,8 +80,8 @@ class SpmdEngine:
         compute = step.train
         self._compute = tf.function(compute, jit_compile=True) if xla else compute
         self._train_function = tf.function(self._train_many, reduce_retracing=True)
-        self._eval_function = tf.function(self._evaluate_many, reduce_retracing=True)
-        self._agree_function = tf.function(self._agree_on)
+        self._examiner = Examiner(step, self._copies, devices, self._reduction)
+        self._agree_function = tf.function(self._reduction.sum_of_hosts)
 
     def begin(self, step: int, skip: int) -> None:
         """Give every copy the chief's values."""
@@ -83,6 +89,8 @@ class SpmdEngine:
             self._share_master()
         for copy in self._copies:
             copy.push()
+        _, skip, _ = self._agree(Command.REWIND, skip)
+        self._seen = skip > 0
         self._iterator = self._feed.open(skip)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
@@ -122,22 +130,7 @@ class SpmdEngine:
         return self._evaluate(limit, notify)
 
     def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Any:
-        iterator = self._feed.open_evaluation()
-        total = np.zeros([self._step.report_size])
-        batches = 0
-        pace = 1
-        while batches < limit:
-            done, report, ended, _ = self._eval_function(
-                iterator, tf.constant(min(pace, limit - batches))
-            )
-            total += report.numpy().astype(np.float64)
-            batches += int(done)
-            if int(done):
-                notify(batches)
-            if ended:
-                break
-            pace = min(pace * 2, 16)
-        return total
+        return self._examiner.examine(self._feed.open_evaluation(), limit, notify)
 
     def is_interrupted(self) -> bool:
         """Whether any task was asked to stop when all last agreed."""
@@ -145,7 +138,7 @@ class SpmdEngine:
 
     def finish(self, error: BaseException | None) -> None:
         """Let the others go. After an error they are told by message: they may be anywhere."""
-        if error is None:
+        if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
 
     def follow(self) -> None:
@@ -170,15 +163,6 @@ class SpmdEngine:
         self._interrupted = agreed[3] > 0
         return agreed[0], agreed[1], agreed[2]
 
-    def _agree_on(self, vote: Tensor) -> Tensor:
-        mine = self._strategy.run(self._sum_over_hosts, args=(vote,))
-        return self._strategy.experimental_local_results(mine)[0]
-
-    def _sum_over_hosts(self, vote: Tensor) -> Tensor:
-        # Every replica of a host votes, so that the first one's vote alone counts.
-        is_first = self._replica() % self._local == 0
-        return _all_reduce(vote if is_first else tf.zeros_like(vote))
-
     def _share_master(self) -> None:
         """Give every host the leader's initial or restored values."""
         master = self.weights.master
@@ -190,19 +174,15 @@ class SpmdEngine:
         ]
 
         def share() -> list[Tensor]:
-            counts = self._is_leader and self._replica() % self._local == 0
             return [
-                _all_reduce(v.value if counts else tf.zeros(v.shape, v.dtype)) for v in variables
+                self._reduction.sum_of_hosts(
+                    v.value if self._is_leader else tf.zeros(v.shape, v.dtype)
+                )
+                for v in variables
             ]
 
-        shared = tf.function(lambda: self._strategy.run(share))()
-        for variable, value in zip(variables, shared, strict=True):
-            local = self._strategy.experimental_local_results(value)[0]
-            variable.assign(local.numpy())
-
-    def _replica(self) -> int:
-        context = tf.distribute.get_replica_context()
-        return int(tf.get_static_value(context.replica_id_in_sync_group))
+        for variable, value in zip(variables, tf.function(share)(), strict=True):
+            variable.assign(value.numpy())
 
     def _train_many(self, iterator: Any, steps: Tensor, step: Tensor) -> tuple[Tensor, ...]:
         done = tf.constant(0)
@@ -210,7 +190,7 @@ class SpmdEngine:
         report = tf.zeros([self._step.report_size])
         more = tf.constant(True)
         while more and done < steps:
-            if self._replicas == 1 and self._accumulate == 1:
+            if self._reduction.replicas == 1 and self._accumulate == 1:
                 optional = iterator.get_next_as_optional()
                 more = optional.has_value()
                 if more:
@@ -230,7 +210,7 @@ class SpmdEngine:
                 count = totals[0][0][0]
                 more = count > 0
                 if more:
-                    for copy, (one, gradients, state) in zip(self._copies, totals, strict=False):
+                    for copy, (_, gradients, state) in zip(self._copies, totals, strict=True):
                         with tf.device(copy.stores[0].device):
                             copy.apply([_scaled(gradient, 1 / count) for gradient in gradients])
                             copy.write_state(
@@ -248,28 +228,25 @@ class SpmdEngine:
 
     def _train_one(self, iterator: Any, step: Tensor) -> tuple[list[Any], Tensor]:
         """One update's worth on every replica: for each copy the sums over all replicas."""
-        per_replica = self._strategy.run(self._train_replica, args=(iterator, step))
-        results = self._strategy.experimental_local_results
-        reports = results(per_replica[0])
-        gradients = [results(gradient) for gradient in per_replica[1]]
-        state = [results(value) for value in per_replica[2]]
-        seen = tf.add_n(list(results(per_replica[3])))
-        totals = [
-            (reports[index], [g[index] for g in gradients], [s[index] for s in state])
-            for index in range(len(self._copies))
-        ]
-        return totals, seen
+        everything, seen = [], []
+        for index in range(self._reduction.local):
+            with tf.device(self._devices[index % len(self._devices)]):
+                sums, has = self._train_replica(index, iterator, step)
+                everything.append(sums)
+                seen.append(has)
+        return self._sum_over_replicas(everything)[: len(self._copies)], tf.add_n(seen)
 
-    def _train_replica(self, iterator: Any, step: Tensor) -> tuple[Any, ...]:
-        replica = self._replica()
-        copy = self._copies[replica % len(self._copies)]
+    def _train_replica(self, index: int, iterator: Any, step: Tensor) -> tuple[Sums, Tensor]:
+        """The sums of one replica's batches: of the report, the gradients and the state."""
+        replica = self._context.shard * self._reduction.local + index
+        copy = self._copies[index % len(self._copies)]
         pieces, state = copy.read(), copy.read_state()
         sums = self._nothing(copy, state)
         seen = tf.constant(0)
         for part in range(self._accumulate):
             optional = iterator.get_next_as_optional()
             has = optional.has_value()
-            salt = replica + part * self._replicas
+            salt = replica + part * self._reduction.replicas
             one = tf.cond(
                 has,
                 lambda optional=optional, salt=salt: self._weigh(
@@ -281,10 +258,7 @@ class SpmdEngine:
                 lambda total, more: total + more if total.dtype.is_floating else more, sums, one
             )
             seen += tf.cast(has, tf.int32)
-        report, gradients, new_state = sums
-        if self._replicas > 1:
-            report, gradients, new_state = self._sum_over_replicas(report, gradients, new_state)
-        return report, gradients, new_state, seen
+        return sums, seen
 
     def _weigh(
         self, copy: Weights, pieces: Any, state: Any, batch: Any, replica: Any, step: Tensor
@@ -309,56 +283,35 @@ class SpmdEngine:
             ],
         )
 
-    def _sum_over_replicas(
-        self, report: Tensor, gradients: list[Tensor], state: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """One transfer for everything that is summed."""
-        summed = [report, *gradients, *(value for value in state if value.dtype.is_floating)]
-        wide = tf.float64 if any(t.dtype == tf.float64 for t in summed) else tf.float32
-        flat = [tf.reshape(tf.cast(tensor, wide), [-1]) for tensor in summed]
-        whole = _all_reduce(tf.concat(flat, 0))
-        parts = iter(
-            tf.cast(tf.reshape(part, tensor.shape), tensor.dtype)
-            for part, tensor in zip(
-                tf.split(whole, [tensor.shape.num_elements() for tensor in summed]),
-                summed,
-                strict=True,
+    def _sum_over_replicas(self, everything: list[Sums]) -> list[Sums]:
+        """One transfer for all that is summed."""
+        if self._reduction.replicas == 1:
+            return everything
+        flats = []
+        for sums in everything:
+            summed = [tensor for tensor in tf.nest.flatten(sums) if tensor.dtype.is_floating]
+            wide = tf.float64 if any(t.dtype == tf.float64 for t in summed) else tf.float32
+            flats.append(
+                tf.concat([tf.reshape(tf.cast(tensor, wide), [-1]) for tensor in summed], 0)
             )
-        )
-        return (
-            next(parts),
-            [next(parts) for _ in gradients],
-            [next(parts) if value.dtype.is_floating else value for value in state],
-        )
-
-    def _evaluate_many(self, iterator: Any, steps: Tensor) -> tuple[Tensor, ...]:
-        done = tf.constant(0)
-        total = tf.zeros([self._step.report_size])
-        more = tf.constant(True)
-        while more and done < steps:
-            per_replica = self._strategy.run(self._evaluate_replica, args=(iterator,))
-            one = self._strategy.experimental_local_results(per_replica)[0]
-            more = one[0] > 0
-            total += one
-            done += tf.cast(more, tf.int32)
-        return done, total, tf.logical_not(more), done
-
-    def _evaluate_replica(self, iterator: Any) -> Tensor:
-        copy = self._copies[self._replica() % len(self._copies)]
-        optional = iterator.get_next_as_optional()
-        report = tf.cond(
-            optional.has_value(),
-            lambda: self._step.evaluate(
-                copy, copy.read(), copy.read_state(), optional.get_value()
-            ),
-            lambda: tf.zeros([self._step.report_size]),
-        )
-        return _all_reduce(report) if self._replicas > 1 else report
+        return [
+            _split_like(whole, sums)
+            for whole, sums in zip(self._reduction.sum(flats), everything, strict=True)
+        ]
 
 
-def _all_reduce(tensor: Tensor) -> Tensor:
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(tensor))
+def _split_like(whole: Tensor, sums: Sums) -> Sums:
+    """Undo the laying end to end; what is not summed, such as counters, stays as it is."""
+    tensors = tf.nest.flatten(sums)
+    sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
+    parts = iter(tf.split(whole, sizes))
+    split = [
+        tf.cast(tf.reshape(next(parts), tensor.shape), tensor.dtype)
+        if tensor.dtype.is_floating
+        else tensor
+        for tensor in tensors
+    ]
+    return tf.nest.pack_sequence_as(sums, split)  # type: ignore[no-any-return]
 
 
 def _scaled(tensor: Any, factor: Tensor) -> Any:

@@ -25,7 +25,7 @@ class Hook:
 
     Only the chief runs hooks. A session calls `after_step` after each group of steps, never later
     than the step that `due` names.
-    """  # noqa: D400, D415
+    """
 
     def begin(self, session: Session) -> None:
         """Before the first step; weights are restored."""
