@@ -46,7 +46,8 @@ def _check(data: Any, function: str, context: Context) -> Any:
             f"{function} returned {type(data).__name__}: return a tf.data.Dataset, for instance by "
             "tf.data.Dataset.from_tensor_slices(...).batch(context.batch_size)"
         )
-    if int(data.cardinality()) == 0 and (function == "train_data" or context.num_shards == 1):
+    is_needed = function == "train_data" or context.num_shards == 1
+    if is_needed and tf.executing_eagerly() and int(data.cardinality()) == 0:
         raise DataError(
             f"{function} is empty for shard {context.shard} of {context.num_shards}: check the "
             "paths and filters, and that there are as many files as workers"

@@ -165,6 +165,7 @@ def _lead_on_ps(
             servers,
             step,
             master,
+            element_spec=feed.train.element_spec,
             limits=clipping(step, config),
             epochs=config.epochs,
             steps_per_call=config.steps_per_call,

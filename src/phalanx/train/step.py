@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError
+from phalanx.errors import ConfigurationError, PhalanxError
 from phalanx.train.context import Context
 from phalanx.train.experiment import (
     Experiment,
@@ -60,6 +60,10 @@ class Step:
             tf.function(lambda batch: self._note_names(function(batch))).get_concrete_function(
                 element_spec
             )
+        except PhalanxError as error:
+            # AutoGraph puts the way through the program before the message.
+            message = str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
+            raise type(error)(message) from None
         except ValueError as error:
             if "singleton tf.Variable" in str(error):
                 raise ConfigurationError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from phalanx.train.engines.servers import Servers
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.step import Step
+from phalanx.train.store import clip
 from phalanx.train.weights import Master, Weights
 
 
@@ -50,6 +50,7 @@ class CoordinatorEngine:
         step: Step,
         master: Master,
         *,
+        element_spec: Any,
         limits: dict[str, float | None],
         epochs: int | None,
         steps_per_call: int | None,
@@ -66,7 +67,13 @@ class CoordinatorEngine:
         with tf.device(servers.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
-        self._function = tf.function(self._train_many)
+        # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
+        # where Keras would do what is our part.
+        iterator = tf.data.IteratorSpec(element_spec)
+        number = tf.TensorSpec([], tf.int32)
+        first = tf.TensorSpec([], tf.int64)
+        self._there = tf.function(self._train_there).get_concrete_function(iterator, number, first)
+        self._here = tf.function(self._train_steps)
         self._pace = Pace(fixed=steps_per_call)
         self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
@@ -78,7 +85,6 @@ class CoordinatorEngine:
         self._held: list[Outcome] = []
         self._ended: set[int] = set()
         self._worked: set[int] = set()
-        self._trace_lock = threading.Lock()
 
     def begin(self, step: int, skip: int) -> None:
         """Fill the parameter servers."""
@@ -154,7 +160,7 @@ class CoordinatorEngine:
                 self._waiters.submit(self._run_here, arguments, steps, started)
             else:
                 value = self._servers.coordinator.schedule(
-                    self._function, args=(self._remote, *arguments)
+                    self._there, args=(self._remote, *arguments)
                 )
                 self._waiters.submit(self._wait_for, value, steps, started)
 
@@ -169,7 +175,7 @@ class CoordinatorEngine:
     def _run_here(self, arguments: Any, steps: int, started: float) -> None:
         try:
             with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
-                done, report, more = self._train_here(self._local, *arguments)
+                done, report, more = self._here(self._local, *arguments)
             self._put(steps, done.numpy(), report.numpy(), more, 0, started, is_chief=True)
         except BaseException as error:
             self._outcomes.put(error)
@@ -215,12 +221,7 @@ class CoordinatorEngine:
                     "there are trainers; shard by examples, or start fewer workers"
                 )
 
-    def _train_here(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
-        if not hasattr(self, "_here"):
-            self._here = tf.function(self._train_steps)
-        return self._here(iterator, steps, first)  # type: ignore[no-any-return]
-
-    def _train_many(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+    def _train_there(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return (*self._train_steps(iterator, steps, first), worker)
 
@@ -244,8 +245,6 @@ class CoordinatorEngine:
         return done, total, more
 
     def _update(self, gradients: list[Tensor]) -> None:
-        from phalanx.train.store import clip  # noqa: PLC0415
-
         gradients = clip(gradients, self.weights.packing, self.weights.limits)
         for number, lock in enumerate(self._locks):
             with tf.device(self._servers.devices[number]):

@@ -60,6 +60,7 @@ class Servers:
         """An iterator on every worker, over its own share."""
         contexts = self.contexts[1:] if self.chief_trains else self.contexts
 
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Any:
             index = tf.distribute.coordinator.experimental_get_current_worker_index()
             shares = [
