@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "phalanx"]
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
