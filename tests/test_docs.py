@@ -103,8 +103,8 @@ def test_the_tree_in_the_architecture_page_is_the_tree() -> None:
         depth = (len(line) - len(line.lstrip())) // 2
         parents = [*parents[:depth], name]
         listed.add("".join(parents))
-    for path in listed:
-        assert (ROOT / path).exists(), f"{path} is drawn, but not there"
+    for each in listed:
+        assert (ROOT / each).exists(), f"{each} is drawn, but not there"
     for path in SOURCE.rglob("*"):
         if path.is_dir() and list(path.glob("*.py")):
             drawn_path = f"{path.relative_to(ROOT)}/"
