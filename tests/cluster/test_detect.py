@@ -100,6 +100,15 @@ def test_slurm_first_task_is_the_chief_and_the_others_are_workers() -> None:
     assert detect(slurm(0), []).is_chief()
 
 
+def test_slurm_tasks_dealt_out_in_turn() -> None:
+    config = detect(slurm(1, SLURM_DISTRIBUTION="cyclic"), [])
+    assert config.cluster == Cluster.of(
+        chief="n1:10128", workers=["n2:10128", "gpu7:10128", "n1:10129", "n2:10129"]
+    )
+    with pytest.raises(ClusterError, match="SLURM_DISTRIBUTION is 'plane'"):
+        detect(slurm(1, SLURM_DISTRIBUTION="plane"), [])
+
+
 def test_slurm_with_a_shape_and_a_port() -> None:
     environ = slurm(4, PHALANX_SHAPE="worker=2,ps=2,evaluator=1", PHALANX_PORT="2222")
     config = detect(environ, [])
