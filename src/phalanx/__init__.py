@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from phalanx.train.experiment import Experiment
     from phalanx.train.runner import Result, run
     from phalanx.train.schedules import LinearScaling
+    from phalanx.train.task_spec import TaskSpec, TaskSpecDef
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,8 @@ _HOME = {
     "RunConfig": "phalanx.train.config",
     "TFConfig": "phalanx.cluster",
     "Task": "phalanx.cluster",
+    "TaskSpec": "phalanx.train.task_spec",
+    "TaskSpecDef": "phalanx.train.task_spec",
     "TrainingError": "phalanx.errors",
     "WorkerError": "phalanx.errors",
     "detect": "phalanx.cluster",
@@ -79,6 +82,8 @@ __all__ = [
     "RunConfig",
     "TFConfig",
     "Task",
+    "TaskSpec",
+    "TaskSpecDef",
     "TrainingError",
     "WorkerError",
     "detect",
