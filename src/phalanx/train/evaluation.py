@@ -38,7 +38,7 @@ def evaluate(
     if not report[0]:
         raise DataError("eval_data is empty: check its paths and filters")
     values = step.read_report(report)
-    summaries.write_scalars("eval", at_step, values)
+    summaries.write_evaluation(at_step, values)
     LOG.info(
         "Evaluation of step %d: %s (%d examples in %.1f s)",
         at_step,

@@ -80,12 +80,29 @@ class Session:
         self.now = 0.0
         self.stop_reason: str | None = None
         self.is_interrupted = False
+        self.is_restored = False
         self.evaluation: dict[str, float] = {}
 
     @property
     def model(self) -> Any:
         """The model; `pull` brings its variables up to date."""
         return self._step.model
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The model's own variables by name: weights, and what it keeps beside them.
+
+        The name of the model itself, which Keras makes up, is left out.
+        """
+        master = self._engine.weights.master
+        root = f"{getattr(self.model, 'name', '')}/"
+        variables = [*master.trainable, *master.state]
+        return self._step.named or {v.path.removeprefix(root): v for v in variables}
+
+    @property
+    def directory(self) -> str:
+        """Where the run's checkpoints and summaries are."""
+        return self._checkpoints.directory
 
     @property
     def learning_rate(self) -> float:
@@ -149,13 +166,18 @@ class Session:
         """Evaluate the weights as they are."""
         if self._evaluate is not None:
             self.evaluation = self._evaluate(self.step)
+            for hook in self._hooks:
+                hook.on_evaluate(self, self.evaluation)
             self.now = self._clock()
         return self.evaluation
 
     def __enter__(self) -> Session:
         self.now = self._clock()
         self.step, self.position = self._checkpoints.restore()
-        self._saved = self.step if self._checkpoints.latest else None
+        self.is_restored = self._checkpoints.latest is not None
+        self._saved = self.step if self.is_restored else None
+        for hook in self._hooks:
+            hook.on_restore(self)
         self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
         try:
             for hook in self._hooks:

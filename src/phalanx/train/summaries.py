@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from phalanx.train.record import EVALUATIONS, Evaluation, format_evaluation
+
 
 class Summaries:
     """Writers made when they are first needed: `train` in model_dir, `eval` in model_dir/eval."""
@@ -22,6 +24,20 @@ class Summaries:
         with self._writer(kind).as_default(step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
+        self._writer(kind).flush()
+
+    def write_evaluation(self, step: int, values: Mapping[str, float]) -> None:
+        """The curves of the evaluation, and a line of eval.jsonl."""
+        self.write_scalars("eval", step, values)
+        path = f"{self._directory}/{EVALUATIONS}"
+        with tf.io.gfile.GFile(path, "a") as file:
+            file.write(format_evaluation(Evaluation(step, values, checkpoint=f"model.ckpt-{step}")))
+
+    def write_histograms(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """How the numbers of each array are spread."""
+        with self._writer(kind).as_default(step):
+            for name, value in values.items():
+                tf.summary.histogram(name, value)
         self._writer(kind).flush()
 
     def write_images(self, kind: str, step: int, name: str, images: Any) -> None:

@@ -29,7 +29,7 @@ class TaskSpecDef:
 
     The master is a worker too and has shard 0; without a master, worker 0 is it:
 
-    >>> TaskSpecDef("worker", 0, ps_hosts="a:2222", worker_hosts="b:2222", master="m:2222").shard_index
+    >>> TaskSpecDef("worker", 0, None, "a:2222", "b:2222", master="m:2222").shard_index
     1
     """
 

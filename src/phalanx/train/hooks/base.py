@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from phalanx.train.session import Session
@@ -27,6 +28,9 @@ class Hook:
     than the step that `due` names.
     """
 
+    def on_restore(self, session: Session) -> None:
+        """After the weights were made or restored, before they go to where they are trained."""
+
     def begin(self, session: Session) -> None:
         """Before the first step; weights are restored."""
 
@@ -43,11 +47,27 @@ class Hook:
     def on_save(self, session: Session, path: str) -> None:
         """After a checkpoint was written."""
 
+    def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
+        """After an evaluation in the training processes."""
+
     def end(self, session: Session) -> None:
         """After the last step, if all went well."""
 
     def on_error(self, session: Session, error: BaseException) -> None:
         """Instead of `end`, if something went wrong."""
+
+
+class When(Protocol):
+    """*When* to act, apart from *what* to do: `Every`, `At`, or one of your own."""
+
+    def next_step(self, step: int) -> int | None:
+        """The next step at which it is due, as far as steps decide it."""
+
+    def start(self, step: int, now: float) -> None:
+        """Count from here."""
+
+    def is_due(self, step: int, now: float) -> bool:
+        """Whether to act now; asked again, no longer."""
 
 
 @dataclass
@@ -90,3 +110,32 @@ class Every:
             return False
         self._acted = now
         return True
+
+
+class At:
+    """At these steps, each once; a step that was passed in a group counts at the group's end.
+
+    >>> at = At(10, 100)
+    >>> at.next_step(10)
+    100
+    >>> at.is_due(step=9, now=0.0), at.is_due(step=12, now=0.0), at.is_due(step=13, now=0.0)
+    (False, True, False)
+    """
+
+    def __init__(self, *steps: int) -> None:
+        self._steps = sorted(steps)
+        self._seen = 0
+
+    def next_step(self, step: int) -> int | None:
+        """The next of the steps."""
+        return next((at for at in self._steps if at > step), None)
+
+    def start(self, step: int, now: float) -> None:
+        """Those before are over."""
+        self._seen = step
+
+    def is_due(self, step: int, now: float) -> bool:
+        """Whether one of them was passed since this was last asked."""
+        due = any(self._seen < at <= step for at in self._steps)
+        self._seen = step
+        return due

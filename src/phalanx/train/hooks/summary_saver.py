@@ -16,7 +16,8 @@ class SummarySaver(Hook):
     """Writes loss, metrics, learning rate and examples/s into the run's event files.
 
     `images`, if given, is called each time and returns pictures by name ([n, height, width,
-    channels]), to look at the input or at what the model makes of it.
+    channels]), to look at the input or at what the model makes of it. `histograms` shows how each
+    weight's numbers are spread; bringing them to the chief takes time, on parameter servers most.
     """
 
     def __init__(
@@ -24,10 +25,12 @@ class SummarySaver(Hook):
         every: Every,
         speed: ExamplesPerSecond | None = None,
         images: Callable[[], Mapping[str, Any]] | None = None,
+        histograms: bool = False,
     ) -> None:
         self.every = every
         self._speed = speed
         self._images = images
+        self._histograms = histograms
         self._window: Window | None = None
 
     def begin(self, session: Session) -> None:
@@ -62,3 +65,7 @@ class SummarySaver(Hook):
         session.summaries.write_scalars("train", session.step, values)
         for name, pictures in (self._images() if self._images else {}).items():
             session.summaries.write_images("train", session.step, name, pictures)
+        if self._histograms:
+            session.pull()
+            weights = {name: variable.numpy() for name, variable in session.variables.items()}
+            session.summaries.write_histograms("train", session.step, weights)

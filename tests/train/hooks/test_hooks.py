@@ -1,0 +1,110 @@
+"""Each hook, in a real run of one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.train.small_experiment import Line
+
+import phalanx
+from phalanx import hooks
+from phalanx.errors import ConfigurationError
+from phalanx.train.record import read_evaluations
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> phalanx.RunConfig:
+    return phalanx.RunConfig(model_dir=str(tmp_path / "run"), train_steps=6, global_batch_size=16)
+
+
+def train(config: phalanx.RunConfig, *more: hooks.Hook, **settings: Any) -> phalanx.Result:
+    return phalanx.run(Line(), dataclasses.replace(config, **settings), hooks=more)
+
+
+def test_an_action_is_called_when_it_is_due(config: phalanx.RunConfig) -> None:
+    seen: dict[str, list[int]] = {"every": [], "at": []}
+    train(
+        config,
+        hooks.ActionHook(hooks.Every(steps=2), lambda session: seen["every"].append(session.step)),
+        hooks.ActionHook(hooks.At(1, 5), lambda session: seen["at"].append(session.step)),
+    )
+    assert seen == {"every": [2, 4, 6], "at": [1, 5]}
+
+
+def test_a_hook_of_ten_lines(config: phalanx.RunConfig) -> None:
+    class HalveTheRate(hooks.Hook):
+        def __init__(self) -> None:
+            self.when = hooks.At(3)
+
+        def due(self, step: int) -> int | None:
+            return self.when.next_step(step)
+
+        def after_step(self, session: Any) -> None:
+            if self.when.is_due(session.step, session.now):
+                session.learning_rate /= 2
+
+    rates: dict[int, float] = {}
+    watch = hooks.ActionHook(
+        hooks.Every(steps=1), lambda session: rates.update({session.step: session.learning_rate})
+    )
+    train(config, watch, HalveTheRate())
+    assert rates[2] == pytest.approx(0.05)
+    assert rates[4] == pytest.approx(0.025)
+
+
+def test_stop_at_time_ends_the_run_with_a_final_checkpoint(config: phalanx.RunConfig) -> None:
+    started = time.monotonic()
+    result = train(config, hooks.StopAtTimeHook(1.0), train_steps=10**9)
+    assert 1 <= time.monotonic() - started < 60
+    assert result.step > 0
+    assert result.checkpoint.endswith(f"model.ckpt-{result.step}")
+    assert read_evaluations(str(config.model_dir))[-1].step == result.step
+
+
+def test_stop_at_time_wants_time() -> None:
+    with pytest.raises(ConfigurationError, match="more than 0"):
+        hooks.StopAtTimeHook(0)
+
+
+def test_the_profiler_writes_what_tensorboard_opens(config: phalanx.RunConfig) -> None:
+    train(config, hooks.ProfilerHook(hooks.At(2), steps=2))
+    assert list(Path(str(config.model_dir)).glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_early_stopping_waits_for_its_patience(config: phalanx.RunConfig) -> None:
+    hook = hooks.EarlyStoppingHook("mae", patience=2, min_delta=100)
+    result = train(config, hook, train_steps=1000, eval_every_steps=5)
+    # The first evaluation is the best, two more bring nothing.
+    assert result.step == 15
+
+
+def test_early_stopping_lets_a_run_go_on_that_gets_better(config: phalanx.RunConfig) -> None:
+    hook = hooks.EarlyStoppingHook("loss", patience=1)
+    assert train(config, hook, train_steps=30, eval_every_steps=10).step == 30
+
+
+def test_early_stopping_names_the_metrics_there_are(config: phalanx.RunConfig) -> None:
+    with pytest.raises(ConfigurationError, match="'f1', but the evaluation has loss, mae"):
+        train(config, hooks.EarlyStoppingHook("f1"), eval_every_steps=2)
+
+
+def test_early_stopping_sees_what_an_evaluator_wrote(config: phalanx.RunConfig) -> None:
+    folder = Path(str(config.model_dir), "eval")
+    folder.mkdir(parents=True)
+    lines = [f'{{"step": {n}, "time": {n}, "mae": {1 + n}}}\n' for n in range(4)]
+    (folder / "eval.jsonl").write_text("".join(lines) + '{"step": 9, "ti')
+    result = train(config, hooks.EarlyStoppingHook("mae", patience=3))
+    assert result.step == 0
+
+
+def test_histograms_of_the_weights_are_written(config: phalanx.RunConfig) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(config, hooks.SummarySaver(hooks.Every(steps=3), histograms=True))
+    events = EventAccumulator(str(config.model_dir), {"tensors": 0})
+    events.Reload()
+    assert [event.step for event in events.Tensors("encoder/kernel")] == [3, 6]
