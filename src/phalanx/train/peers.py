@@ -132,8 +132,8 @@ def _serve_until_told(formation: Formation, mailbox: Mailbox, wait_seconds: floa
 
 
 def _obey(message: Message, is_chief: bool) -> None:
-    # Let the sender get its answer before the server goes.
-    time.sleep(0.3)
+    # Let the sender get its answer, and after an error its last word, before the server goes.
+    time.sleep(0.3 if message.word is Word.DONE else 2.0)
     if message.word is Word.FAILED:
         raise TrainingError(f"{message.sender} failed: {message.text}")
     if message.word is Word.AGAIN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import sys
 import traceback
@@ -20,6 +21,7 @@ from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
+from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
 from phalanx.train.engines.servers import Servers
@@ -160,18 +162,47 @@ def _lead_on_ps(
         with waiting_for_peers(formation, config.wait_seconds):
             servers = Servers(formation, config, experiment, mailbox)
             servers.connect()
-        step, master, feed = _build(experiment, servers.contexts[0])
+        result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop, tf_config)
+        # What TensorFlow keeps on the servers must go while they are still there.
+        gc.collect()
+        return result
+
+
+def _build_and_lead_on_ps(
+    experiment: Experiment,
+    config: RunConfig,
+    servers: Servers,
+    hooks: Sequence[Hook],
+    stop: StopRequest,
+    tf_config: TFConfig,
+) -> Result:
+    step, master, feed = _build(experiment, servers.contexts[0])
+    element_spec, limits = feed.train.element_spec, clipping(step, config)
+    engine: Engine
+    if servers.formation.way is Way.ASYNC_PS:
         engine = CoordinatorEngine(
             servers,
             step,
             master,
-            element_spec=feed.train.element_spec,
-            limits=clipping(step, config),
+            element_spec=element_spec,
+            limits=limits,
             epochs=config.epochs,
             steps_per_call=config.steps_per_call,
             xla=config.xla,
         )
-        return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
+    else:
+        engine = AggregationEngine(
+            servers,
+            step,
+            master,
+            element_spec=element_spec,
+            limits=limits,
+            required=config.replicas_to_aggregate,
+            wait_seconds=config.wait_seconds,
+            steps_per_call=config.steps_per_call,
+            xla=config.xla,
+        )
+    return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
 
 
 def _lead(
