@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -109,6 +109,17 @@ class Experiment:
     def eval_step(self, model: Any, batch: Any) -> Any:
         """The same for evaluation."""
         raise NotImplementedError
+
+    def example_features(self) -> Mapping[str, Any] | None:
+        """What a serialized Example holds that the exported model is asked about.
+
+        As `tf.io.parse_example` takes it. None: one feature for each input of the model.
+        """
+        return None
+
+    def preprocess(self, features: Any) -> Any:
+        """From the features of a batch of Examples to the model's input; exported with it."""
+        return features
 
 
 def is_written(experiment: Experiment, name: str) -> bool:

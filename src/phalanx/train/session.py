@@ -100,6 +100,16 @@ class Session:
         return self._step.named or {v.path.removeprefix(root): v for v in variables}
 
     @property
+    def experiment(self) -> Any:
+        """What is trained."""
+        return self._step.experiment
+
+    @property
+    def element_spec(self) -> Any:
+        """What a batch of the data looks like."""
+        return self._step.element_spec
+
+    @property
     def directory(self) -> str:
         """Where the run's checkpoints and summaries are."""
         return self._checkpoints.directory

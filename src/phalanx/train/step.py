@@ -49,12 +49,14 @@ class Step:
             )
         self.optimizer = make_optimizer(experiment, self.model, context)
         self.metrics = [] if self._compiled else _make_metrics(experiment)
+        self.element_spec: Any = None
         self.value_names = ["loss"]
         self.metric_variables: list[Any] = []
         self._loss = None if self._compiled else _make_loss(experiment)
 
     def build(self, element_spec: Any, training: bool = True) -> None:
         """Make every variable, by tracing a forward pass that is never run."""
+        self.element_spec = element_spec
         function = self._train_values if training else self._eval_values
         try:
             tf.function(lambda batch: self._note_names(function(batch))).get_concrete_function(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,19 @@ def test_histograms_of_the_weights_are_written(config: phalanx.RunConfig) -> Non
     events = EventAccumulator(str(config.model_dir), {"tensors": 0})
     events.Reload()
     assert [event.step for event in events.Tensors("encoder/kernel")] == [3, 6]
+
+
+def test_the_best_model_so_far_is_exported_and_old_ones_go(config: phalanx.RunConfig) -> None:
+    hook = hooks.BestExporterHook("mae", keep=2)
+    train(config, hook, train_steps=40, eval_every_steps=10)
+    there = sorted(Path(str(config.model_dir), "export", "best").iterdir())
+    assert [path.name for path in there] == ["3", "4"]
+    about = json.loads((there[-1] / "assets.extra/phalanx.json").read_text())
+    assert about["step"] == 40
+    assert about["evaluation"]["mae"] == read_evaluations(str(config.model_dir))[-1].values["mae"]
+
+
+def test_what_is_no_better_is_not_exported(config: phalanx.RunConfig) -> None:
+    hook = hooks.BestExporterHook("mae", best="max")
+    train(config, hook, train_steps=20, eval_every_steps=10)
+    assert [path.name for path in Path(str(config.model_dir), "export/best").iterdir()] == ["1"]

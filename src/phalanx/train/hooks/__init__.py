@@ -2,6 +2,7 @@
 
 from phalanx.train.hooks.action import ActionHook
 from phalanx.train.hooks.base import At, Every, Hook, When
+from phalanx.train.hooks.best_exporter import BestExporterHook
 from phalanx.train.hooks.checkpoint_saver import CheckpointSaver
 from phalanx.train.hooks.early_stopping import EarlyStoppingHook
 from phalanx.train.hooks.evaluator import InlineEvaluator
@@ -18,6 +19,7 @@ from phalanx.train.hooks.summary_saver import SummarySaver
 __all__ = [
     "ActionHook",
     "At",
+    "BestExporterHook",
     "CheckpointSaver",
     "EarlyStoppingHook",
     "Every",

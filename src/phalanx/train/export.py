@@ -1,0 +1,100 @@
+"""A trained model as a SavedModel, in versioned directories as TensorFlow Serving wants them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError
+from phalanx.train.experiment import Experiment, experiment_name
+from phalanx.train.servable import Servable, make_servable
+from phalanx.train.trained import Trained
+
+LOG = logging.getLogger("phalanx")
+
+ABOUT = "assets.extra/phalanx.json"
+
+
+def export(
+    experiment: Experiment, trained: Trained, directory: str, version: int | None = None
+) -> str:
+    """Write `directory/VERSION`, all at once; the version is the next number unless given."""
+    tf.io.gfile.makedirs(directory)
+    there = versions(directory)
+    version = version if version is not None else max([0, *there]) + 1
+    if version in there:
+        raise ConfigurationError(
+            f"{directory} has a version {version} already: leave --version out for the next one"
+        )
+    target = f"{directory}/{version}"
+    # TensorFlow Serving takes a directory as soon as its name is a number.
+    unfinished = f"{directory}/.unfinished-{version}-{os.getpid()}"
+    try:
+        _write(make_servable(experiment, trained.model, trained.input_spec), trained, unfinished)
+        _describe(experiment, trained, unfinished)
+        tf.io.gfile.rename(unfinished, target)
+    except BaseException:
+        if tf.io.gfile.exists(unfinished):
+            tf.io.gfile.rmtree(unfinished)
+        raise
+    LOG.info("exported step %d to %s", trained.step, target)
+    return target
+
+
+def versions(directory: str) -> list[int]:
+    """The versions in a directory, in order."""
+    if not tf.io.gfile.isdir(directory):
+        return []
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _write(servable: Servable, trained: Trained, path: str) -> None:
+    model = trained.model
+    with _quiet():
+        if isinstance(model, keras.Model):
+            archive = keras.export.ExportArchive()
+            archive.track(model)
+            for name, function in servable.signatures.items():
+                specs = list(servable.inputs[name].values())
+                archive.add_endpoint(name, function, input_signature=specs)
+            archive.write_out(path, verbose=False)
+            return
+        root = tf.Module()
+        root.kept = [variable.value for variable in trained.variables]
+        signatures: dict[str, Callable[..., Any]] = {
+            name: tf.function(function, input_signature=list(servable.inputs[name].values()))
+            for name, function in servable.signatures.items()
+        }
+        tf.saved_model.save(root, path, signatures=signatures)
+
+
+def _describe(experiment: Experiment, trained: Trained, path: str) -> None:
+    about = {
+        "experiment": experiment_name(experiment),
+        "step": trained.step,
+        "checkpoint": trained.checkpoint,
+        "evaluation": dict(trained.evaluation.values),
+    }
+    tf.io.gfile.makedirs(f"{path}/assets.extra")
+    with tf.io.gfile.GFile(f"{path}/{ABOUT}", "w") as file:
+        file.write(json.dumps(about, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Saving says where it saves; so do we, once."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
