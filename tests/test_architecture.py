@@ -22,8 +22,9 @@ MAY_IMPORT = {
     "data": {"errors", "limits", "cluster", "records"},
     "train": {"errors", "limits", "cluster", "records", "data"},
     "models": {"errors"},
+    "serving": {"errors", "limits", "cluster", "records", "data", "train"},
     "launch": {"errors", "limits", "cluster"},
-    "cli": {"errors", "limits", "cluster", "records", "data", "train", "models", "launch"},
+    "cli": {"errors", "limits", "cluster", "records", "data", "train", "models", "launch", "serving"},
 }
 
 # Packages whose members are siblings: they share the named modules and never import each other.

@@ -12,6 +12,8 @@ from phalanx.errors import PhalanxError
 
 COMMANDS = {
     "check": "phalanx.cli.check",
+    "export": "phalanx.cli.export",
+    "predict": "phalanx.cli.predict",
     "run": "phalanx.cli.run",
     "tf-config": "phalanx.cli.tf_config",
 }

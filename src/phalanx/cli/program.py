@@ -52,7 +52,9 @@ def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> 
     program = load_program(path, arguments)
     directory = model_dir or program.config.model_dir
     if not directory:
-        raise ConfigurationError(f"{path} names no model_dir: say where it trained with --model-dir")
+        raise ConfigurationError(
+            f"{path} names no model_dir: say where it trained with --model-dir"
+        )
     return Program(program.experiment, program.config.replace(model_dir=directory))
 
 

@@ -56,6 +56,22 @@ def versions(directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
+def find_version(directory: str, version: int | None = None) -> tuple[str, int]:
+    """A SavedModel and its version: the highest, unless one is asked for."""
+    if tf.io.gfile.exists(f"{directory}/saved_model.pb"):
+        name = directory.rstrip("/").rpartition("/")[2]
+        return directory, int(name) if name.isdecimal() else 1
+    there = versions(directory)
+    wanted = version if version is not None else max(there, default=None)
+    if wanted is None or wanted not in there:
+        found = f"it has {', '.join(map(str, there))}" if there else "it has none"
+        raise ConfigurationError(
+            f"there is no SavedModel {'' if wanted is None else f'of version {wanted} '}in "
+            f"{directory}: {found}; write one with `phalanx export`"
+        )
+    return f"{directory}/{wanted}", wanted
+
+
 def _write(servable: Servable, trained: Trained, path: str) -> None:
     model = trained.model
     with _quiet():

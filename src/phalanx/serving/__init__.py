@@ -1,0 +1,1 @@
+"""A trained model in use: predictions for files, and a server for clients."""

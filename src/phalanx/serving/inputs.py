@@ -1,0 +1,187 @@
+"""Files as batches of a model's inputs: TFRecords, pictures, CSV, JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, DataError
+from phalanx.train.servable import EXAMPLES, RAW, Signature
+
+RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".records")
+PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+LINES = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs for one call; `keys` say of each row where it came from."""
+
+    signature: str
+    tensors: Mapping[str, Any]
+    rows: int
+    keys: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+def read_batches(
+    paths: Sequence[str], signatures: Mapping[str, Signature], size: int, raw_pixels: bool = False
+) -> Iterator[Batch]:
+    """All rows of all files in order, in batches."""
+    for path in paths:
+        if not Path(path).is_file():
+            raise ConfigurationError(f"there is no file {path}")
+        _kind(path)
+    pictures = [path for path in paths if _kind(path) in PICTURES]
+    if pictures and len(pictures) == len(paths):
+        yield from _read_pictures(pictures, signatures, size, raw_pixels)
+        return
+    for path in paths:
+        kind = _kind(path)
+        if kind in RECORDS:
+            yield from _read_records(path, signatures, size)
+        elif kind == ".csv":
+            yield from _in_batches(_read_csv(path, signatures[RAW]), signatures[RAW], size)
+        elif kind in LINES:
+            yield from _in_batches(_read_lines(path, signatures[RAW]), signatures[RAW], size)
+        else:
+            yield from _read_pictures([path], signatures, size, raw_pixels)
+
+
+def count_rows(paths: Sequence[str]) -> int | None:
+    """How many rows there are, where that is known at once."""
+    return len(paths) if all(_kind(path) in PICTURES for path in paths) else None
+
+
+def _kind(path: str) -> str:
+    name = path.lower().removesuffix(".gz")
+    for kind in (*RECORDS, *PICTURES, *LINES, ".csv"):
+        if name.endswith(kind) or (kind in RECORDS and f"{kind}-" in name):
+            return kind
+    raise ConfigurationError(
+        f"{path}: its name must end with .tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
+    )
+
+
+def _read_records(path: str, signatures: Mapping[str, Signature], size: int) -> Iterator[Batch]:
+    if EXAMPLES not in signatures:
+        raise ConfigurationError(
+            "the model takes no Examples, for the shapes of its inputs are not known: write "
+            "example_features() and preprocess() in the experiment"
+        )
+    compression = "GZIP" if path.endswith(".gz") else None
+    for records in tf.data.TFRecordDataset(path, compression).batch(size):
+        yield Batch(EXAMPLES, {"examples": records}, int(records.shape[0]))
+
+
+def _read_pictures(
+    paths: Sequence[str], signatures: Mapping[str, Signature], size: int, raw_pixels: bool
+) -> Iterator[Batch]:
+    name, spec = _only_input(signatures[RAW], "pictures")
+    if spec.shape.rank != 4 or not spec.shape[1:].is_fully_defined():
+        raise ConfigurationError(
+            f"the input {name} has the shape {list(spec.shape)}: pictures need [None, height, "
+            "width, channels]"
+        )
+    height, width, channels = spec.shape[1:]
+    scale = 1.0 if raw_pixels or not spec.dtype.is_floating else 1 / 255
+    for start in range(0, len(paths), size):
+        chosen = paths[start : start + size]
+        pixels = []
+        for path in chosen:
+            try:
+                image = tf.io.decode_image(
+                    tf.io.read_file(path), channels=channels, expand_animations=False
+                )
+            except tf.errors.InvalidArgumentError as error:
+                raise DataError(f"{path} is no picture: {error.message}") from None
+            pixels.append(tf.image.resize(tf.cast(image, tf.float32) * scale, [height, width]))
+        batch = tf.cast(tf.stack(pixels), spec.dtype)
+        yield Batch(RAW, {name: batch}, len(chosen), [{"file": path} for path in chosen])
+
+
+def _read_csv(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
+    """A column for each input; all columns in order are the one input of a model that has one."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        columns = reader.fieldnames or []
+        is_named = all(name in columns for name in signature.inputs)
+        only = next(iter(signature.inputs)) if len(signature.inputs) == 1 else None
+        if not is_named and only is None:
+            missing = ", ".join(sorted(set(signature.inputs) - set(columns)))
+            raise ConfigurationError(f"{path} has no column for {missing}")
+        for number, row in enumerate(reader, 2):
+            try:
+                if is_named:
+                    found = {
+                        name: row[name] if spec.dtype == tf.string else float(row[name])
+                        for name, spec in signature.inputs.items()
+                    }
+                else:
+                    found = {str(only): [float(row[name]) for name in columns]}
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{path}, line {number}: {error}") from None
+            yield found
+
+
+def _read_lines(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
+    """An object with the inputs by name; or the value itself, if there is one input."""
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}, line {number} is not JSON: {error}") from None
+            if not isinstance(row, dict):
+                row = {_only_input(signature, f"{path}, line {number}")[0]: row}
+            missing = set(signature.inputs) - set(row)
+            if missing:
+                raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
+            yield {name: row[name] for name in signature.inputs}
+
+
+def _in_batches(rows: Iterator[dict[str, Any]], signature: Signature, size: int) -> Iterator[Batch]:
+    held: list[dict[str, Any]] = []
+    for row in rows:
+        held.append(row)
+        if len(held) == size:
+            yield _stack(held, signature)
+            held = []
+    if held:
+        yield _stack(held, signature)
+
+
+def _stack(rows: list[dict[str, Any]], signature: Signature) -> Batch:
+    tensors = {}
+    for name, spec in signature.inputs.items():
+        try:
+            values = np.array([row[name] for row in rows], spec.dtype.as_numpy_dtype)
+        except ValueError as error:
+            raise DataError(
+                f"the values of {name} make no {spec.dtype.name} tensor: {error}"
+            ) from None
+        if values.ndim == spec.shape.rank - 1:
+            values = values[..., np.newaxis]
+        if not spec.shape.is_compatible_with(values.shape):
+            raise DataError(
+                f"{name} has the shape {list(values.shape[1:])} in the file, but the model takes "
+                f"{list(spec.shape[1:])}"
+            )
+        tensors[name] = tf.constant(values)
+    return Batch(RAW, tensors, len(rows))
+
+
+def _only_input(signature: Signature, what: str) -> tuple[str, Any]:
+    if len(signature.inputs) != 1:
+        raise ConfigurationError(
+            f"{what}: the model has the inputs {', '.join(signature.inputs)}; give them by name"
+        )
+    return next(iter(signature.inputs.items()))

@@ -1,0 +1,125 @@
+"""`phalanx export` and `phalanx predict`, as a user runs them on a trained program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.in_process import invoke
+
+PROGRAM = '''
+import sys
+import keras, numpy as np, tensorflow as tf, phalanx
+
+class Sum(phalanx.Experiment):
+    """Its one layer adds up three numbers from the start."""
+    def model(self):
+        model = keras.Sequential([
+            keras.Input((3,), name="x"),
+            keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
+        ])
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
+        return model
+    def train_data(self, context):
+        x = np.ones((8, 3), "float32")
+        return tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(4)
+    eval_data = train_data
+
+if __name__ == "__main__":
+    phalanx.run(Sum(), phalanx.RunConfig(model_dir="run", train_steps=2))
+'''
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program that was run."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "train.py").write_text(PROGRAM)
+    with contextlib.chdir(folder):
+        runpy.run_path("train.py", run_name="__main__")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path) -> Path:
+    with contextlib.chdir(trained):
+        done = invoke("export", "train.py", "--out", "models/sum")
+    assert done.stdout == "models/sum/1\n"
+    return trained / "models/sum"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_each_kind_of_file_gets_its_predictions_in_order(exported: Path, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
+    (tmp_path / "b.jsonl").write_text('{"x": [1, 1, 1]}\n[2, 2, 2]\n')
+    with tf.io.TFRecordWriter(str(tmp_path / "c.tfrecord")) as writer:
+        value = tf.train.Feature(float_list=tf.train.FloatList(value=[9, 0, 1]))
+        features = tf.train.Features(feature={"x": value})
+        writer.write(tf.train.Example(features=features).SerializeToString())
+    done = invoke("predict", exported, "a.csv", "b.jsonl", "c.tfrecord", "--batch-size", "2")
+    assert done.returncode == 0, done.stderr
+    assert [row["predictions"] for row in rows(done.stdout)] == [[6], [15], [3], [6], [10]]
+
+
+def test_a_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n")
+    done = invoke(
+        "predict", trained / "train.py", "a.csv", "--model-dir", trained / "run", "--checkpoint",
+        "best", "--out", "p.jsonl",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "1 predictions in p.jsonl" in done.stderr
+    assert rows((tmp_path / "p.jsonl").read_text()) == [{"predictions": [6.0]}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "code"),
+    [
+        (["{exported}", "missing.csv"], "there is no file missing.csv", 2),
+        (["{exported}", "a.txt"], "its name must end with", 2),
+        (["{exported}", "bad.csv"], "bad.csv, line 3", 1),
+        (["{exported}", "short.csv"], "the model takes [3]", 1),
+        (["{exported}", "a.csv", "--out", "p.xml"], ".jsonl or .parquet", 2),
+        (["nothing", "a.csv"], "there is no program nothing", 2),
+    ],
+)
+def test_what_cannot_be_predicted_is_said_and_nothing_is_written(
+    exported: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    reason: str,
+    code: int,
+) -> None:
+    for name, text in {
+        "a.txt": "", "a.csv": "a,b,c\n1,2,3\n", "bad.csv": "a,b,c\n1,2,3\n1,x,3\n",
+        "short.csv": "a,b\n1,2\n",
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+    before = set(tmp_path.iterdir())
+    given = [argument.format(exported=exported) for argument in arguments]
+    if "--out" not in given:
+        given += ["--out", "p.jsonl"]
+    done = invoke("predict", *given)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert reason in done.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_program_that_never_trained_is_not_exported(trained: Path) -> None:
+    done = invoke("export", trained / "train.py", "--model-dir", "nowhere", "--out", "models")
+    assert done.returncode == 2
+    assert "there is no checkpoint in nowhere" in done.stderr
