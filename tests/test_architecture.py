@@ -24,7 +24,17 @@ MAY_IMPORT = {
     "models": {"errors"},
     "serving": {"errors", "limits", "cluster", "records", "data", "train"},
     "launch": {"errors", "limits", "cluster"},
-    "cli": {"errors", "limits", "cluster", "records", "data", "train", "models", "launch", "serving"},
+    "cli": {
+        "errors",
+        "limits",
+        "cluster",
+        "records",
+        "data",
+        "train",
+        "models",
+        "launch",
+        "serving",
+    },
 }
 
 # Packages whose members are siblings: they share the named modules and never import each other.

@@ -92,7 +92,7 @@ def test_another_models_checkpoint_is_refused(run: Any) -> None:
 class Pictures(phalanx.Experiment):
     """Takes encoded pictures and their size; two inputs, two outputs."""
 
-    def model(self) -> Any:
+    def model(self, context: Any = None) -> Any:
         image = keras.Input((4, 4, 1), name="image")
         size = keras.Input((), dtype="int32", name="size")
         mean = keras.layers.GlobalAveragePooling2D()(image)
@@ -130,8 +130,8 @@ def test_the_experiments_preprocessing_is_exported_with_it(tmp_path: Path) -> No
 class Plain(phalanx.Experiment):
     """No Keras model: a module that does not say what it takes."""
 
-    def model(self) -> Any:
-        class Scale(tf.Module):
+    def model(self, context: Any = None) -> Any:
+        class Scale(tf.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 self.factor = tf.Variable([2.0])
@@ -165,12 +165,16 @@ def test_a_plain_module_is_exported_too(tmp_path: Path) -> None:
     "body",
     [
         "phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
-        "def main():\n  phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))\n"
-        "if __name__ == '__main__':\n  main()",
+        "if __name__ == '__main__':\n"
+        "  phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
     ],
 )
 def test_a_programs_experiment_is_found_where_it_would_train(tmp_path: Path, body: str) -> None:
-    head = "import sys, phalanx\nclass Named(phalanx.Experiment):\n  def __init__(self, n): self.n = n\n"
+    head = (
+        "import sys, phalanx\n"
+        "class Named(phalanx.Experiment):\n"
+        "  def __init__(self, n): self.n = n\n"
+    )
     (tmp_path / "train.py").write_text(head + body)
     found = load_program(str(tmp_path / "train.py"), ["7"])
     assert vars(found.experiment) == {"n": 7}

@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "phalanx.cli.export",
     "predict": "phalanx.cli.predict",
     "run": "phalanx.cli.run",
+    "serve": "phalanx.cli.serve",
     "tf-config": "phalanx.cli.tf_config",
 }
 

@@ -97,7 +97,9 @@ def load_signatures(path: str) -> dict[str, Signature]:
         raise ConfigurationError(f"{path} is no SavedModel: {error}") from None
     found = {
         name: Signature(
-            function.structured_input_signature[1], function.structured_outputs, _keep(loaded, function)
+            function.structured_input_signature[1],
+            function.structured_outputs,
+            _keep(loaded, function),
         )
         for name, function in loaded.signatures.items()
     }
@@ -107,7 +109,7 @@ def load_signatures(path: str) -> dict[str, Signature]:
 
 
 def _by_name(function: Any, names: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
-    return lambda **tensors: function(*(tensors[name] for name in names))  # type: ignore[no-any-return]
+    return lambda **tensors: function(*(tensors[name] for name in names))
 
 
 def _keep(loaded: Any, function: Any) -> Callable[..., Mapping[str, Any]]:
@@ -143,7 +145,9 @@ def _name(value: Any, otherwise: str) -> str:
 
 def _any_batch(spec: Any, name: str) -> Any:
     if getattr(spec, "sparse", False) or getattr(spec, "ragged", False):
-        raise ConfigurationError(f"the input {name} is sparse: an exported model takes dense tensors")
+        raise ConfigurationError(
+            f"the input {name} is sparse: an exported model takes dense tensors"
+        )
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name)
 
 

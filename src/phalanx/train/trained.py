@@ -33,7 +33,10 @@ class Trained:
 
 
 def choose_checkpoint(
-    directory: str, which: str = "last", metric: str = "loss", best: Literal["min", "max"] | None = None
+    directory: str,
+    which: str = "last",
+    metric: str = "loss",
+    best: Literal["min", "max"] | None = None,
 ) -> tuple[str, Evaluation]:
     """The path of the last or the best checkpoint there is, and what is known of it."""
     state = tf.train.get_checkpoint_state(directory)

@@ -1,0 +1,155 @@
+"""What `phalanx serve` leaves of a model's speed, under 8 clients.
+
+python benchmarks/serve.py
+
+The same model is asked for one row at a time by 8 clients: by threads that call it directly in its
+process, and by processes of their own over HTTP. The figure is requests a second over HTTP, with
+batching, over those of the direct calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+CLIENTS = 8
+SECONDS = 5.0
+ROUNDS = 5
+WIDTH = 64
+LAYERS = 6
+UNITS = 1024
+
+# A client process has two connections, so that it takes little of the machine; it loads nothing
+# but the standard library.
+CLIENT = """
+import http.client, json, sys, threading, time
+port, connections, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+body = json.dumps({"instances": [[0.5] * %d]})
+counts = [0] * connections
+def ask(index):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        connection.request("POST", "/v1/models/model:predict", body)
+        response = connection.getresponse()
+        answer = response.read()
+        assert response.status == 200, answer
+        counts[index] += 1
+    connection.close()
+threads = [threading.Thread(target=ask, args=(index,)) for index in range(connections)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sum(counts))
+"""
+
+
+def make_model(folder: str) -> str:
+    import keras
+
+    from phalanx import Experiment
+    from phalanx.train.export import export
+    from phalanx.train.trained import Trained
+
+    layers: list[Any] = [keras.Input((WIDTH,), name="x")]
+    layers += [keras.layers.Dense(UNITS, "relu") for _ in range(LAYERS)]
+    model = keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
+    return export(Experiment(), Trained(model, 0, ""), f"{folder}/model")
+
+
+class Direct:
+    """Threads that call the model in this process, one row a call."""
+
+    def __init__(self, path: str) -> None:
+        import tensorflow as tf
+
+        from phalanx.train.servable import load_signatures
+
+        self._call = load_signatures(path)["serving_default"].call
+        self._row = tf.fill([1, WIDTH], 0.5)
+
+    def measure(self) -> float:
+        counts = [0] * CLIENTS
+        end = time.monotonic() + SECONDS
+
+        def ask(index: int) -> None:
+            while time.monotonic() < end:
+                self._call(x=self._row)["predictions"].numpy()
+                counts[index] += 1
+
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts) / SECONDS
+
+
+@contextlib.contextmanager
+def serving(folder: str, *options: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "phalanx", "serve", f"{folder}/model", "--port", "0"]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r":(\d+)/v1", process.stdout.readline())
+        assert found
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def measure_http(port: int) -> float:
+    arguments = [str(port), "2", str(SECONDS)]
+    command = [sys.executable, "-c", CLIENT % WIDTH, *arguments]
+    clients = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(CLIENTS // 2)
+    ]
+    return sum(int(client.communicate(timeout=60)[0]) for client in clients) / SECONDS
+
+
+def warm_up(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    for _ in range(20):
+        body = json.dumps({"instances": [[0.5] * WIDTH] * 4})
+        connection.request("POST", "/v1/models/model:predict", body)
+        connection.getresponse().read()
+    connection.close()
+
+
+def main() -> None:
+    ratios, alone = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        direct = Direct(make_model(folder))
+        direct.measure()
+        with serving(folder) as batched, serving(folder, "--max-batch", "1") as one_by_one:
+            for port in (batched, one_by_one):
+                warm_up(port)
+            for number in range(ROUNDS):
+                bare = direct.measure()
+                ours, single = measure_http(batched), measure_http(one_by_one)
+                ratios.append(ours / bare)
+                alone.append(single / bare)
+                print(
+                    f"round {number + 1} of {ROUNDS}: direct {bare:.0f}, served {ours:.0f}, "
+                    f"without batching {single:.0f} requests/s",
+                    file=sys.stderr,
+                )
+    print(f"without batching: {statistics.median(alone):.2f} of the direct calls")
+    print(f"RESULT serve_over_direct {statistics.median(ratios):.2f} x goal >= 0.8")
+
+
+if __name__ == "__main__":
+    main()

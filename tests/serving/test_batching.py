@@ -1,0 +1,104 @@
+"""Requests that come together are answered together, each with its own rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phalanx.serving.batching import Batcher, OverloadedError
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def has_waiting(batcher: Batcher, count: int) -> bool:
+    return batcher._waiting.qsize() == count
+
+
+def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
+    gate = threading.Event()
+    sizes: list[int] = []
+
+    def double(arrays: Any) -> Any:
+        sizes.append(len(arrays["x"]))
+        if len(sizes) == 1:
+            gate.wait(10)
+        return {"y": arrays["x"] * 2}
+
+    batcher = Batcher(double)
+    batcher.start()
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(batcher.ask, {"x": np.array([0.0])}, 1, 10)
+        until(lambda: bool(sizes))
+        others = [pool.submit(batcher.ask, {"x": np.array([n, n + 0.5])}, 2, 10) for n in range(8)]
+        until(lambda: has_waiting(batcher, 8))
+        gate.set()
+        assert [future.result()["y"].tolist() for future in others] == [
+            [2.0 * n, 2 * n + 1] for n in range(8)
+        ]
+        assert first.result()["y"].tolist() == [0.0]
+    batcher.stop()
+    assert sizes == [1, 16]
+
+
+def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> None:
+    shapes: list[tuple[int, ...]] = []
+    gate = threading.Event()
+
+    def call(arrays: Any) -> Any:
+        gate.wait(10)
+        shapes.append(arrays["x"].shape)
+        return {"y": arrays["x"]}
+
+    batcher = Batcher(call, max_rows=4)
+    with ThreadPoolExecutor(8) as pool:
+        wanted = [(3, 1), (3, 1), (1, 1), (1, 2)]
+        futures = []
+        for number, shape in enumerate(wanted, 1):
+            futures.append(pool.submit(batcher.ask, {"x": np.zeros(shape)}, shape[0], 10))
+            until(partial(has_waiting, batcher, number))
+        batcher.start()
+        gate.set()
+        assert [future.result()["y"].shape for future in futures] == wanted
+    batcher.stop()
+    assert shapes == [(3, 1), (4, 1), (1, 2)]
+
+
+def test_one_bad_request_does_not_spoil_the_others() -> None:
+    def call(arrays: Any) -> Any:
+        if (arrays["x"] < 0).any():
+            raise ValueError("negative")
+        return {"y": arrays["x"]}
+
+    batcher = Batcher(call)
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 10) for n in (1.0, -1.0, 2.0)]
+        until(lambda: has_waiting(batcher, 3))
+        batcher.start()
+        assert futures[0].result()["y"].tolist() == [1.0]
+        assert futures[2].result()["y"].tolist() == [2.0]
+        with pytest.raises(ValueError, match="negative"):
+            futures[1].result()
+    batcher.stop()
+
+
+def test_too_many_requests_and_too_slow_a_model_are_said() -> None:
+    batcher = Batcher(lambda arrays: arrays, max_waiting=1)
+    with pytest.raises(FutureTimeoutError):
+        batcher.ask({"x": np.array([1])}, 1, 0.01)
+    with pytest.raises(OverloadedError):
+        batcher.ask({"x": np.array([1])}, 1, 0.01)
+    batcher.start()
+    batcher.stop()

@@ -1,0 +1,82 @@
+"""Files become what the model takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, DataError
+from phalanx.serving.inputs import read_batches
+from phalanx.serving.outputs import open_writer
+from phalanx.train.servable import RAW, Signature
+
+
+def takes(**specs: Any) -> dict[str, Signature]:
+    return {RAW: Signature(specs, {}, lambda **tensors: tensors)}
+
+
+PIXELS = takes(image=tf.TensorSpec([None, 4, 4, 3], tf.float32))
+
+
+def test_pictures_are_resized_and_scaled_and_keep_their_names(tmp_path: Path) -> None:
+    paths = []
+    for number in range(3):
+        path = str(tmp_path / f"{number}.png")
+        tf.io.write_file(path, tf.io.encode_png(tf.fill([8, 6, 3], tf.constant(102, tf.uint8))))
+        paths.append(path)
+    batches = list(read_batches(paths, PIXELS, size=2))
+    assert [batch.rows for batch in batches] == [2, 1]
+    assert batches[1].keys == [{"file": paths[2]}]
+    np.testing.assert_allclose(batches[0].tensors["image"], np.full((2, 4, 4, 3), 0.4), rtol=1e-5)
+    raw = next(iter(read_batches(paths, PIXELS, size=9, raw_pixels=True)))
+    np.testing.assert_allclose(raw.tensors["image"], np.full((3, 4, 4, 3), 102.0), rtol=1e-5)
+
+
+def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("hello")
+    with pytest.raises(DataError, match=r"a\.png is no picture"):
+        list(read_batches([str(tmp_path / "a.png")], PIXELS, 8))
+    flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
+    with pytest.raises(ConfigurationError, match="pictures need"):
+        list(read_batches([str(tmp_path / "a.png")], flat, 8))
+
+
+def test_columns_are_the_inputs_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("word,n,extra\nhi,3,9\nyou,4,9\n")
+    two = takes(n=tf.TensorSpec([None, 1], tf.int32), word=tf.TensorSpec([None], tf.string))
+    [batch] = read_batches([str(tmp_path / "a.csv")], two, 8)
+    assert batch.tensors["n"].numpy().tolist() == [[3], [4]]
+    assert batch.tensors["word"].numpy().tolist() == [b"hi", b"you"]
+    three = takes(**two[RAW].inputs, z=tf.TensorSpec([None], tf.float32))
+    with pytest.raises(ConfigurationError, match="no column for z"):
+        list(read_batches([str(tmp_path / "a.csv")], three, 8))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("{", "line 1 is not JSON"), ('{"y": 1}', "line 1 lacks x"), ("[[1], 2]", "make no float32")],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    (tmp_path / "a.jsonl").write_text(line)
+    flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
+    with pytest.raises(DataError, match=reason):
+        list(read_batches([str(tmp_path / "a.jsonl")], flat, 8))
+
+
+def test_records_need_known_shapes(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").touch()
+    with pytest.raises(ConfigurationError, match="write example_features"):
+        list(read_batches([str(tmp_path / "a.tfrecord")], PIXELS, 8))
+
+
+def test_parquet_holds_every_row(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with open_writer(str(tmp_path / "p.parquet"), None) as writer:  # type: ignore[arg-type]
+        writer.write({"y": np.array([[1.0, 2.0]]), "n": np.array([7])}, [{"file": "a"}])
+        writer.write({"y": np.array([[3.0, 4.0]]), "n": np.array([8])}, [{"file": "b"}])
+    table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
+    assert table == {"file": ["a", "b"], "y": [[1.0, 2.0], [3.0, 4.0]], "n": [7, 8]}
