@@ -45,7 +45,15 @@ from phalanx.train.peers import serve, waiting_for_peers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
 from phalanx.train.step import Step
-from phalanx.train.strategy import Formation, Way, find_devices, form, join_strategy, make_context, make_strategy
+from phalanx.train.strategy import (
+    Formation,
+    Way,
+    find_devices,
+    form,
+    join_strategy,
+    make_context,
+    make_strategy,
+)
 from phalanx.train.summaries import Summaries
 from phalanx.train.weights import Master
 
