@@ -51,7 +51,9 @@ class Tasks:
         """All tasks must end well, by themselves."""
         codes = self.wait(seconds)
         bad = [task for task, code in codes.items() if code]
-        assert not bad, "\n".join(f"{task}: {codes[task]}\n{self.log(task)[-3000:]}" for task in bad)
+        assert not bad, "\n".join(
+            f"{task}: {codes[task]}\n{self.log(task)[-3000:]}" for task in bad
+        )
 
     def kill(self) -> None:
         for process in self.processes.values():

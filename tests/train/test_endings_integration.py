@@ -58,9 +58,7 @@ def test_when_the_chief_fails_the_others_know_why(start_cluster: Any, tmp_path: 
 
 
 def test_when_the_chief_is_killed_the_others_end(start_cluster: Any, tmp_path: Path) -> None:
-    tasks = start_cluster(
-        "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000"
-    )
+    tasks = start_cluster("c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000")
     tasks.wait_for_line("chief-0", "Average examples/sec")
     tasks.processes["chief-0"].kill()
     codes = tasks.wait(40)

@@ -47,7 +47,9 @@ def copy_at_step_10(reference: Path, to: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "flags", "restored"),
     [
-        pytest.param("c", ["--devices-there=3", "--devices=CPU:0,CPU:1,CPU:2"], False, id="devices"),
+        pytest.param(
+            "c", ["--devices-there=3", "--devices=CPU:0,CPU:1,CPU:2"], False, id="devices"
+        ),
         pytest.param(
             "c", ["--devices-there=2", "--devices=CPU:0,CPU:1", "--variables=cpu"], True, id="cpu"
         ),
