@@ -55,7 +55,7 @@ class PeerError(TrainingError):
     """Another task of the cluster could not be reached, or went away."""
 
 
-class Interrupted(TrainingError):
+class Interrupted(TrainingError):  # noqa: N818 - it is not an error
     """The run was asked to stop (SIGTERM) and saved first: started again, it goes on from there."""
 
     exit_code = 75

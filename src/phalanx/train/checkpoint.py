@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -157,7 +156,7 @@ def write_status(directory: str, status: Status) -> None:
             "time": status.time or time.time(),
         }
     )
-    path = os.path.join(directory, STATUS_FILE)
+    path = f"{directory}/{STATUS_FILE}"
     with tf.io.gfile.GFile(path + ".new", "w") as file:
         file.write(text)
     tf.io.gfile.rename(path + ".new", path, overwrite=True)
@@ -166,7 +165,7 @@ def write_status(directory: str, status: Status) -> None:
 def read_status(directory: str) -> Status | None:
     """What the chief last said; None if it said nothing yet."""
     try:
-        with tf.io.gfile.GFile(os.path.join(directory, STATUS_FILE)) as file:
+        with tf.io.gfile.GFile(f"{directory}/{STATUS_FILE}") as file:
             found = json.loads(file.read())
         return Status(State(found["state"]), found["step"], found["reason"], found["time"])
     except (tf.errors.OpError, ValueError, KeyError):
@@ -186,7 +185,7 @@ def check_directory(directory: str | None) -> str:
             f"model_dir is {directory}: TensorFlow 2.21 cannot write to {scheme}://. Use gs://, a "
             "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory"
         )
-    probe = os.path.join(directory, ".phalanx-write-test")
+    probe = f"{directory}/.phalanx-write-test"
     try:
         tf.io.gfile.makedirs(directory)
         with tf.io.gfile.GFile(probe, "w") as file:

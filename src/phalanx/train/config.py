@@ -6,6 +6,7 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class RunConfig:
     """
 
     model_dir: str | None = None
-    """Where checkpoints and summaries go. Only the chief writes there, and the evaluator's events."""
+    """Where checkpoints and summaries go: written by the chief, and by an evaluator in `eval`."""
 
     train_steps: int | None = None
     """Stop at this step. Data that ends before is read again from its start."""
@@ -191,12 +192,12 @@ class RunConfig:
 def _documentation() -> dict[str, str]:
     """The sentence below each setting is its flag's help too."""
     tree = ast.parse(inspect.getsource(RunConfig))
-    body = tree.body[0].body  # type: ignore[attr-defined]
-    return {
-        before.target.id: after.value.value
-        for before, after in zip(body, body[1:], strict=False)
-        if isinstance(before, ast.AnnAssign) and isinstance(after, ast.Expr)
-    }
+    body: list[Any] = tree.body[0].body  # type: ignore[attr-defined]
+    found: dict[str, str] = {}
+    for before, after in itertools.pairwise(body):
+        if isinstance(before, ast.AnnAssign):
+            found[ast.unparse(before.target)] = ast.literal_eval(after.value)
+    return found
 
 
 def _parser(annotation: str) -> Any:

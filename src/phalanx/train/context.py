@@ -11,8 +11,9 @@ class Context:
 
     >>> context = Context(num_shards=2, shard=1, batch_size=16, global_batch_size=32,
     ...                   num_replicas=2)
-    >>> f"read every {context.num_shards}nd example from {context.shard}, {context.batch_size} a batch"
-    'read every 2nd example from 1, 16 a batch'
+    >>> files = ["a", "b", "c", "d"]
+    >>> files[context.shard :: context.num_shards]
+    ['b', 'd']
     """
 
     num_shards: int = 1

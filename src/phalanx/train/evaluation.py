@@ -30,7 +30,7 @@ def evaluate(
     def notify(done: int) -> None:
         nonlocal shown
         share = done / total if total else 0.0
-        if done == 1 or done == total or (total and share - shown >= 0.1):
+        if done in (1, total) or (total and share - shown >= 0.1):
             shown = share
             LOG.info("Evaluation [%d/%s]", done, total or "?")
 

@@ -147,7 +147,8 @@ def make_optimizer(experiment: Experiment, model: Any, context: Context) -> Any:
         optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         raise ConfigurationError(
-            f"{experiment_name(experiment)} has no optimizer: write optimizer(), or compile the model"
+            f"{experiment_name(experiment)} has no optimizer: write optimizer(), or compile the "
+            "model"
         )
     optimizer = keras.optimizers.get(optimizer)
     if optimizer.built:

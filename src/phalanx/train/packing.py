@@ -62,7 +62,7 @@ class Packing:
 
     @classmethod
     def plan(cls, items: Sequence[Item], stores: int = 1) -> Packing:
-        """Cut what is flat evenly; give each of the rest, the largest first, to the emptiest store."""
+        """Cut what is flat evenly; the rest goes, the largest first, to the emptiest store."""
         shared: dict[tuple[str, str], list[int]] = {}
         alone: list[tuple[int, ...]] = []
         for index, item in enumerate(items):

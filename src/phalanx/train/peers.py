@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import sys
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from phalanx.cluster import TFConfig
 from phalanx.cluster.preflight import check_peers
+from phalanx.cluster.spec import split_address
 from phalanx.errors import Interrupted, PeerError, TrainingError
 from phalanx.train.config import RunConfig
 from phalanx.train.mailbox import Mailbox, Message, Word, is_listening, post
@@ -27,46 +27,44 @@ _GONE_SECONDS = 10.0
 _GRACE_SECONDS = 60.0
 
 
-@contextlib.contextmanager
-def waiting_for_peers(formation: Formation, seconds: float) -> Iterator[None]:
-    """Say for whom this process waits, and give up after a limit with that name.
-
-    With parameter servers the chief simply waits. In step everybody waits inside TensorFlow, which
-    nothing can interrupt: there the process ends.
-    """
+def wait_for_peers(formation: Formation, seconds: float) -> None:
+    """Wait until every other task listens; say for whom, and give up with that name."""
     config = TFConfig(formation.cluster, formation.task)
-    if formation.way.has_ps:
-        missing = _wait(config, seconds, threading.Event())
-        if missing:
-            raise PeerError(missing)
+    deadline = time.monotonic() + seconds
+    reports = check_peers(config, timeout=min(5.0, seconds), wait=True)
+    while missing := [report for report in reports if report.reason]:
+        left = deadline - time.monotonic()
+        named = "; ".join(str(report) for report in missing)
+        if left <= 0.1:
+            raise PeerError(f"gave up after {seconds:.0f} s waiting for {named}")
+        LOG.info("waiting for %s (%.0f s left)", named, left)
+        reports = check_peers(config, timeout=min(10.0, left), wait=True)
+
+
+@contextlib.contextmanager
+def answering(address: str) -> Iterator[None]:
+    """Listen at this task's address until TensorFlow does, so that peers see that it is there."""
+    try:
+        listener = socket.create_server(("", split_address(address)[1]))
+    except OSError as error:
+        LOG.debug("cannot listen at %s: %s", address, error)
         yield
         return
-    arrived = threading.Event()
 
-    def watch() -> None:
-        missing = _wait(config, seconds, arrived)
-        if missing and not arrived.is_set():
-            print(f"phalanx: {missing}", file=sys.stderr, flush=True)
-            os._exit(PeerError.exit_code)
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
 
-    threading.Thread(target=watch, daemon=True).start()
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        arrived.set()
-
-
-def _wait(config: TFConfig, seconds: float, arrived: threading.Event) -> str:
-    deadline = time.monotonic() + seconds
-    reports = check_peers(config, timeout=min(5.0, seconds), wait=True)
-    while (missing := [r for r in reports if r.reason]) and not arrived.is_set():
-        left = deadline - time.monotonic()
-        named = "; ".join(str(report) for report in missing)
-        if left <= 0:
-            return f"gave up after {seconds:.0f} s waiting for {named}"
-        LOG.info("waiting for %s (%.0f s left)", named, left)
-        reports = check_peers(config, timeout=min(10.0, left), wait=True)
-    return ""
+        # To shut it down wakes the thread; to close it alone would not.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
 
 
 def serve(formation: Formation, config: RunConfig) -> None:

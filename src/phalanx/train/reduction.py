@@ -13,7 +13,7 @@ from phalanx.train.packing import Tensor
 class Reduction:
     """All that a strategy is used for. Models are run outside of it, so that Keras sees no strategy
     and a loss is the same number on one replica and on many.
-    """  # noqa: D205, D400, D415
+    """
 
     def __init__(self, strategy: Any, hosts: int = 1) -> None:
         self._strategy = strategy

@@ -41,11 +41,19 @@ from phalanx.train.hooks import (
     SummarySaver,
 )
 from phalanx.train.mailbox import Mailbox, Message, Word, post
-from phalanx.train.peers import serve, waiting_for_peers
+from phalanx.train.peers import answering, serve, wait_for_peers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
 from phalanx.train.step import Step
-from phalanx.train.strategy import Formation, Way, find_devices, form, join_strategy, make_context, make_strategy
+from phalanx.train.strategy import (
+    Formation,
+    Way,
+    find_devices,
+    form,
+    join_strategy,
+    make_context,
+    make_strategy,
+)
 from phalanx.train.summaries import Summaries
 from phalanx.train.weights import Master
 
@@ -114,8 +122,10 @@ def _run_in_step(
     with catch_sigterm() as stop, _telling_others(formation, mailbox, is_many):
         if is_many:
             mailbox.open()
-            with waiting_for_peers(formation, config.wait_seconds):
-                strategy = join_strategy(formation)
+            # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
+            with answering(formation.cluster.addresses[formation.task]):
+                wait_for_peers(formation, config.wait_seconds)
+            strategy = join_strategy(formation)
             devices = list(strategy.extended.worker_devices)
         else:
             devices = find_devices(config)
@@ -159,9 +169,9 @@ def _lead_on_ps(
     mailbox = Mailbox()
     mailbox.open()
     with catch_sigterm() as stop, _telling_others(formation, mailbox, True):
-        with waiting_for_peers(formation, config.wait_seconds):
-            servers = Servers(formation, config, experiment, mailbox)
-            servers.connect()
+        wait_for_peers(formation, config.wait_seconds)
+        servers = Servers(formation, config, experiment, mailbox)
+        servers.connect()
         result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop, tf_config)
         # What TensorFlow keeps on the servers must go while they are still there.
         gc.collect()
@@ -371,7 +381,7 @@ def _telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> It
         if formation.is_chief:
             tell(others, Message(Word.FAILED, me, _first_line(cause or error)))
         elif cause is None:
-            tell([chief], Message(Word.FAILED, me, _trace(error)))
+            tell([chief], Message(Word.FAILED, me, _words(error)))
         if cause is not None:
             raise cause from None
         raise
@@ -397,12 +407,21 @@ def _word_of_another(
 
 
 def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip()
-
-
-def _trace(error: BaseException) -> str:
     if isinstance(error, PhalanxError):
         return str(error)
+    return own_words(error).strip().splitlines()[-1]
+
+
+def _words(error: BaseException) -> str:
+    return str(error) if isinstance(error, PhalanxError) else own_words(error)
+
+
+def own_words(error: BaseException) -> str:
+    """The traceback of the user's mistake; TensorFlow wraps that of a Python function in its own."""
+    text = str(error)
+    mark = "Traceback (most recent call last):"
+    if isinstance(error, tf.errors.OpError) and mark in text:
+        return mark + text.partition(mark)[2].partition("\n\n\n")[0]
     return "".join(traceback.format_exception(error))
 
 

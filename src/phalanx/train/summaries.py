@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +63,6 @@ class Summaries:
 
     def _writer(self, kind: str) -> Any:
         if kind not in self._writers:
-            place = self._directory if kind == "train" else os.path.join(self._directory, kind)
+            place = self._directory if kind == "train" else f"{self._directory}/{kind}"
             self._writers[kind] = tf.summary.create_file_writer(place)
         return self._writers[kind]

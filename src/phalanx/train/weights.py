@@ -85,12 +85,12 @@ class Weights:
 
     def push(self) -> None:
         """Send the model's own variables to the buffers."""
-        for buffer, values in zip(
+        for buffer, content in zip(
             self._in_order(self.packing, [store.weights for store in self.stores]),
             self.packing.pack([_numpy(v) for v in self.master.trainable]),
             strict=True,
         ):
-            buffer.assign(values)
+            buffer.assign(content)
         packed = self.state_packing.pack([_numpy(v) for v in self.master.state])
         self.write_state(packed)
         for name, slots in self.master.slots.by_weight.items():

@@ -27,8 +27,8 @@ _POLL_SECONDS = 0.5
 class AggregationEngine:
     """Updates are made of the sum of `required` gradients; gradients of an older step are dropped.
 
-    Each trainer runs one long call: it waits for a token, which is the number of a turn, works on one
-    batch with the weights as they are then, and adds what it found to the sums on the parameter
+    Each trainer runs one long call: it waits for a token, the number of a turn, works on one batch
+    with the weights as they are then, and adds what it found to the sums on the parameter
     servers. The chief takes a sum as soon as enough have come, makes the update, and hands out the
     next tokens. If more trainers are there than are required, the slowest of each step are backups.
     """
@@ -59,7 +59,10 @@ class AggregationEngine:
             )
         self.weights = Weights.place(master, servers.devices, limits)
         self._sizes = [
-            sum(_size(self.weights.packing.pieces[i].shape) for i in self.weights.packing.in_store(n))
+            sum(
+                _size(self.weights.packing.pieces[i].shape)
+                for i in self.weights.packing.in_store(n)
+            )
             for n in range(len(servers.devices))
         ]
         self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
@@ -81,6 +84,7 @@ class AggregationEngine:
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
         )
         self._here = tf.function(self._work)
+        self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
         self._pace = Pace(fixed=steps_per_call)
         self._threads = ThreadPoolExecutor(max_workers=trainers + 1)
@@ -186,7 +190,7 @@ class AggregationEngine:
             self._failures.put(error)
 
     def _wait_for(self, call: Future[Any], step: int) -> Any:
-        """An update waits inside TensorFlow for gradients that may never come: watch the trainers."""
+        """An update waits inside TensorFlow for gradients that may never come: keep watch."""
         deadline = time.monotonic() + self._wait_seconds
         while True:
             try:
@@ -228,17 +232,13 @@ class AggregationEngine:
             with tf.device(self._servers.devices[0]):
                 return tokens.dequeue_many(tf.maximum(tokens.size(), 1))[-1]
 
-        return tf.switch_case(
-            slot, [lambda tokens=tokens: take(tokens) for tokens in self._tokens]
-        )
+        return tf.switch_case(slot, [lambda tokens=tokens: take(tokens) for tokens in self._tokens])
 
     def _weigh(
         self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor
     ) -> list[Tensor]:
         """What one batch adds to the sum on each server: everything times its examples."""
-        gradients, new_state, report = self._compute(
-            self.weights, pieces, state, batch, slot, step
-        )
+        gradients, new_state, report = self._compute(self.weights, pieces, state, batch, slot, step)
         count = report[0]
         packing = self.weights.packing
         sums = []
@@ -269,10 +269,12 @@ class AggregationEngine:
             # To take a sum moves it on by one: what comes later for the old turn is dropped.
             turn += 1
             if more:
-                self._apply(sums, report[0])
+                # As a function of its own, so that the tokens can wait for all that it does.
+                applied = self._apply(sums, report[0])
                 total += report
                 done += 1
-                self._hand_out(turn)
+                with tf.control_dependencies([applied]):
+                    self._hand_out(turn)
         return done, total, more, turn
 
     def _take(self, store: int) -> Tensor:
@@ -286,7 +288,7 @@ class AggregationEngine:
             for tokens in self._tokens:
                 tokens.enqueue(turn)
 
-    def _apply(self, sums: list[Tensor], count: Tensor) -> None:
+    def _apply_sums(self, sums: list[Tensor], count: Tensor) -> Tensor:
         packing, state_packing = self.weights.packing, self.weights.state_packing
         gradients: list[Tensor] = [None] * len(packing.pieces)
         for store, whole in enumerate(sums):
@@ -310,6 +312,7 @@ class AggregationEngine:
                     ]
                 )
         self.weights.apply(gradients)
+        return tf.constant(True)
 
 
 def _size(shape: tuple[int, ...]) -> int:

@@ -32,7 +32,7 @@ class Engine(Protocol):
         """Send the model's variables to where they are trained; open the data, some batches in."""
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Go on from `step`, at most to `due` (or a little more, if not exact), never past `limit`."""
+        """Go on from `step`, at most to `due` (a little more, if not exact), never past `limit`."""
 
     def rewind(self) -> None:
         """Open the data again from its start."""

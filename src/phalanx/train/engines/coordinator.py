@@ -262,7 +262,5 @@ class CoordinatorEngine:
                 lock.execute(apply)
 
     def _update_state(self, before: list[Tensor], after: list[Tensor]) -> None:
-        for variable, old, new in zip(
-            self.weights.state_variables(), before, after, strict=True
-        ):
+        for variable, old, new in zip(self.weights.state_variables(), before, after, strict=True):
             variable.assign_add(new - old)

@@ -21,7 +21,6 @@ from phalanx.train.reduction import Reduction
 from phalanx.train.step import Step
 from phalanx.train.weights import Master, Weights
 
-
 Sums = tuple[Tensor, list[Tensor], list[Tensor]]
 
 
@@ -91,7 +90,7 @@ class SpmdEngine:
             copy.push()
         _, skip, _ = self._agree(Command.REWIND, skip)
         self._seen = skip > 0
-        self._iterator = self._feed.open(skip)
+        self._iterator = self._feed.open(skip * self._reduction.local * self._accumulate)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Run steps in one call, as many as fit the pace."""
