@@ -11,10 +11,14 @@ import phalanx
 from phalanx.errors import PhalanxError
 
 COMMANDS = {
+    "board": "phalanx.cli.board",
     "check": "phalanx.cli.check",
+    "compare": "phalanx.cli.compare",
+    "evaluate": "phalanx.cli.evaluate",
     "export": "phalanx.cli.export",
     "predict": "phalanx.cli.predict",
     "run": "phalanx.cli.run",
+    "runs": "phalanx.cli.runs",
     "serve": "phalanx.cli.serve",
     "tf-config": "phalanx.cli.tf_config",
 }

@@ -1,4 +1,4 @@
-"""What is known of a run without TensorFlow: its evaluations, its state. Plain files."""
+"""What is known of a run without TensorFlow: its curves and its state, in plain files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 EVALUATIONS = "eval/eval.jsonl"
+TRAINING = "train.jsonl"
 
 # Of these more is better; of everything else less is.
 _MORE_IS_BETTER = {
@@ -22,7 +23,7 @@ _MORE_IS_BETTER = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One line of eval.jsonl."""
+    """One line of eval.jsonl, or of train.jsonl: the figures of a step."""
 
     step: int
     values: Mapping[str, float] = field(default_factory=dict)
@@ -35,7 +36,7 @@ def format_evaluation(evaluation: Evaluation) -> str:
     line = {
         "step": evaluation.step,
         "time": evaluation.time or time.time(),
-        "checkpoint": evaluation.checkpoint.rpartition("/")[2],
+        **({"checkpoint": evaluation.checkpoint} if evaluation.checkpoint else {}),
         **{name: _number(value) for name, value in evaluation.values.items()},
     }
     return json.dumps(line) + "\n"
@@ -43,8 +44,17 @@ def format_evaluation(evaluation: Evaluation) -> str:
 
 def read_evaluations(directory: str) -> list[Evaluation]:
     """All evaluations so far, in the order of their steps; of a step that came twice the last."""
+    return _read(f"{directory}/{EVALUATIONS}")
+
+
+def read_training(directory: str) -> list[Evaluation]:
+    """The curves of the training, in the same way."""
+    return _read(f"{directory}/{TRAINING}")
+
+
+def _read(path: str) -> list[Evaluation]:
     found: dict[int, Evaluation] = {}
-    for line in read_text(f"{directory}/{EVALUATIONS}").splitlines():
+    for line in read_text(path).splitlines():
         try:
             read = json.loads(line)
             step, at = int(read.pop("step")), float(read.pop("time"))

@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,7 +20,9 @@ from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, 
 from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
+from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
+from phalanx.train.continuous import Follow, evaluator, follow
 from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
@@ -51,7 +53,6 @@ from phalanx.train.strategy import (
     find_devices,
     form,
     join_strategy,
-    make_context,
     make_strategy,
 )
 from phalanx.train.summaries import Summaries
@@ -83,8 +84,8 @@ def run(
     is) gets back the result when training is done; every other task returns when the chief is done,
     or raises with the chief's reason.
     """
-    _explain_errors()
-    _show_log()
+    explain_errors()
+    show_log()
     tf_config = detect()
     config = config or RunConfig.parse()
     if config.model_dir is None:
@@ -94,7 +95,7 @@ def run(
     formation = form(tf_config, config)
     _prepare(config)
     if formation.task.role is Role.EVALUATOR:
-        return _follow_as_evaluator(experiment, config, formation)
+        return _follow_as_evaluator(experiment, config)
     if formation.is_chief:
         config = config.replace(model_dir=check_directory(config.model_dir))
         LOG.info(
@@ -288,47 +289,12 @@ def _default_hooks(config: RunConfig, speed: ExamplesPerSecond, evaluates: bool)
     return hooks
 
 
-def _follow_as_evaluator(experiment: Experiment, config: RunConfig, formation: Formation) -> Result:
+def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
     directory = check_directory(config.model_dir)
-    context = make_context(config.replace(accumulate=1), 1, 1, 0)
-    data = make_eval_data(experiment, context)
-    if data is None:
-        raise TrainingError(
-            f"{experiment_name(experiment)} has nothing to evaluate: write eval_data(context), or "
-            "leave the evaluator out"
-        )
-    step = Step(experiment, context)
-    step.build(data.element_spec, training=False)
-    master = step.make_master()
-    engine = SpmdEngine(
-        step, master, tf.distribute.get_strategy(), context, Feed(None, lambda: data),
-        devices=find_devices(config)[:1], limits={},
-    )  # fmt: skip
-    summaries = Summaries(directory)
-    checkpoints = _open_checkpoints(config, step, master)
-    result = Result()
-
-    def evaluate_at(at: int) -> None:
-        nonlocal result
-        engine.weights.push()
-        count = int(data.cardinality())
-        values = _evaluate(
-            step, engine, config.eval_steps, count if count > 0 else None, summaries, at
-        )
-        result = Result(at, values, model_dir=directory, model=step.model)
-
-    with catch_sigterm() as stop:
-        try:
-            evaluation.follow_checkpoints(
-                directory,
-                checkpoints,
-                evaluate_at,
-                wait_seconds=config.wait_seconds,
-                is_asked_to_stop=stop,
-            )
-        finally:
-            summaries.close()
-    return result
+    how = Follow(wait_seconds=config.wait_seconds, expects_run=True)
+    with evaluator(experiment, config) as (evaluate, model), catch_sigterm() as stop:
+        step, values = follow(directory, evaluate, how, stop)
+    return Result(step, values, model_dir=directory, model=model)
 
 
 def _build(experiment: Experiment, context: Context) -> tuple[Step, Master, Feed]:
@@ -430,30 +396,3 @@ def _prepare(config: RunConfig) -> None:
         keras.utils.set_random_seed(config.seed)
     if config.mixed_precision is not None:
         keras.mixed_precision.set_global_policy(f"mixed_{config.mixed_precision}")
-
-
-def _show_log() -> None:
-    """Log to standard error, unless the program has set up its own logging."""
-    if logging.getLogger().handlers or LOG.handlers:
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    LOG.addHandler(handler)
-    LOG.setLevel(logging.INFO)
-    LOG.propagate = False
-
-
-def _explain_errors() -> None:
-    """An error of ours that nobody catches is one message and its exit code, not a trace."""
-    before: Callable[..., Any] = sys.excepthook
-    if getattr(before, "explains_phalanx", False):
-        return
-
-    def explain(kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, PhalanxError):
-            print(f"phalanx: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
-        before(kind, error, trace)
-
-    explain.explains_phalanx = True  # type: ignore[attr-defined]
-    sys.excepthook = explain

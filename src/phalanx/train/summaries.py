@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from phalanx.train.record import EVALUATIONS, Evaluation, format_evaluation
+from phalanx.train.record import EVALUATIONS, TRAINING, Evaluation, format_evaluation
 
 
 class Summaries:
@@ -28,9 +28,17 @@ class Summaries:
     def write_evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """The curves of the evaluation, and a line of eval.jsonl."""
         self.write_scalars("eval", step, values)
-        path = f"{self._directory}/{EVALUATIONS}"
-        with tf.io.gfile.GFile(path, "a") as file:
-            file.write(format_evaluation(Evaluation(step, values, checkpoint=f"model.ckpt-{step}")))
+        line = format_evaluation(Evaluation(step, values, checkpoint=f"model.ckpt-{step}"))
+        self._append(EVALUATIONS, line)
+
+    def write_training(self, step: int, values: Mapping[str, float]) -> None:
+        """The curves of the training, and a line of train.jsonl."""
+        self.write_scalars("train", step, values)
+        self._append(TRAINING, format_evaluation(Evaluation(step, values)))
+
+    def _append(self, file_name: str, line: str) -> None:
+        with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
+            file.write(line)
 
     def write_histograms(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """How the numbers of each array are spread."""

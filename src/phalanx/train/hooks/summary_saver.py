@@ -62,7 +62,7 @@ class SummarySaver(Hook):
             self._speed.measure(session)
             if self._speed.current:
                 values["examples_per_second"] = self._speed.current
-        session.summaries.write_scalars("train", session.step, values)
+        session.summaries.write_training(session.step, values)
         for name, pictures in (self._images() if self._images else {}).items():
             session.summaries.write_images("train", session.step, name, pictures)
         if self._histograms:

@@ -1,0 +1,156 @@
+"""Evaluate the checkpoints of a run as they come, from any process that sees its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, PeerError, TrainingError
+from phalanx.train import evaluation
+from phalanx.train.checkpoint import Checkpoints, State, Status, read_status
+from phalanx.train.config import RunConfig
+from phalanx.train.engines.spmd import SpmdEngine
+from phalanx.train.experiment import Experiment, experiment_name
+from phalanx.train.feed import Feed, make_eval_data
+from phalanx.train.record import read_evaluations
+from phalanx.train.step import Step
+from phalanx.train.strategy import find_devices, make_context
+from phalanx.train.summaries import Summaries
+
+LOG = logging.getLogger("phalanx")
+
+Evaluate = Callable[[str], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Follow:
+    """How to follow a run."""
+
+    skip: bool = False
+    """Go on with the newest checkpoint, instead of evaluating each one that is kept."""
+    throttle_seconds: float = 0.0
+    """At least so long from the begin of one evaluation to the next."""
+    limit_seconds: float | None = None
+    """End after so long, whatever the run does."""
+    wait_seconds: float = 600.0
+    """Give up when there was no new checkpoint and no word of the chief for so long."""
+    expects_run: bool = False
+    """A run is about to begin: what an earlier one last said in this directory does not count."""
+    poll_seconds: float = 1.0
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+
+@contextlib.contextmanager
+def evaluator(experiment: Experiment, config: RunConfig) -> Iterator[tuple[Evaluate, Any]]:
+    """A function that evaluates a checkpoint by its path and writes the result; and the model."""
+    context = make_context(config.replace(accumulate=1), 1, 1, 0)
+    data = make_eval_data(experiment, context)
+    if data is None:
+        raise ConfigurationError(
+            f"{experiment_name(experiment)} has nothing to evaluate: write eval_data(context), or "
+            "leave the evaluator out"
+        )
+    step = Step(experiment, context)
+    step.build(data.element_spec, training=False)
+    master = step.make_master()
+    engine = SpmdEngine(
+        step, master, tf.distribute.get_strategy(), context, Feed(None, lambda: data),
+        devices=find_devices(config)[:1], limits={},
+    )  # fmt: skip
+    checkpoints = Checkpoints(str(config.model_dir), step, master)
+    summaries = Summaries(str(config.model_dir))
+    count = int(data.cardinality())
+
+    def evaluate(path: str) -> dict[str, float]:
+        checkpoints.load_model(path)
+        engine.weights.push()
+        batches = count if count > 0 else None
+        return evaluation.evaluate(
+            step, engine, config.eval_steps, batches, step_of(path), summaries
+        )
+
+    try:
+        yield evaluate, step.model
+    finally:
+        summaries.close()
+
+
+def follow(
+    directory: str,
+    evaluate: Evaluate,
+    how: Follow,
+    is_asked_to_stop: Callable[[], bool] = lambda: False,
+) -> tuple[int, dict[str, float]]:
+    """Evaluate each checkpoint until the chief says that there will be no more.
+
+    Returns the last step and its figures. The final checkpoint is never left out. What an earlier
+    evaluator has already written down is not evaluated again.
+    """
+    started, started_at = how.clock(), time.time()
+    done = _evaluated_before(directory)
+    last: tuple[int, dict[str, float]] = (-1, {})
+    heard, word, began = started, 0.0, -float("inf")
+    while True:
+        status = read_status(directory)
+        if status is not None and status.time != word:
+            word, heard = status.time, how.clock()
+        waiting = [path for path in list_checkpoints(directory) if path not in done]
+        is_over = how.limit_seconds is not None and how.clock() - started >= how.limit_seconds
+        if is_asked_to_stop() or is_over:
+            return last
+        if waiting and how.clock() - began >= how.throttle_seconds:
+            path = waiting[-1] if how.skip else waiting[0]
+            began = how.clock()
+            with contextlib.suppress(tf.errors.NotFoundError, tf.errors.DataLossError):
+                # It may be deleted just while it is read: then there are newer ones.
+                last = step_of(path), evaluate(path)
+            done |= set(waiting) if how.skip else {path}
+            heard = how.clock()
+            continue
+        is_old = how.expects_run and status is not None and _is_old(status, started_at)
+        if not waiting and status is not None and not is_old:
+            if status.state == State.DONE:
+                return last
+            if status.state in (State.FAILED, State.INTERRUPTED):
+                raise TrainingError(f"the chief ended: {status.reason}")
+        if not waiting and how.clock() - heard > how.wait_seconds:
+            raise PeerError(
+                f"no new checkpoint in {directory} for {how.wait_seconds:.0f} s, and no word of "
+                "the chief: is it running, and does it save there?"
+            )
+        how.sleep(how.poll_seconds)
+
+
+def list_checkpoints(directory: str) -> list[str]:
+    """The paths of the checkpoints that are kept, the oldest first."""
+    state = tf.train.get_checkpoint_state(directory)
+    paths = list(state.all_model_checkpoint_paths) if state is not None else []
+    return [path for path in paths if tf.io.gfile.exists(f"{path}.index")]
+
+
+def step_of(path: str) -> int:
+    """The step that a checkpoint's name ends with."""
+    number = path.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _evaluated_before(directory: str) -> set[str]:
+    """Checkpoints that were not written anew since they were evaluated."""
+    times = {found.step: found.time for found in read_evaluations(directory)}
+    return {
+        path
+        for path in list_checkpoints(directory)
+        if tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 < times.get(step_of(path), 0.0)
+    }
+
+
+def _is_old(status: Status, started: float) -> bool:
+    """A run that goes on in this directory has not yet replaced the word of the one before."""
+    return status.state != State.RUNNING and status.time < started

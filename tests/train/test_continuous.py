@@ -1,0 +1,132 @@
+"""Following a run: each checkpoint is evaluated, the final one always."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from phalanx.errors import PeerError, TrainingError
+from phalanx.train.checkpoint import State, Status, write_status
+from phalanx.train.continuous import Follow, follow
+from phalanx.train.record import Evaluation, format_evaluation
+
+
+class Run:
+    """A run's directory, whose next thing happens whenever the follower sleeps."""
+
+    def __init__(self, directory: Path, *events: Any) -> None:
+        self.directory = str(directory)
+        self.events = list(events)
+        self.now = 0.0
+        self.evaluated: list[int] = []
+        numbers = tf.Variable(0)
+        self.manager = tf.train.CheckpointManager(
+            tf.train.Checkpoint(n=numbers), self.directory, 3, checkpoint_name="model.ckpt"
+        )
+
+    def save(self, *steps: int) -> None:
+        for step in steps:
+            self.manager.save(checkpoint_number=step)
+
+    def say(self, state: State, at: float | None = None) -> None:
+        write_status(self.directory, Status(state, reason="why", time=at or time.time()))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.events:
+            self.events.pop(0)(self)
+
+    def evaluate(self, path: str) -> dict[str, float]:
+        tf.train.load_checkpoint(path)
+        self.now += 1
+        self.evaluated.append(int(path.rpartition("-")[2]))
+        return {"loss": 1.0}
+
+    def follow(self, **how: Any) -> tuple[int, dict[str, float]]:
+        return follow(
+            self.directory,
+            self.evaluate,
+            Follow(clock=lambda: self.now, sleep=self.sleep, **how),
+        )
+
+
+def done(run: Run) -> None:
+    run.say(State.DONE)
+
+
+def test_each_kept_checkpoint_is_evaluated_and_then_it_ends(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.save(1, 2), lambda r: r.save(3), lambda r: r.save(4), done)
+    assert run.follow() == (4, {"loss": 1.0})
+    assert run.evaluated == [1, 2, 3, 4]
+
+
+def test_told_to_skip_it_takes_the_newest(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.save(1, 2, 3), lambda r: r.save(4), done)
+    run.follow(skip=True)
+    assert run.evaluated == [3, 4]
+
+
+def test_the_final_checkpoint_is_evaluated_though_the_chief_is_done(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.save(1, 2)
+    run.say(State.DONE)
+    run.follow()
+    assert run.evaluated == [1, 2]
+
+
+def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.save(1, 2), done)
+    intact = run.evaluate
+
+    def evaluate(path: str) -> dict[str, float]:
+        if path.endswith("-1"):
+            for file in tmp_path.glob("model.ckpt-1.*"):
+                file.unlink()
+            raise tf.errors.NotFoundError(None, None, "gone")
+        return intact(path)
+
+    run.evaluate = evaluate  # type: ignore[method-assign]
+    run.follow()
+    assert run.evaluated == [2]
+
+
+def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.save(1, 2, 3)
+    run.follow(throttle_seconds=10, limit_seconds=15)
+    assert run.evaluated == [1, 2]
+    assert 15 <= run.now < 17
+
+
+def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path, done)
+    run.save(1, 2)
+    (tmp_path / "eval").mkdir()
+    lines = [Evaluation(1, time=time.time() + 60), Evaluation(2, time=1.0)]
+    text = "".join(format_evaluation(line) for line in lines)
+    (tmp_path / "eval/eval.jsonl").write_text(text)
+    run.follow()
+    assert run.evaluated == [2]
+
+
+def test_when_the_chief_fails_it_says_why(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.save(1), lambda r: r.say(State.FAILED))
+    with pytest.raises(TrainingError, match="the chief ended: why"):
+        run.follow()
+    assert run.evaluated == [1]
+
+
+def test_silence_has_an_end(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"no new checkpoint in .* for 5 s"):
+        Run(tmp_path).follow(wait_seconds=5)
+
+
+def test_the_word_of_an_earlier_run_does_not_count_where_one_is_expected(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.say(State.RUNNING, time.time() + 9), lambda r: r.save(5), done)
+    run.say(State.DONE, at=1.0)
+    run.follow(expects_run=True)
+    assert run.evaluated == [5]
