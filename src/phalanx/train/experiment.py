@@ -76,26 +76,26 @@ class Experiment:
 
     name: str = ""
 
-    def model(self, context: Context) -> Any:
-        """A Keras model, compiled or not, or any callable `tf.Module`."""
+    def model(self, *context: Any, **nothing: Any) -> Any:
+        """`model()` or `model(context)`: a Keras model, or any callable `tf.Module`."""
         raise ConfigurationError(f"{type(self).__name__} has no model: write model()")
 
-    def train_data(self, context: Context) -> Any:
-        """A `tf.data.Dataset` of this task's share of the examples, in batches."""
+    def train_data(self, *context: Any, **nothing: Any) -> Any:
+        """`train_data(context)`: a `tf.data.Dataset` of this task's share, in batches."""
         raise ConfigurationError(
             f"{type(self).__name__} has nothing to train on: write train_data(context)"
         )
 
-    def eval_data(self, context: Context) -> Any:
-        """The same for evaluation; None if there is none."""
+    def eval_data(self, *context: Any, **nothing: Any) -> Any:
+        """`eval_data(context)`: the same for evaluation; None if there is none."""
         return None
 
     def loss(self, y_true: Any, y_pred: Any) -> Any:
         """One number an example, or their mean. A Keras loss or its name will do as well."""
         raise NotImplementedError
 
-    def optimizer(self, context: Context) -> Any:
-        """A Keras optimizer. A name will do as well."""
+    def optimizer(self, *context: Any, **nothing: Any) -> Any:
+        """`optimizer()` or `optimizer(context)`: a Keras optimizer. A name will do as well."""
         return None
 
     def metrics(self) -> Sequence[Any]:

@@ -60,6 +60,8 @@ from phalanx.train.weights import Master
 
 LOG = logging.getLogger("phalanx")
 
+_TRACE = "Traceback (most recent call last):"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -120,7 +122,7 @@ def _run_in_step(
 ) -> Result:
     is_many = formation.way is Way.IN_STEP
     mailbox = Mailbox()
-    with catch_sigterm() as stop, _telling_others(formation, mailbox, is_many):
+    with _telling_others(formation, mailbox, is_many):
         if is_many:
             mailbox.open()
             # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
@@ -131,33 +133,35 @@ def _run_in_step(
         else:
             devices = find_devices(config)
             strategy = make_strategy(devices)
-        context = formation.share(config, formation.task, len(devices))
-        step, master, feed = _build(experiment, context)
-        engine = SpmdEngine(
-            step,
-            master,
-            strategy,
-            context,
-            feed,
-            devices=devices,
-            on_host=config.variables == "cpu",
-            limits=clipping(step, config),
-            is_many=is_many,
-            is_leader=formation.is_chief,
-            accumulate=config.accumulate,
-            xla=config.xla,
-            steps_per_call=config.steps_per_call,
-            is_asked_to_stop=stop,
-        )
-        if formation.is_chief:
-            return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
-        engine.begin(0, 0)
-        engine.follow()
-        if engine.is_interrupted():
-            raise Interrupted(
-                "the run was asked to end (SIGTERM); the chief has saved: run it again"
+        # TensorFlow has put its own handler in place by now.
+        with catch_sigterm() as stop:
+            context = formation.share(config, formation.task, len(devices))
+            step, master, feed = _build(experiment, context)
+            engine = SpmdEngine(
+                step,
+                master,
+                strategy,
+                context,
+                feed,
+                devices=devices,
+                on_host=config.variables == "cpu",
+                limits=clipping(step, config),
+                is_many=is_many,
+                is_leader=formation.is_chief,
+                accumulate=config.accumulate,
+                xla=config.xla,
+                steps_per_call=config.steps_per_call,
+                is_asked_to_stop=stop,
             )
-        return Result()
+            if formation.is_chief:
+                return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
+            engine.begin(0, 0)
+            engine.follow()
+            if engine.is_interrupted():
+                raise Interrupted(
+                    "the run was asked to end (SIGTERM); the chief has saved: run it again"
+                )
+            return Result()
 
 
 def _lead_on_ps(
@@ -169,11 +173,12 @@ def _lead_on_ps(
 ) -> Result:
     mailbox = Mailbox()
     mailbox.open()
-    with catch_sigterm() as stop, _telling_others(formation, mailbox, True):
+    with _telling_others(formation, mailbox, True):
         wait_for_peers(formation, config.wait_seconds)
         servers = Servers(formation, config, experiment, mailbox)
         servers.connect()
-        result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop, tf_config)
+        with catch_sigterm() as stop:
+            result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop, tf_config)
         # What TensorFlow keeps on the servers must go while they are still there.
         gc.collect()
         return result
@@ -367,15 +372,16 @@ def _word_of_another(
         if formation.is_chief:
             return WorkerError(f"{message.sender} failed:\n{message.text}")
         return TrainingError(f"{message.sender} failed: {message.text}")
+    if formation.is_chief and _TRACE in str(error):
+        return WorkerError(f"the program raised on one of the tasks:\n{own_words(error)}")
     if isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return PeerError(f"a peer went away without a word: {_first_line(error)}")
     return None
 
 
 def _first_line(error: BaseException) -> str:
-    if isinstance(error, PhalanxError):
-        return str(error)
-    return own_words(error).strip().splitlines()[-1]
+    words = str(error) if isinstance(error, PhalanxError) else own_words(error)
+    return words.strip().splitlines()[-1]
 
 
 def _words(error: BaseException) -> str:
@@ -383,11 +389,10 @@ def _words(error: BaseException) -> str:
 
 
 def own_words(error: BaseException) -> str:
-    """The traceback of the user's mistake; TensorFlow wraps that of a Python function in its own."""
+    """The traceback of the user's mistake, without what TensorFlow wraps around it."""
     text = str(error)
-    mark = "Traceback (most recent call last):"
-    if isinstance(error, tf.errors.OpError) and mark in text:
-        return mark + text.partition(mark)[2].partition("\n\n\n")[0]
+    if isinstance(error, tf.errors.OpError) and _TRACE in text:
+        return _TRACE + text.partition(_TRACE)[2].partition("\n\n\n")[0]
     return "".join(traceback.format_exception(error))
 
 
