@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from phalanx.train import hooks
     from phalanx.train.config import Mode, RunConfig
     from phalanx.train.context import Context
+    from phalanx.train.distributed_session import DistributedSession
     from phalanx.train.experiment import Experiment
     from phalanx.train.runner import Result, run
     from phalanx.train.schedules import LinearScaling
@@ -39,6 +40,7 @@ _HOME = {
     "ConfigurationError": "phalanx.errors",
     "Context": "phalanx.train.context",
     "DataError": "phalanx.errors",
+    "DistributedSession": "phalanx.train.distributed_session",
     "Experiment": "phalanx.train.experiment",
     "Interrupted": "phalanx.errors",
     "JobError": "phalanx.errors",
@@ -69,6 +71,7 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "DataError",
+    "DistributedSession",
     "Experiment",
     "Interrupted",
     "JobError",

@@ -88,14 +88,31 @@ def follow(
     how: Follow,
     is_asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[int, dict[str, float]]:
-    """Evaluate each checkpoint until the chief says that there will be no more.
+    """Evaluate each checkpoint until there will be no more; the last step and its figures."""
+    last: tuple[int, dict[str, float]] = (-1, {})
+    for path in await_checkpoints(directory, how, is_asked_to_stop):
+        with surviving_deletion():
+            last = step_of(path), evaluate(path)
+    return last
 
-    Returns the last step and its figures. The final checkpoint is never left out. What an earlier
-    evaluator has already written down is not evaluated again.
+
+@contextlib.contextmanager
+def surviving_deletion() -> Iterator[None]:
+    """A checkpoint may be deleted just while it is read: then there are newer ones."""
+    with contextlib.suppress(tf.errors.NotFoundError, tf.errors.DataLossError):
+        yield
+
+
+def await_checkpoints(
+    directory: str, how: Follow, is_asked_to_stop: Callable[[], bool] = lambda: False
+) -> Iterator[str]:
+    """The path of each new checkpoint, until the chief says that there will be no more.
+
+    The final checkpoint is never left out. What an earlier evaluator has already written down does
+    not come again.
     """
     started, started_at = how.clock(), time.time()
     done = _evaluated_before(directory)
-    last: tuple[int, dict[str, float]] = (-1, {})
     heard, word, began = started, 0.0, -float("inf")
     while True:
         status = read_status(directory)
@@ -104,20 +121,18 @@ def follow(
         waiting = [path for path in list_checkpoints(directory) if path not in done]
         is_over = how.limit_seconds is not None and how.clock() - started >= how.limit_seconds
         if is_asked_to_stop() or is_over:
-            return last
+            return
         if waiting and how.clock() - began >= how.throttle_seconds:
             path = waiting[-1] if how.skip else waiting[0]
             began = how.clock()
-            with contextlib.suppress(tf.errors.NotFoundError, tf.errors.DataLossError):
-                # It may be deleted just while it is read: then there are newer ones.
-                last = step_of(path), evaluate(path)
+            yield path
             done |= set(waiting) if how.skip else {path}
             heard = how.clock()
             continue
         is_old = how.expects_run and status is not None and _is_old(status, started_at)
         if not waiting and status is not None and not is_old:
             if status.state == State.DONE:
-                return last
+                return
             if status.state in (State.FAILED, State.INTERRUPTED):
                 raise TrainingError(f"the chief ended: {status.reason}")
         if not waiting and how.clock() - heard > how.wait_seconds:

@@ -122,7 +122,7 @@ def _run_in_step(
 ) -> Result:
     is_many = formation.way is Way.IN_STEP
     mailbox = Mailbox()
-    with _telling_others(formation, mailbox, is_many):
+    with telling_others(formation, mailbox, is_many):
         if is_many:
             mailbox.open()
             # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
@@ -173,7 +173,7 @@ def _lead_on_ps(
 ) -> Result:
     mailbox = Mailbox()
     mailbox.open()
-    with _telling_others(formation, mailbox, True):
+    with telling_others(formation, mailbox, True):
         wait_for_peers(formation, config.wait_seconds)
         servers = Servers(formation, config, experiment, mailbox)
         servers.connect()
@@ -249,7 +249,7 @@ def _lead(
         engine,
         checkpoints,
         summaries,
-        [*_default_hooks(config, speed, evaluate is not None and not has_evaluator), *hooks],
+        [*default_hooks(config, speed, evaluate is not None and not has_evaluator), *hooks],
         epochs=config.epochs,
         evaluate=evaluate,
         resume_data=config.resume_data,
@@ -278,7 +278,8 @@ def _evaluate(
     return evaluation.evaluate(step, engine, limit, count, at, summaries)
 
 
-def _default_hooks(config: RunConfig, speed: ExamplesPerSecond, evaluates: bool) -> list[Hook]:
+def default_hooks(config: RunConfig, speed: ExamplesPerSecond, evaluates: bool) -> list[Hook]:
+    """What every run has."""
     hooks: list[Hook] = []
     if config.train_steps is not None:
         hooks.append(StopAtStep(config.train_steps))
@@ -332,7 +333,7 @@ def clipping(step: Step, config: RunConfig) -> dict[str, float | None]:
 
 
 @contextlib.contextmanager
-def _telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> Iterator[None]:
+def telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> Iterator[None]:
     """What goes wrong here is told to the others, and what went wrong there is told here."""
     if not is_many:
         yield

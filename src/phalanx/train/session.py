@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from phalanx.errors import DataError, Interrupted
-from phalanx.train.engines.base import Engine
-from phalanx.train.step import Step
+from phalanx.train.engines.base import Engine, Progress
 
 if TYPE_CHECKING:
     from phalanx.train.checkpoint import Checkpoints
@@ -34,6 +33,25 @@ class Position:
     examples: int = 0
 
 
+class Reporter(Protocol):
+    """What a session knows of the step it runs."""
+
+    model: Any
+    experiment: Any
+    element_spec: Any
+
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """The variables by name, where the model has no names of its own for them."""
+
+    @property
+    def report_size(self) -> int:
+        """How long a report is."""
+
+    def read_report(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
+        """The means and metrics that a sum of reports stands for."""
+
+
 class Session:
     """One run of an experiment, on its chief.
 
@@ -47,7 +65,7 @@ class Session:
 
     def __init__(
         self,
-        step: Step,
+        step: Reporter,
         engine: Engine,
         checkpoints: Checkpoints,
         summaries: Summaries,
@@ -97,7 +115,7 @@ class Session:
         master = self._engine.weights.master
         root = f"{getattr(self.model, 'name', '')}/"
         variables = [*master.trainable, *master.state]
-        return self._step.named or {v.path.removeprefix(root): v for v in variables}
+        return dict(self._step.named) or {v.path.removeprefix(root): v for v in variables}
 
     @property
     def experiment(self) -> Any:
@@ -160,12 +178,12 @@ class Session:
 
     def pull(self) -> None:
         """Bring the weights to the model's own variables."""
-        self._engine.pull()
+        self._count(self._engine.pull())
 
     def save(self) -> str:
         """Write a checkpoint of this step, once."""
         if self._saved != self.step or self._checkpoints.latest is None:
-            self._engine.pull()
+            self.pull()
             self._saved = self.step
             path = self._checkpoints.save(self.step, self.position)
             for hook in self._hooks:
@@ -207,13 +225,7 @@ class Session:
         limit = self.limit or FAR
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
-        self.step += progress.steps
-        self._last = progress.report
-        self._total = self._total + progress.report
-        self.examples += float(progress.report[0])
-        self.position.examples += round(float(progress.report[0]))
-        self.position.batches += progress.steps
-        self._epoch_examples += float(progress.report[0])
+        self._count(progress)
         if progress.steps:
             for hook in self._hooks:
                 hook.after_step(self)
@@ -246,6 +258,18 @@ class Session:
             self._checkpoints.mark_done(self.step)
         else:
             self._fail(error)
+
+    def _count(self, progress: Progress | None) -> None:
+        if progress is None:
+            return
+        self.step += progress.steps
+        if progress.steps:
+            self._last = progress.report
+        self._total = self._total + progress.report
+        self.examples += float(progress.report[0])
+        self.position.examples += round(float(progress.report[0]))
+        self.position.batches += progress.steps
+        self._epoch_examples += float(progress.report[0])
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Interrupted):

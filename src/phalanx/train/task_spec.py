@@ -6,8 +6,9 @@ Nothing here imports TensorFlow before it is needed.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
@@ -56,6 +57,7 @@ class TaskSpecDef:
         """The cluster to train on, and this task in it."""
         self.trial = config.trial
         self._target: str | None = None
+        self._share: tuple[int, int] | None = None
 
     @property
     def type(self) -> str:
@@ -86,6 +88,8 @@ class TaskSpecDef:
     @property
     def num_workers(self) -> int:
         """How many tasks train, the master among them: what to give to `dataset.shard` first."""
+        if self._share is not None:
+            return self._share[0]
         return max(1, len(self.config.cluster.tasks(Role.CHIEF, Role.WORKER)))
 
     @property
@@ -99,10 +103,21 @@ class TaskSpecDef:
 
         An evaluator's is out of range on purpose: it reads everything.
         """
+        if self._share is not None:
+            return self._share[1]
         task, cluster = self.config.task, self.config.cluster
         if task.role is Role.EVALUATOR:
             return self.num_workers
         return task.index + (task.role is Role.WORKER and bool(cluster.tasks(Role.CHIEF)))
+
+    @contextlib.contextmanager
+    def reading_share(self, num_workers: int, shard_index: int) -> Iterator[None]:
+        """Stand in for another task: on ps, the master makes the data of every worker."""
+        self._share = num_workers, shard_index
+        try:
+            yield
+        finally:
+            self._share = None
 
     def is_ps(self) -> bool:
         """Whether this task holds weights."""

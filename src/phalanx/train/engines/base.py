@@ -37,8 +37,11 @@ class Engine(Protocol):
     def rewind(self) -> None:
         """Open the data again from its start."""
 
-    def pull(self) -> None:
-        """Bring the weights, and all that belongs to them, to the model's own variables."""
+    def pull(self) -> Progress | None:
+        """Bring the weights, and all that belongs to them, to the model's own variables.
+
+        Steps that had to end first, and were not yet told of, are returned.
+        """
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
         """The sum of the reports of the whole evaluation set; `notify` is told of each batch."""

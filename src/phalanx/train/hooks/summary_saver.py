@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,9 @@ class SummarySaver(Hook):
         values = self._window.read()
         if not values:
             return
-        values["learning_rate"] = session.learning_rate
+        rate = session.learning_rate
+        if not math.isnan(rate):
+            values["learning_rate"] = rate
         if self._speed is not None:
             self._speed.measure(session)
             if self._speed.current:

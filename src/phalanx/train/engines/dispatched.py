@@ -1,0 +1,111 @@
+"""A step of the user's own on the workers of a cluster with parameter servers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import DataError
+from phalanx.train.engines.base import Progress
+from phalanx.train.own_step import Function, OwnStep, call_step
+
+# While a worker runs one step, its next one is already there.
+_AHEAD = 2
+
+
+class DispatchedEngine:
+    """Hands a step to whichever worker is free; variables are updated on the ps as it says."""
+
+    exact = True
+
+    def __init__(
+        self,
+        coordinator: Any,
+        step: OwnStep,
+        open_data: Callable[[int], Any] | None,
+        *,
+        workers: int,
+        is_interrupted: Callable[[], bool],
+    ) -> None:
+        self._coordinator = coordinator
+        self._step = step
+        self._open_data = open_data
+        self._workers = workers
+        self.is_interrupted = is_interrupted
+        self._iterator: Any = None
+        self._function: Function | None = None
+        self._traced: dict[Function, Any] = {}
+        self._under_way: deque[Any] = deque()
+        self.weights: Any = step.variables
+
+    def use(self, function: Function) -> None:
+        """The step that `advance` hands out."""
+        self._function = function
+        if function not in self._traced:
+            self._traced[function] = tf.function(self._make_remote(function))
+
+    def begin(self, step: int, skip: int) -> None:
+        """Fill the parameter servers, open the data on every worker."""
+        self._step.variables.push()
+        if self._open_data is not None:
+            self._iterator = self._open_data(skip)
+
+    def advance(self, step: int, due: int, limit: int) -> Progress:
+        """Keep every worker busy; come back with the step that ends first."""
+        assert self._function is not None
+        ahead = min(_AHEAD * self._workers, limit - step)
+        while len(self._under_way) < ahead:
+            arguments = () if self._iterator is None else (self._iterator,)
+            with self._step.variables.forbid():
+                scheduled = self._coordinator.schedule(
+                    self._traced[self._function], args=arguments
+                )
+            self._under_way.append(scheduled)
+        if not self._under_way:
+            return Progress(0, np.zeros([self._step.report_size]))
+        return Progress(1, self._fetch())
+
+    def rewind(self) -> None:
+        """Data is repeated: it never ends."""
+
+    def pull(self) -> Progress:
+        """Let all steps under way end first, so that what is saved belongs together."""
+        steps, report = len(self._under_way), np.zeros([self._step.report_size])
+        while self._under_way:
+            report = report + self._fetch()
+        self._step.variables.pull()
+        return Progress(steps, report)
+
+    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
+        """Who writes the step evaluates too."""
+        raise NotImplementedError
+
+    def agree_to_stop(self, wants_to: bool) -> bool:
+        """The chief decides."""
+        return wants_to
+
+    def finish(self, error: BaseException | None) -> None:
+        """Nothing is under way after a good end."""
+
+    def _fetch(self) -> Any:
+        try:
+            return np.asarray(self._under_way.popleft().fetch(), np.float64)
+        except tf.errors.OutOfRangeError:
+            raise DataError("the data of session.dataset(...) is empty on a worker") from None
+
+    def _make_remote(self, function: Function) -> Function:
+        strategy = self._coordinator.strategy
+
+        def on_worker(batch: Any = None) -> Any:
+            return self._step.report(call_step(function, batch), batch)
+
+        def run(iterator: Any = None) -> Any:
+            arguments = () if iterator is None else (next(iterator),)
+            reports = strategy.run(on_worker, args=arguments)
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, reports, axis=None)
+
+        return run
