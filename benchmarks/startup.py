@@ -1,4 +1,4 @@
-"""From `phalanx run` to the first step, chief + 2 workers + 1 ps, beside TensorFlow's bare import."""
+"""From `phalanx run` to the first step (chief, 2 workers, 1 ps), beside the bare imports."""
 
 import statistics
 import subprocess
@@ -22,7 +22,7 @@ def time_import() -> float:
 def time_first_step() -> float:
     with tempfile.TemporaryDirectory() as directory:
         command = [
-            sys.executable, "-m", "phalanx", "run", "--workers", "2", "--ps", "1", "--chief",
+            sys.executable, "-m", "phalanx", "run", "--workers", "2", "--ps", "1",
             str(EXAMPLE), "--model-dir", directory, "--train-steps", "3", "--log-steps", "1",
         ]  # fmt: skip
         started = time.perf_counter()

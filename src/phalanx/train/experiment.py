@@ -129,13 +129,18 @@ def is_written(experiment: Experiment, name: str) -> bool:
     )
 
 
-def call(function: Any, *arguments: Any) -> Any:
-    """Call with as many of the arguments as it takes."""
+def call(function: Any, context: Context) -> Any:
+    """Call with the context if the function asks for it, by name or by an argument it must get."""
     parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return function(*arguments)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return function(*arguments[: len(positional)])
+    if any(parameter.name == "context" for parameter in parameters):
+        return function(context)
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.default is parameter.empty
+    ]
+    return function(context) if required else function()
 
 
 def make_optimizer(experiment: Experiment, model: Any, context: Context) -> Any:

@@ -92,14 +92,15 @@ def make_stores(
             mine = [weights.pieces[index] for index in weights.in_store(number)]
             buffers = []
             for piece in mine:
+                group = weights.groups[piece.group]
+                only = variables[group[0]] if len(group) == 1 else None
                 buffer = keras.Variable(
                     np.zeros(piece.shape, tf.as_dtype(piece.dtype).as_numpy_dtype),
                     dtype=piece.dtype,
-                    name=f"weights_{piece.group}",
+                    name=only.name if only is not None else f"weights_{piece.group}",
                 )
-                group = weights.groups[piece.group]
-                if len(group) == 1:
-                    buffer.constraint = variables[group[0]].constraint
+                if only is not None:
+                    buffer.constraint = only.constraint
                 buffers.append(buffer)
             clone = clone_optimizer(optimizer)
             if clone.weight_decay is not None:

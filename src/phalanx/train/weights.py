@@ -94,6 +94,10 @@ class Weights:
         packed = self.state_packing.pack([_numpy(v) for v in self.master.state])
         self.write_state(packed)
         for name, slots in self.master.slots.by_weight.items():
+            if len(slots) < len(self.master.trainable):
+                for index, slot in slots.items():
+                    self._own_slot(name, index).assign(_numpy(slot))
+                continue
             values = [_numpy(slots[index]) for index in range(len(self.master.trainable))]
             for slot, value in zip(self._slots(name), self.packing.pack(values), strict=True):
                 slot.assign(value)
@@ -112,6 +116,10 @@ class Weights:
         ):
             variable.assign(value.numpy())
         for name, slots in self.master.slots.by_weight.items():
+            if len(slots) < len(self.master.trainable):
+                for index, slot in slots.items():
+                    slot.assign(_numpy(self._own_slot(name, index)))
+                continue
             values = self.packing.unpack([slot.value for slot in self._slots(name)])
             for index, value in enumerate(values):
                 slots[index].assign(value.numpy())
@@ -135,6 +143,14 @@ class Weights:
             for store in self.stores
         ]
         return self._in_order(self.packing, found)
+
+    def _own_slot(self, name: str, weight: int) -> Any:
+        """The slot of a weight that has a buffer of its own, where not every weight has a slot."""
+        group = self.packing.groups.index((weight,))
+        number = next(n for n, piece in enumerate(self.packing.pieces) if piece.group == group)
+        store = self.packing.pieces[number].store
+        position = self.packing.in_store(store).index(number)
+        return self.stores[store].slots.by_weight[name][position]
 
     def _in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
         """From lists by store to one list in the order of the packing's pieces."""
