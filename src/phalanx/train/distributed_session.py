@@ -21,7 +21,7 @@ from phalanx.train.engines.dispatched import DispatchedEngine
 from phalanx.train.engines.replicated import ReplicatedEngine
 from phalanx.train.engines.servers import Servers
 from phalanx.train.experiment import Experiment, call
-from phalanx.train.hooks import Every, ExamplesPerSecond, Hook
+from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.mailbox import Mailbox
 from phalanx.train.own_step import OwnStep, Variables
 from phalanx.train.peers import answering, wait_for_peers
@@ -29,7 +29,7 @@ from phalanx.train.runner import default_hooks, telling_others
 from phalanx.train.session import Position, Session
 from phalanx.train.shuffles import shuffles_before_shard
 from phalanx.train.signals import StopRequest, catch_sigterm
-from phalanx.train.strategy import Formation, Way, find_devices, form, join_strategy, make_strategy
+from phalanx.train.strategy import Way, find_devices, form, join_strategy, make_strategy
 from phalanx.train.summaries import Summaries
 from phalanx.train.task_spec import TaskSpec, TaskSpecDef
 
@@ -292,7 +292,7 @@ class DistributedSession:
             checkpoints = _SharedCheckpoints(
                 self._open_checkpoints() if self.is_chief else None, self._engine
             )
-        speed = ExamplesPerSecond(Every(steps=self._config.log_steps))
+        speed = ExamplesPerSecondHook(Every(steps=self._config.log_steps))
         hooks = self._hooks
         if self.is_chief:
             hooks = [*default_hooks(self._config, speed, False), *hooks, *self._chief_only_hooks]

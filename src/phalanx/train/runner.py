@@ -31,16 +31,16 @@ from phalanx.train.engines.spmd import SpmdEngine
 from phalanx.train.experiment import Experiment, experiment_name
 from phalanx.train.feed import Feed, make_eval_data, make_train_data
 from phalanx.train.hooks import (
-    CheckpointSaver,
+    CheckpointHook,
+    EvaluationHook,
     Every,
-    ExamplesPerSecond,
+    ExamplesPerSecondHook,
     Hook,
-    InlineEvaluator,
-    LogValues,
-    ProgressBar,
-    StopAtStep,
-    StopOnNaN,
-    SummarySaver,
+    LoggingHook,
+    NanHook,
+    ProgressBarHook,
+    StopAtStepHook,
+    SummaryHook,
 )
 from phalanx.train.mailbox import Mailbox, Message, Word, post
 from phalanx.train.peers import answering, serve, wait_for_peers
@@ -235,7 +235,7 @@ def _lead(
     directory = str(config.model_dir)
     checkpoints = _open_checkpoints(config, step, master)
     summaries = Summaries(directory)
-    speed = ExamplesPerSecond(Every(steps=config.log_steps))
+    speed = ExamplesPerSecondHook(Every(steps=config.log_steps))
     has_evaluator = bool(tf_config.cluster.tasks(Role.EVALUATOR))
     data = feed.make_evaluation()
     evaluate = None
@@ -278,20 +278,20 @@ def _evaluate(
     return evaluation.evaluate(step, engine, limit, count, at, summaries)
 
 
-def default_hooks(config: RunConfig, speed: ExamplesPerSecond, evaluates: bool) -> list[Hook]:
+def default_hooks(config: RunConfig, speed: ExamplesPerSecondHook, evaluates: bool) -> list[Hook]:
     """What every run has."""
     hooks: list[Hook] = []
     if config.train_steps is not None:
-        hooks.append(StopAtStep(config.train_steps))
-    hooks += [StopOnNaN(), speed, LogValues(Every(steps=config.log_steps))]
-    hooks.append(SummarySaver(Every(steps=config.summary_steps), speed))
+        hooks.append(StopAtStepHook(config.train_steps))
+    hooks += [NanHook(), speed, LoggingHook(Every(steps=config.log_steps))]
+    hooks.append(SummaryHook(Every(steps=config.summary_steps), speed))
     seconds = None if config.save_steps else config.save_seconds
-    hooks.append(CheckpointSaver(Every(steps=config.save_steps, seconds=seconds)))
+    hooks.append(CheckpointHook(Every(steps=config.save_steps, seconds=seconds)))
     if evaluates:
         every = Every(steps=config.eval_every_steps, seconds=config.eval_every_seconds)
-        hooks.append(InlineEvaluator(every))
+        hooks.append(EvaluationHook(every))
     if sys.stderr.isatty():
-        hooks.append(ProgressBar())
+        hooks.append(ProgressBarHook())
     return hooks
 
 

@@ -61,7 +61,7 @@ def choose_checkpoint(
 
 
 def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> Trained:
-    """Make the model and load the weights; data is read only if the model does not know its inputs."""
+    """Make the model and load the weights; data is read if the model does not know its inputs."""
     if config.mixed_precision is not None:
         keras.mixed_precision.set_global_policy(f"mixed_{config.mixed_precision}")
     context = make_context(config.replace(accumulate=1), 1, 1, 0)

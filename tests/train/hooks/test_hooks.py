@@ -105,7 +105,7 @@ def test_early_stopping_sees_what_an_evaluator_wrote(config: phalanx.RunConfig) 
 def test_histograms_of_the_weights_are_written(config: phalanx.RunConfig) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(config, hooks.SummarySaver(hooks.Every(steps=3), histograms=True))
+    train(config, hooks.SummaryHook(hooks.Every(steps=3), histograms=True))
     events = EventAccumulator(str(config.model_dir), {"tensors": 0})
     events.Reload()
     assert [event.step for event in events.Tensors("encoder/kernel")] == [3, 6]

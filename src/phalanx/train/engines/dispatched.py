@@ -61,9 +61,7 @@ class DispatchedEngine:
         while len(self._under_way) < ahead:
             arguments = () if self._iterator is None else (self._iterator,)
             with self._step.variables.forbid():
-                scheduled = self._coordinator.schedule(
-                    self._traced[self._function], args=arguments
-                )
+                scheduled = self._coordinator.schedule(self._traced[self._function], args=arguments)
             self._under_way.append(scheduled)
         if not self._under_way:
             return Progress(0, np.zeros([self._step.report_size]))

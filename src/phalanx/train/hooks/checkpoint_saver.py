@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from phalanx.train.session import Session
 
 
-class CheckpointSaver(Hook):
+class CheckpointHook(Hook):
     """Saves each so many steps or seconds, and always at the end."""
 
     def __init__(self, every: Every) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from phalanx.train.session import Session
 
 
-class InlineEvaluator(Hook):
+class EvaluationHook(Hook):
     """Evaluates in the training processes, for runs without an evaluator task."""
 
     def __init__(self, every: Every, at_end: bool = True) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 
-class ExamplesPerSecond(Hook):
+class ExamplesPerSecondHook(Hook):
     """Logs the average and the current speed: `Average examples/sec: 1116.92 (1116.92), step = 10`.
 
     The first group of steps is left out: it includes the tracing.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 
-class LogValues(Hook):
+class LoggingHook(Hook):
     """Logs the means since it last did: `step 200 of 1000: loss = 0.3124, accuracy = 0.9125`."""
 
     def __init__(self, every: Every) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from phalanx.train.session import Session
 
 
-class ProgressBar(Hook):
+class ProgressBarHook(Hook):
     """Shows how far the run is, its loss and the time left; for terminals only."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from phalanx.train.session import Session
 
 
-class StopAtStep(Hook):
+class StopAtStepHook(Hook):
     """Asks the session to stop once `last_step` is done."""
 
     def __init__(self, last_step: int) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from phalanx.train.session import Session
 
 
-class StopOnNaN(Hook):
+class NanHook(Hook):
     """Fails the run (or only stops it) as soon as the loss is NaN or infinite; nothing is saved."""
 
     def __init__(self, fail: bool = True) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from phalanx.train.hooks.base import Every, Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.hooks.examples_per_second import ExamplesPerSecond
+    from phalanx.train.hooks.examples_per_second import ExamplesPerSecondHook
     from phalanx.train.session import Session, Window
 
 
-class SummarySaver(Hook):
+class SummaryHook(Hook):
     """Writes loss, metrics, learning rate and examples/s into the run's event files.
 
     `images`, if given, is called each time and returns pictures by name ([n, height, width,
@@ -24,7 +24,7 @@ class SummarySaver(Hook):
     def __init__(
         self,
         every: Every,
-        speed: ExamplesPerSecond | None = None,
+        speed: ExamplesPerSecondHook | None = None,
         images: Callable[[], Mapping[str, Any]] | None = None,
         histograms: bool = False,
     ) -> None:
