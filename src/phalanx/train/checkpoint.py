@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -185,7 +186,7 @@ def check_directory(directory: str | None) -> str:
             f"model_dir is {directory}: TensorFlow 2.21 cannot write to {scheme}://. Use gs://, a "
             "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory"
         )
-    probe = f"{directory}/.phalanx-write-test"
+    probe = f"{directory}/.phalanx-write-test-{uuid.uuid4().hex}"
     try:
         tf.io.gfile.makedirs(directory)
         with tf.io.gfile.GFile(probe, "w") as file:

@@ -136,7 +136,7 @@ def _run_in_step(
         # TensorFlow has put its own handler in place by now.
         with catch_sigterm() as stop:
             context = formation.share(config, formation.task, len(devices))
-            step, master, feed = _build(experiment, context)
+            step, master, feed = _build(experiment, context, hooks)
             engine = SpmdEngine(
                 step,
                 master,
@@ -192,7 +192,7 @@ def _build_and_lead_on_ps(
     stop: StopRequest,
     tf_config: TFConfig,
 ) -> Result:
-    step, master, feed = _build(experiment, servers.contexts[0])
+    step, master, feed = _build(experiment, servers.contexts[0], hooks)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:
@@ -303,8 +303,11 @@ def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
     return Result(step, values, model_dir=directory, model=model)
 
 
-def _build(experiment: Experiment, context: Context) -> tuple[Step, Master, Feed]:
+def _build(
+    experiment: Experiment, context: Context, hooks: Sequence[Hook]
+) -> tuple[Step, Master, Feed]:
     step = Step(experiment, context)
+    step.measures_gradients = any(hook.needs_gradient_norm for hook in hooks)
     data = make_train_data(experiment, context)
     step.build(data.element_spec)
     master = step.make_master()

@@ -50,6 +50,7 @@ class Step:
         self.optimizer = make_optimizer(experiment, self.model, context)
         self.metrics = [] if self._compiled else _make_metrics(experiment)
         self.element_spec: Any = None
+        self.measures_gradients = False
         self.value_names = ["loss"]
         self.metric_variables: list[Any] = []
         self._loss = None if self._compiled else _make_loss(experiment)
@@ -113,7 +114,12 @@ class Step:
             objective, pieces, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         new_state = [_current(scope, variable) for variable in weights.master.state]
-        return gradients, new_state, self._report(values, count, scope)
+        report = self._report(values, count, scope)
+        if self.measures_gradients:
+            scale = self.optimizer.scale_loss(tf.constant(1.0))
+            norm = tf.cast(tf.linalg.global_norm(gradients), tf.float32) / scale
+            report = tf.concat([report[:-1], [norm * count]], 0)
+        return gradients, new_state, report
 
     def evaluate(
         self, weights: Weights, pieces: Sequence[Tensor], state: Sequence[Tensor], batch: Any
@@ -126,7 +132,8 @@ class Step:
     @property
     def report_size(self) -> int:
         """How long a report is."""
-        return 1 + len(self.value_names) + sum(int(np.prod(v.shape)) for v in self.metric_variables)
+        metrics = sum(int(np.prod(v.shape)) for v in self.metric_variables)
+        return 1 + len(self.value_names) + metrics + self.measures_gradients
 
     def read_report(self, report: Report) -> dict[str, float]:
         """The means and metrics that a sum of reports stands for."""
@@ -148,6 +155,8 @@ class Step:
         for name, value in found.items():
             if name != "loss" and np.ndim(value) == 0:
                 results[name] = float(value)
+        if self.measures_gradients and report[-1] > 0:
+            results["gradient_norm"] = float(report[-1]) / count
         return results
 
     def _scope(
@@ -209,7 +218,9 @@ class Step:
         metrics = [
             tf.reshape(tf.cast(_current(scope, v), tf.float32), [-1]) for v in self.metric_variables
         ]
-        return tf.concat([tf.stack([count, *sums]), *metrics], 0)
+        # The last place is for the norm of the gradients, which an evaluation has none of.
+        norm = [tf.zeros([1])] if self.measures_gradients else []
+        return tf.concat([tf.stack([count, *sums]), *metrics, *norm], 0)
 
 
 def batch_length(batch: Any) -> Tensor:

@@ -167,8 +167,11 @@ class TaskSpecDef:
         """
         if self.num_ps and not self.is_master() and not self.is_evaluator():
             from phalanx.train.config import RunConfig  # noqa: PLC0415
+            from phalanx.train.console import explain_errors, show_log  # noqa: PLC0415
             from phalanx.train.peers import serve  # noqa: PLC0415
 
+            explain_errors()
+            show_log()
             serve(self._form(), RunConfig())
             sys.exit(0)
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
-from tests.train.small_experiment import Line
+import tensorflow as tf
+from tests.train.small_experiment import Line, make_points
 
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError
-from phalanx.train.record import read_evaluations
+from phalanx.train.record import read_evaluations, read_training
 
 
 @pytest.fixture
@@ -125,3 +128,23 @@ def test_what_is_no_better_is_not_exported(config: phalanx.RunConfig) -> None:
     hook = hooks.BestExporterHook("mae", best="max")
     train(config, hook, train_steps=20, eval_every_steps=10)
     assert [path.name for path in Path(str(config.model_dir), "export/best").iterdir()] == ["1"]
+
+
+def test_the_norm_of_the_gradients_is_logged_and_drawn(
+    config: phalanx.RunConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("phalanx").propagate = True
+    caplog.set_level(logging.INFO, "phalanx")
+    hook = hooks.GradientNormHook(hooks.Every(steps=1), limit=1e-9)
+    train(config, hook, train_steps=1, summary_steps=1, global_batch_size=64, seed=3)
+    found = read_training(str(config.model_dir))[0].values["gradient_norm"]
+    keras.utils.set_random_seed(3)
+    model = Line().model(phalanx.Context())
+    x, y = make_points()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x) - y) ** 2)
+    expected = tf.linalg.global_norm(tape.gradient(loss, [v.value for v in model.variables]))
+    assert found == pytest.approx(float(expected), rel=1e-4)
+    assert "gradient norm" in caplog.text
+    assert "larger than 1e-09" in caplog.text
+    assert "gradient_norm" not in read_evaluations(str(config.model_dir))[-1].values

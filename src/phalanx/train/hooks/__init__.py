@@ -7,6 +7,7 @@ from phalanx.train.hooks.checkpoint_saver import CheckpointHook
 from phalanx.train.hooks.early_stopping import EarlyStoppingHook
 from phalanx.train.hooks.evaluator import EvaluationHook
 from phalanx.train.hooks.examples_per_second import ExamplesPerSecondHook
+from phalanx.train.hooks.gradient_norm import GradientNormHook
 from phalanx.train.hooks.load_checkpoint import LoadCheckpoint
 from phalanx.train.hooks.log_values import LoggingHook
 from phalanx.train.hooks.profiler import ProfilerHook
@@ -25,6 +26,7 @@ __all__ = [
     "EvaluationHook",
     "Every",
     "ExamplesPerSecondHook",
+    "GradientNormHook",
     "Hook",
     "LoadCheckpoint",
     "LoggingHook",

@@ -28,6 +28,9 @@ class Hook:
     than the step that `due` names.
     """
 
+    needs_gradient_norm = False
+    """Whether each step must report `gradient_norm`."""
+
     def on_restore(self, session: Session) -> None:
         """After the weights were made or restored, before they go to where they are trained."""
 

@@ -1,0 +1,44 @@
+"""A loop of one's own that gives the same weights on every shape of cluster in step."""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import phalanx
+from phalanx import hooks
+
+directory, steps, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+spec = phalanx.TaskSpec()
+
+
+def points(context: phalanx.Context) -> tf.data.Dataset:
+    x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+    y = x @ np.array([[1.0], [-2.0], [0.5], [3.0]], "float32")
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+    return data.shard(context.num_shards, context.shard).batch(batch // context.num_shards)
+
+
+with phalanx.DistributedSession(spec, directory, [hooks.StopAtStepHook(steps)]) as session:
+    with session.scope():
+        kernel = keras.initializers.RandomNormal(seed=3)
+        model = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(1, kernel_initializer=kernel, name="line")]
+        )
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+    session.dataset(points)
+
+    def step(data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            share = loss / session.num_replicas
+        gradients = tape.gradient(share, model.trainable_weights)
+        optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        return loss
+
+    while not session.should_stop():
+        session.run(step)
+    print(f"ended at {session.step}")

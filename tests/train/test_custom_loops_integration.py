@@ -1,0 +1,109 @@
+"""Programs with loops of their own, on real clusters started by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.train.conftest import StartCluster, Tasks, free_ports
+
+from phalanx.train.record import read_evaluations
+from phalanx.train.runs import read_run
+
+EXAMPLES = Path(__file__).parents[2] / "examples/custom_loop"
+OWN_LOOP = Path(__file__).parent / "programs/own_loop.py"
+
+
+def start_by_variables(folder: Path, program: Path, *flags: str) -> Tasks:
+    """1 ps and 3 workers, told who they are by JOB_NAME and its kin."""
+    tasks = Tasks(folder)
+    ps, *workers = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    for role, index in (("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)):
+        variables = {
+            "JOB_NAME": role, "TASK_INDEX": str(index), "PS_HOSTS": ps,
+            "WORKER_HOSTS": ",".join(workers), "TF_CPP_MIN_LOG_LEVEL": "2",
+        }  # fmt: skip
+        name = f"{role}-{index}"
+        with (folder / f"{name}.log").open("wb") as log:
+            tasks.processes[name] = subprocess.Popen(
+                [sys.executable, str(program), *flags],
+                env={**os.environ, **variables}, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+    return tasks
+
+
+def check_ended(tasks: Tasks, directory: Path) -> None:
+    """Every task left by itself, and the final checkpoint is there."""
+    tasks.check()
+    run = read_run(str(directory))
+    assert run.state == "done"
+    assert (directory / f"model.ckpt-{run.step}.index").exists()
+
+
+def test_stop_at_time_ends_all_tasks_and_the_final_checkpoint_is_evaluated(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        "p w w w", "--checkpoint-dir", str(tmp_path / "run"),
+        program=EXAMPLES / "continuous_evaluation.py",
+    )  # fmt: skip
+    check_ended(tasks, tmp_path / "run")
+    found = read_evaluations(str(tmp_path / "run"))
+    assert found[-1].step == read_run(str(tmp_path / "run")).step
+    assert found[-1].values["loss"] < found[0].values["loss"]
+    assert "Evaluation of step" in tasks.log("worker-2")
+    assert "5 seconds are over" in tasks.log("worker-0")
+
+
+def test_the_sharded_loop_runs_on_a_cluster_told_by_job_name(tmp_path: Path) -> None:
+    flags = ("--checkpoint-dir", str(tmp_path / "run"), "--steps", "40")
+    tasks = start_by_variables(tmp_path, EXAMPLES / "sharded.py", *flags)
+    try:
+        check_ended(tasks, tmp_path / "run")
+    finally:
+        tasks.kill()
+    assert read_run(str(tmp_path / "run")).step == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["plain.py", "sharded.py", "logging_on_master.py"])
+@pytest.mark.parametrize("by", ["TF_CONFIG", "JOB_NAME"])
+def test_each_example_runs_either_way(
+    start_cluster: StartCluster, tmp_path: Path, program: str, by: str
+) -> None:
+    flags = ("--checkpoint-dir", str(tmp_path / "run"), "--steps", "60")
+    if by == "TF_CONFIG":
+        tasks = start_cluster("p w w w", *flags, program=EXAMPLES / program)
+    else:
+        tasks = start_by_variables(tmp_path, EXAMPLES / program, *flags)
+    try:
+        check_ended(tasks, tmp_path / "run")
+    finally:
+        tasks.kill()
+    if program == "logging_on_master.py":
+        assert "step 20: loss = " in tasks.log("worker-0").replace(" of 60", "")
+        assert "the learning rate is 0.025" in tasks.log("worker-0")
+        assert "loss = " not in tasks.log("worker-1")
+
+
+def test_in_step_two_workers_get_the_weights_of_one_process(
+    start_cluster: StartCluster, tmp_path: Path, read_checkpoint: Any
+) -> None:
+    runs = {shape: tmp_path / shape.replace(" ", "") for shape in ("w", "w w")}
+    for shape, directory in runs.items():
+        tasks = start_cluster(shape, str(directory), "12", "24", program=OWN_LOOP)
+        check_ended(tasks, directory)
+        assert all("ended at 12" in tasks.log(task) for task in tasks.processes)
+    one, two = (read_checkpoint(directory, 12) for directory in runs.values())
+    assert one.keys() == two.keys()
+    assert any("momentum" in name for name in one)
+    # What a context says of the batches differs; what is learned does not.
+    for name, value in one.items():
+        if name.startswith("batch/"):
+            continue
+        np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6, err_msg=name)

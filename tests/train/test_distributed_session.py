@@ -1,0 +1,220 @@
+"""A loop of one's own has what an experiment has: here in one process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.train.small_experiment import make_points
+
+import phalanx
+from phalanx import hooks
+from phalanx.errors import ConfigurationError, DataError
+from phalanx.train.record import read_evaluations, read_training
+from phalanx.train.shuffles import shuffles_before_shard
+
+
+class Loop:
+    """The usual loop, with a model that learns a plane."""
+
+    def __init__(self, directory: Path, steps: int = 5, **settings: Any) -> None:
+        stop = hooks.StopAtStepHook(steps)
+        spec = phalanx.TaskSpecDef()
+        self.session = phalanx.DistributedSession(spec, str(directory), [stop], **settings)
+        self.started_at = -1
+        self.values: dict[str, float] = {}
+
+    def make(self) -> None:
+        with self.session.scope():
+            self.model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, name="line")])
+            self.optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+            self.optimizer.build(self.model.trainable_variables)
+
+    def step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            error = self.model(x, training=True) - y
+            loss = tf.reduce_mean(error**2)
+        gradients = tape.gradient(loss, self.model.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_weights, strict=True))
+        return {"loss": loss, "error": tf.abs(error)}
+
+    def run(self, step: Callable[..., Any] | None = None) -> Loop:
+        with self.session as session:
+            self.make()
+            session.dataset(lambda: tf.data.Dataset.from_tensor_slices(make_points()).batch(16))
+            while not session.should_stop():
+                if self.started_at < 0:
+                    self.started_at = session.step
+                    self.first = {v.path: v.numpy() for v in self.model.variables}
+                self.values = session.run(step or self.step)
+        return self
+
+    def weights(self) -> dict[str, Any]:
+        return {v.path: v.numpy() for v in [*self.model.variables, *self.optimizer.variables]}
+
+
+def last_parts(weights: dict[str, Any]) -> dict[str, Any]:
+    """Without the names that Keras numbers anew for each model of a process."""
+    return {name.partition("/")[2]: value for name, value in weights.items()}
+
+
+def test_it_learns_saves_and_writes_curves(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 40, save_summaries_steps=10).run()
+    assert loop.values["loss"] < 0.1
+    assert set(loop.values) == {"loss", "error"}
+    assert (tmp_path / "model.ckpt-40.index").exists()
+    assert [point.step for point in read_training(str(tmp_path))] == [10, 20, 30, 40]
+
+
+def test_it_goes_on_where_it_was_with_weights_and_momentum(tmp_path: Path) -> None:
+    keras.backend.clear_session()
+    before = Loop(tmp_path, 5).run()
+    keras.backend.clear_session()
+    after = Loop(tmp_path, 8)
+    with after.session as session:
+        after.make()
+        session.dataset(lambda: tf.data.Dataset.from_tensor_slices(make_points()).batch(16))
+        assert not session.should_stop()
+        assert session.step == 5
+        for name, value in before.weights().items():
+            np.testing.assert_array_equal(after.weights()[name], value, err_msg=name)
+        while not session.should_stop():
+            session.run(after.step)
+        assert session.step == 8
+
+
+def test_a_run_that_is_done_does_not_step_again(tmp_path: Path) -> None:
+    keras.backend.clear_session()
+    Loop(tmp_path, 5).run()
+    keras.backend.clear_session()
+    assert Loop(tmp_path, 5).run().started_at == -1
+
+
+def test_a_function_that_distributes_itself_is_called_as_it_is(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 6)
+    calls = []
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(batch: Any) -> Any:
+        calls.append(1)
+        return loop.step(batch)
+
+    loop.run(step)
+    assert len(calls) == 1
+    assert loop.values["loss"] > 0
+    assert (tmp_path / "model.ckpt-6.index").exists()
+
+
+def test_a_step_without_data_takes_no_batch(tmp_path: Path) -> None:
+    stop = hooks.StopAtStepHook(3)
+    session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path), [stop])
+    with session:
+        with session.scope():
+            number = tf.Variable(8.0, name="number")
+
+        def halve() -> Any:
+            number.assign(number / 2)
+            return number.read_value()
+
+        while not session.should_stop():
+            values = session.run(halve)
+        assert values == {"loss": 1.0}
+
+
+def test_hooks_can_change_the_learning_rate(tmp_path: Path) -> None:
+    def halve(session: Any) -> None:
+        session.learning_rate /= 2
+
+    loop = Loop(tmp_path, 4, chief_only_hooks=[hooks.ActionHook(hooks.At(2), halve)]).run()
+    assert float(loop.optimizer.learning_rate) == pytest.approx(0.05)
+
+
+def test_an_evaluator_sees_every_checkpoint_and_records_it(tmp_path: Path) -> None:
+    keras.backend.clear_session()
+    Loop(tmp_path, 4, save_checkpoint_steps=2).run()
+    keras.backend.clear_session()
+    spec = phalanx.TaskSpecDef("worker", 1, worker_hosts=["a:1", "b:1"])
+    spec.use_last_worker_as_evaluator()
+    session = phalanx.DistributedSession(spec, str(tmp_path), wait_seconds=1)
+    x, y = make_points()
+    evaluator = Loop(tmp_path)
+    evaluator.session = session
+    # No run begins here, so that it gives up waiting for one in the end.
+    with pytest.raises(phalanx.PeerError), session:
+        evaluator.make()
+        for _ in session.checkpoints():
+            session.record(loss=float(np.mean((evaluator.model(x) - y) ** 2)))
+    found = read_evaluations(str(tmp_path))
+    assert [evaluation.step for evaluation in found] == [0, 2, 4]
+    losses = [evaluation.values["loss"] for evaluation in found]
+    assert losses[-1] < losses[0]
+
+
+def refuse(directory: Path, reason: str, error: type[Exception] = ConfigurationError) -> Any:
+    return pytest.raises(error, match=reason)
+
+
+def test_what_cannot_work_is_said(tmp_path: Path) -> None:
+    with refuse(tmp_path, "return the loss"):
+        Loop(tmp_path / "a").run(lambda batch: None)
+    with refuse(tmp_path, "the step makes a variable"):
+        Loop(tmp_path / "b").run(lambda batch: keras.layers.Dense(1)(batch[0]))
+    with (
+        refuse(tmp_path, "no variable was made"),
+        phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path / "c")) as session,
+    ):
+        session.should_stop()
+    loop = Loop(tmp_path / "d")
+    with refuse(tmp_path, "the session has no data"), loop.session as session:
+        loop.make()
+        session.run(loop.step)
+    loop = Loop(tmp_path / "e")
+    with refuse(tmp_path, "is empty", DataError), loop.session as session:
+        loop.make()
+        session.dataset(lambda: tf.data.Dataset.from_tensor_slices(make_points(4)).skip(9).batch(2))
+        session.run(loop.step)
+    with (
+        refuse(tmp_path, "model_dir is not set"),
+        phalanx.DistributedSession(phalanx.TaskSpecDef()),
+    ):
+        pass
+
+
+def test_a_dataset_made_outside_cannot_travel_to_workers(tmp_path: Path) -> None:
+    outside = tf.data.Dataset.range(9)
+    session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path))
+    session.dataset(lambda: outside.batch(3))
+    with pytest.raises(ConfigurationError, match="make the whole dataset inside"):
+        session._check_travels(phalanx.Context())
+    session.dataset(lambda: tf.data.Dataset.range(9).batch(3))
+    session._check_travels(phalanx.Context())
+
+
+def test_a_shuffle_before_the_shard_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tf.data.Dataset.range(9)
+    assert shuffles_before_shard(data.shuffle(9).map(lambda x: x + 1).shard(2, 0).batch(2))
+    assert not shuffles_before_shard(data.shard(2, 0).shuffle(9).batch(2))
+    assert not shuffles_before_shard(data.shuffle(9).batch(2))
+    session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path))
+    logging.getLogger("phalanx").propagate = True
+    session.dataset(lambda context: data.shuffle(9).shard(context.num_shards, context.shard))
+    session._make_share(phalanx.Context(num_shards=2, shard=1))
+    assert "shard first, then shuffle" in caplog.text
+
+
+def test_while_data_is_made_the_task_spec_stands_in_for_its_worker(tmp_path: Path) -> None:
+    spec = phalanx.TaskSpecDef("worker", 0, None, "p:1", "a:1,b:1,c:1")
+    session = phalanx.DistributedSession(spec, str(tmp_path))
+    session.dataset(lambda: tf.data.Dataset.range(6).shard(spec.num_workers, spec.shard_index))
+    share = session._make_share(phalanx.Context(num_shards=2, shard=1))
+    assert list(share.as_numpy_iterator()) == [1, 3, 5]
+    assert (spec.num_workers, spec.shard_index) == (3, 0)
