@@ -44,6 +44,7 @@ def test_the_rendered_plan_is_what_could_be_typed_into_a_shell() -> None:
 # chief-0, output in logs/chief-0.log
 TF_CONFIG='{{{cluster}, "task": {{"type": "chief", "index": 0}}}}' \\
 TF_ENABLE_ONEDNN_OPTS=1 \\
+TF_CPP_MIN_LOG_LEVEL=1 \\
 PYTHONUNBUFFERED=1 \\
 OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\
@@ -54,6 +55,7 @@ python3 train.py --job_name=chief --rate 0.1
 # worker-0, output in logs/worker-0.log
 TF_CONFIG='{{{cluster}, "task": {{"type": "worker", "index": 0}}}}' \\
 TF_ENABLE_ONEDNN_OPTS=1 \\
+TF_CPP_MIN_LOG_LEVEL=1 \\
 PYTHONUNBUFFERED=1 \\
 OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\

@@ -59,8 +59,13 @@ def plan_tasks(
     tasks = job.tasks()
     cluster = job.cluster([f"127.0.0.1:{port}" for port in ports])
     gpus = _share_gpus(tasks, machine.gpus) if share else {}
-    # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
-    defaults = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults = {
+        # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
+        "TF_ENABLE_ONEDNN_OPTS": "1",
+        # Warnings and errors: what TensorFlow logs below them drowns the program's own output.
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     if share:
         defaults |= _thread_variables(_share_processors(tasks, machine.processors))
     asked = dict(job.environment)
