@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import IO
 
-from phalanx.errors import LaunchError
+from phalanx.errors import JobError, LaunchError
 from phalanx.launch.local.guardian import group_is_alive, signal_group
 from phalanx.launch.local.plan import TaskPlan
 
@@ -25,6 +26,7 @@ class TaskProcess:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
+        self.killed_at: float | None = None
         self._process = process
         self._log = log
         self._partial = b""
@@ -33,7 +35,10 @@ class TaskProcess:
     @classmethod
     def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
         """Start the task; `again` adds to the log of its earlier start instead of replacing it."""
-        log = plan.log.open("ab" if again else "wb", buffering=0)
+        try:
+            log = plan.log.open("ab" if again else "wb", buffering=0)
+        except OSError as error:
+            raise LaunchError(f"{plan.log} cannot be written: {error.strerror}") from None
         try:
             process = subprocess.Popen(
                 plan.argv,
@@ -46,9 +51,7 @@ class TaskProcess:
             )
         except OSError as error:
             log.close()
-            raise LaunchError(
-                f"{plan.task} cannot be started: {plan.argv[0]}: {error.strerror}"
-            ) from None
+            raise JobError(f"{plan.argv[0]} cannot be started: {_explain(error)}") from None
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         return cls(plan, process, log)
@@ -91,6 +94,10 @@ class TaskProcess:
             self._process.wait(timeout=5)
         self._close()
 
+    def current_line(self) -> str:
+        """The line that has no end yet, such as a progress bar."""
+        return self._text(self._partial)
+
     def last_lines(self) -> tuple[str, ...]:
         """The end of its output."""
         return tuple(self._last_lines)
@@ -109,8 +116,10 @@ class TaskProcess:
             self.terminated_at = now
             signal_group(self.group, signal.SIGTERM)
 
-    def kill(self) -> None:
+    def kill(self, now: float) -> None:
         """End the whole group."""
+        if self.killed_at is None:
+            self.killed_at = now
         signal_group(self.group, signal.SIGKILL)
 
     def _close(self) -> None:
@@ -120,6 +129,19 @@ class TaskProcess:
 
     def _decode(self, lines: list[bytes]) -> list[str]:
         """Text as a terminal would leave it: of a line that rewrites itself, the last state."""
-        texts = [line.decode(errors="replace").rstrip("\r").rpartition("\r")[2] for line in lines]
+        texts = [self._text(line) for line in lines]
         self._last_lines.extend(texts)
         return texts
+
+    @staticmethod
+    def _text(line: bytes) -> str:
+        return line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+
+
+def _explain(error: OSError) -> str:
+    """The system says «no such file» of a script that is there too."""
+    if isinstance(error, FileNotFoundError):
+        return "its first line (#!) names a program that is not there"
+    if error.errno == errno.ENOEXEC:
+        return "it is neither a program nor a script with a first line (#!) that says what runs it"
+    return error.strerror or str(error)
