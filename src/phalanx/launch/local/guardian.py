@@ -90,19 +90,20 @@ def marked_processes(run_id: str, task: str | None = None) -> list[int]:
 
 
 def end_strays(run_id: str, grace: float, task: str | None = None) -> None:
-    """End what left its process group: SIGTERM, and after the grace period SIGKILL."""
+    """End what is left of a run: SIGTERM, and after the grace period SIGKILL."""
     started = time.monotonic()
     # What they start in order to end well, as to save, is not asked to end.
-    _signal(marked_processes(run_id, task), signal.SIGTERM if grace else signal.SIGKILL)
+    signal_all(marked_processes(run_id, task), signal.SIGTERM if grace else signal.SIGKILL)
     while (pids := marked_processes(run_id, task)) and time.monotonic() < started + grace:
         time.sleep(0.02)
     while pids and time.monotonic() < started + grace + _MOST_SECONDS:
         # One that starts others must be met again and again.
-        _signal(pids, signal.SIGKILL)
+        signal_all(pids, signal.SIGKILL)
         pids = marked_processes(run_id, task)
 
 
-def _signal(pids: Iterable[int], number: int) -> None:
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each of these processes that is still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

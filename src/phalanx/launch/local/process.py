@@ -12,11 +12,20 @@ from collections.abc import Mapping
 from typing import IO
 
 from phalanx.errors import JobError, LaunchError
-from phalanx.launch.local.guardian import group_is_alive, signal_group
+from phalanx.launch.local.guardian import (
+    MARK,
+    TASK_MARK,
+    group_is_alive,
+    marked_processes,
+    signal_all,
+    signal_group,
+)
 from phalanx.launch.local.plan import TaskPlan
 
 LAST_LINES = 20
 _CHUNK = 1 << 16
+# Longer than this after SIGKILL is for ever, as with a process of another user.
+_MOST_SECONDS_DYING = 10.0
 
 
 class TaskProcess:
@@ -26,7 +35,8 @@ class TaskProcess:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
-        self.killed_at: float | None = None
+        self._left_at: float | None = None
+        self._at_end = False
         self._process = process
         self._log = log
         self._partial = b""
@@ -68,6 +78,7 @@ class TaskProcess:
         except BlockingIOError:
             return []
         if not chunk:
+            self._at_end = True
             return None
         # A full disk must not take the job with it: the output still reaches the screen.
         with contextlib.suppress(OSError):
@@ -107,8 +118,25 @@ class TaskProcess:
         return self._process.poll()
 
     def is_gone(self) -> bool:
-        """Whether the process and all it has started in its group are gone."""
-        return self.exit_code() is not None and not group_is_alive(self.group)
+        """Whether the process is gone, and all it has started.
+
+        What left its group is found by its mark; it is looked for only if somebody still holds the
+        other end of the pipe.
+        """
+        if self.exit_code() is None or group_is_alive(self.group):
+            return False
+        return self._at_end or not self._strays()
+
+    def end_rest(self, now: float, grace: float) -> bool:
+        """End what the process has left behind; False if that proves impossible."""
+        if self._left_at is None:
+            self._left_at = now
+            signal_group(self.group, signal.SIGTERM)
+            signal_all(self._strays(), signal.SIGTERM)
+        elif now >= self._left_at + grace:
+            signal_group(self.group, signal.SIGKILL)
+            signal_all(self._strays(), signal.SIGKILL)
+        return now < self._left_at + grace + _MOST_SECONDS_DYING
 
     def terminate(self, now: float) -> None:
         """Ask the whole group to end, once."""
@@ -116,11 +144,13 @@ class TaskProcess:
             self.terminated_at = now
             signal_group(self.group, signal.SIGTERM)
 
-    def kill(self, now: float) -> None:
+    def kill(self) -> None:
         """End the whole group."""
-        if self.killed_at is None:
-            self.killed_at = now
         signal_group(self.group, signal.SIGKILL)
+
+    def _strays(self) -> list[int]:
+        environment = self.plan.environment
+        return marked_processes(environment[MARK], environment[TASK_MARK])
 
     def _close(self) -> None:
         assert self._process.stdout is not None

@@ -27,8 +27,6 @@ from phalanx.launch.local.plan import LocalPlan, TaskPlan
 from phalanx.launch.local.process import TaskProcess
 
 _TICK_SECONDS = 0.05
-# Longer than this after SIGKILL is for ever, as with a process of another user.
-_MOST_SECONDS_DYING = 10.0
 
 
 class Observer(Protocol):
@@ -139,16 +137,16 @@ class Supervisor:
             self._set(task, last_line=last)
 
     def _look_after(self, task: Task, process: TaskProcess, now: float) -> None:
-        """Follow one process out: what it left in its group goes too, before anything else."""
+        """Follow one process out: what it has left behind goes too, before anything else."""
         code = process.exit_code()
         if code is None:
             return
+        while lines := process.read():
+            self._show(process, lines)
         if not process.is_gone():
-            process.terminate(now)
-            self._kill_if_late(process, now)
-            if process.killed_at is None or now < process.killed_at + _MOST_SECONDS_DYING:
+            if process.end_rest(now, 0 if self._kill.is_set() else self.plan.grace):
                 return
-            self._note(f"what {task} has started in the group {process.group} cannot be ended")
+            self._note(f"something that {task} has started cannot be ended")
         self._tell(f"-{process.group}")
         with contextlib.suppress(KeyError):
             self._selector.unregister(process)
@@ -216,13 +214,13 @@ class Supervisor:
     def _kill_if_late(self, process: TaskProcess, now: float) -> None:
         late = process.terminated_at is not None and now >= process.terminated_at + self.plan.grace
         if late or self._kill.is_set():
-            process.kill(now)
+            process.kill()
 
     def _kill_everything(self) -> None:
         """Also when the loop broke: nothing may stay."""
         broken = list(self._processes.values())
         for process in broken:
-            process.kill(time.monotonic())
+            process.kill()
         for process in broken:
             process.reap()
         in_hurry = broken or self._kill.is_set()
