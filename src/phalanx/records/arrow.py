@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from phalanx.records.schema import Feature, Kind, Schema
 _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
 
 
+@cache
 def to_arrow_schema(schema: Schema) -> pa.Schema:
     """The types of the columns that the features are decoded to."""
     return pa.schema([pa.field(feature.name, _arrow_type(feature)) for feature in schema.features])

@@ -39,7 +39,8 @@ class FrameStatus(IntEnum):
 
 
 class RawColumn(NamedTuple):
-    """A decoded feature, in Arrow's layout: offsets are int32, validity is a bit for each row."""
+    """A decoded feature, in Arrow's layout: offsets are int32, validity is a bit for each
+    row, and is not used if no row lacks the feature."""
 
     name: bytes
     kind: int

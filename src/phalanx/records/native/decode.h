@@ -13,6 +13,7 @@ typedef enum { KIND_NONE = 0, KIND_BYTES = 1, KIND_FLOAT = 2, KIND_INT64 = 3 } k
 typedef struct {
     uint8_t *name;
     size_t name_size;
+    uint64_t name_word, name_mask; /* its first 8 bytes, and which of them count */
     kind kind;     /* KIND_NONE until a record says what it is */
     bool sequence; /* a feature list: rows of steps of values, not rows of values */
     int64_t width; /* how many values every row has, or RAGGED */
@@ -21,7 +22,7 @@ typedef struct {
     buffer value_offsets; /* int32, bytes only: where each value begins, and the end */
     buffer step_offsets;  /* int32, sequences only: the first value of each step, and the end */
     buffer row_offsets;   /* int32, not for fixed width: each row's first value (or step), the end */
-    buffer validity;      /* a bit for each row: was the feature there? */
+    buffer validity;      /* a bit for each row: was the feature there? Empty if it always was */
 
     int64_t missing;                /* rows without it */
     int64_t shortest, longest;      /* how many values (or steps) a row has that has it */
@@ -49,6 +50,8 @@ typedef struct {
     bool discover; /* features not known yet become columns; otherwise they are passed over */
     bool sequence; /* the messages are SequenceExamples */
     int64_t rows;
+    size_t expected_rows;
+    const uint8_t *message_end;
     int32_t last; /* the column met last: its follower is the guess for the next */
 
     struct joined *joined; /* features pieced together from several parts, freed after each row */
@@ -58,7 +61,7 @@ typedef struct {
     int64_t found_width;
 } decoder;
 
-void decoder_init(decoder *d, bool sequence, bool discover);
+void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows);
 void decoder_free(decoder *d);
 
 /* Adds a column. False if there is no memory. */
@@ -68,8 +71,5 @@ bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, b
 /* Adds a row. After a failure the decoder can only be freed. The total size of all messages of one
    decoder must stay below INT32_MAX: it bounds every offset. */
 decode_status decoder_add_row(decoder *d, const uint8_t *message, size_t size);
-
-/* How many values the column has. */
-int64_t column_value_count(const column *c);
 
 #endif

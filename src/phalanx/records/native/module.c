@@ -294,7 +294,7 @@ static PyObject *native_decode(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*y*Op:decode", &data, &spans, &columns, &sequence))
         return NULL;
     decoder d;
-    decoder_init(&d, sequence, columns == Py_None);
+    decoder_init(&d, sequence, columns == Py_None, (size_t)spans.len / 16);
     if (!check_spans(&data, &spans)) {
         PyErr_SetString(PyExc_ValueError, "spans lie outside the data, or hold 2 GiB or more");
         goto done;
