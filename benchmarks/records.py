@@ -106,9 +106,16 @@ def decode(directory: Path) -> None:
     spec["history"] = tf.io.RaggedFeature(tf.int64)
     for path, title, goal, wanted in (
         (small, "decode-small", ">= 8", spec),
-        (large, "decode-3kb", ">= 1.2", {"image": fixed([], strings), "label": fixed([], tf.int64)}),
+        (
+            large,
+            "decode-3kb",
+            ">= 1.2",
+            {"image": fixed([], strings), "label": fixed([], tf.int64)},
+        ),
     ):
-        print(f"{title}: all Examples of a file to columns (TensorFlow: tensors of 1000, Phalanx: Arrow batches of 4096)")
+        print(
+            f"{title}: all Examples of a file to columns (TensorFlow: tensors of 1000, Phalanx: Arrow batches of 4096)"
+        )
         contestants = {"tensorflow": by_tensorflow(path, wanted), "phalanx": by_phalanx(path)}
         for run in contestants.values():
             run()
@@ -218,7 +225,7 @@ def cifar(directory: Path) -> None:
 
     import numpy as np
 
-    from phalanx.data.collections import convert_cifar10
+    from phalanx.data.datasets import convert_cifar10
 
     source = directory / "cifar-10-batches-py"
     source.mkdir()

@@ -407,6 +407,3 @@ def _show(value: Any) -> str:
         shown = ", ".join(_show(item) for item in value[:8])
         return f"[{shown}{', …' if len(value) > 8 else ''}] ({len(value)})"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-

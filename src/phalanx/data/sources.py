@@ -17,7 +17,16 @@ import pyarrow as pa
 
 from phalanx.data.order import Indices
 from phalanx.errors import DataError, RecordError
-from phalanx.records import Chunk, Feature, Kind, RecordIndex, Schema, expand, infer_schema, open_index
+from phalanx.records import (
+    Chunk,
+    Feature,
+    Kind,
+    RecordIndex,
+    Schema,
+    expand,
+    infer_schema,
+    open_index,
+)
 from phalanx.records.arrow import to_batch
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, Unpacker, detect_compression
@@ -80,7 +89,7 @@ class RecordSource:
         if columns is not None:
             schema = schema.select(list(columns))
         for name in (*(raw or ()), *(defaults or ())):
-            schema[name]  # noqa: B018 - an unknown name is an error
+            schema[name]
         return cls(tuple(files), schema, dict(raw or {}), dict(defaults or {}))
 
     @cached_property
@@ -427,8 +436,8 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> Column:
 class BinarySource:
     """Examples that all have the same number of bytes, in files without frames.
 
-        # CIFAR-10's binary version: a byte for the label, then the picture
-        BinarySource.open("data_batch_*.bin", {"label": "uint8", "image": ("uint8", (3, 32, 32))})
+    # CIFAR-10's binary version: a byte for the label, then the picture
+    BinarySource.open("data_batch_*.bin", {"label": "uint8", "image": ("uint8", (3, 32, 32))})
     """
 
     files: tuple[str, ...]

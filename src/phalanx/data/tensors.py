@@ -55,7 +55,9 @@ def _spec(column: Column, batch_size: int | None) -> Any:
         return tf.TensorSpec((batch_size, column.type.list_size), _tensor_type(type_))
     if depth == 0:
         return tf.TensorSpec((batch_size,), _tensor_type(type_))
-    return tf.RaggedTensorSpec((batch_size, *[None] * depth), _tensor_type(type_), ragged_rank=depth)
+    return tf.RaggedTensorSpec(
+        (batch_size, *[None] * depth), _tensor_type(type_), ragged_rank=depth
+    )
 
 
 def _unwrap(type_: pa.DataType) -> tuple[int, pa.DataType]:

@@ -1,11 +1,11 @@
 """TFRecord files without TensorFlow: read, write, check, mend, convert.
 
-    from phalanx import records
+from phalanx import records
 
-    for record in records.read_records("train-*.tfrecord"):     # bytes
-        ...
-    table = records.read_table("train-*.tfrecord")              # an Arrow table of Examples
-    records.write_examples("out.tfrecord", table)
+for record in records.read_records("train-*.tfrecord"):     # bytes
+    ...
+table = records.read_table("train-*.tfrecord")              # an Arrow table of Examples
+records.write_examples("out.tfrecord", table)
 """
 
 from __future__ import annotations

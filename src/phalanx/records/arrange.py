@@ -112,7 +112,9 @@ def shuffle(
         return writer.count
 
 
-def _copy(files: list[str], writer: RecordWriter | ShardedWriter, progress: Progress | None) -> None:
+def _copy(
+    files: list[str], writer: RecordWriter | ShardedWriter, progress: Progress | None
+) -> None:
     for record in read_records(files):
         writer.write(record)
         if progress is not None:

@@ -36,7 +36,14 @@ def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBa
         _to_array(column, rows, feature)
         for column, feature in zip(columns, schema.features, strict=True)
     ]
+    if not arrays:
+        return empty_rows(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=to_arrow_schema(schema))
+
+
+def empty_rows(count: int) -> pa.RecordBatch:
+    """Rows without any column, which a batch made of its columns cannot count."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
 def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:

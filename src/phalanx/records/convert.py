@@ -1,8 +1,8 @@
 """Examples to and from Parquet, CSV, JSON lines and folders of images.
 
-    convert("train.parquet", "train.tfrecord")
-    convert("train.tfrecord", "train.jsonl")
-    convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/2.jpg, ...
+convert("train.parquet", "train.tfrecord")
+convert("train.tfrecord", "train.jsonl")
+convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/2.jpg, ...
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def _read_images(source: str) -> Iterator[pa.RecordBatch]:
         raise DataError(f"there is no folder {source}")
     files = sorted(path for path in root.rglob("*") if path.suffix.lower() in _IMAGES)
     if not files:
-        raise DataError(f"there are no pictures in {source}: looked for {', '.join(sorted(_IMAGES))}")
+        raise DataError(
+            f"there are no pictures in {source}: looked for {', '.join(sorted(_IMAGES))}"
+        )
     names = sorted({path.parent.name for path in files if path.parent != root})
     labels = {name: number for number, name in enumerate(names)}
     rows = iter(files)

@@ -54,9 +54,7 @@ def repair(path: str, out: str, *, progress: Callable[[int], None] | None = None
         return _read(path, writer, progress)
 
 
-def _read(
-    path: str, writer: RecordWriter | None, progress: Callable[[int], None] | None
-) -> Report:
+def _read(path: str, writer: RecordWriter | None, progress: Callable[[int], None] | None) -> Report:
     records = 0
     damage: list[Damage] = []
     found: list[Compression] = []

@@ -233,6 +233,8 @@ def to_batches(data: Any) -> Iterator[pa.RecordBatch]:
     """Whatever `write_examples` takes, as Arrow batches."""
     import pyarrow as pa  # noqa: PLC0415
 
+    from phalanx.records.arrow import empty_rows  # noqa: PLC0415
+
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, Mapping):
@@ -248,13 +250,7 @@ def to_batches(data: Any) -> Iterator[pa.RecordBatch]:
         rows = [first, *islice(items, BATCH_SIZE - 1)]
         names = dict.fromkeys(chain.from_iterable(rows))
         columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
-        yield pa.RecordBatch.from_pydict(columns) if names else _rows_without_columns(len(rows))
-
-
-def _rows_without_columns(count: int) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.RecordBatch.from_pydict({"": pa.nulls(count)})
+        yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
 
 
 def _to_arrow(name: str, values: Any) -> pa.Array:
@@ -268,7 +264,12 @@ def _to_arrow(name: str, values: Any) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,
+    ) as error:
         raise DataError(f"column {name!r} cannot become a feature: {error}") from None
 
 

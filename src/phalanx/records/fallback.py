@@ -351,7 +351,9 @@ def encode(
                 assert source.step_offsets is not None
                 steps = message.feature_lists.feature_list[source.name]
                 for step in range(first, end):
-                    values = source.values[source.step_offsets[step] : source.step_offsets[step + 1]]
+                    values = source.values[
+                        source.step_offsets[step] : source.step_offsets[step + 1]
+                    ]
                     _fill(steps.feature.add(), source.field, values)
             else:
                 features = message.context if sequence else message.features

@@ -40,7 +40,9 @@ class RecordIndex:
         with open_input(path) as file:
             packing = detect_compression(file)
         if packing is not Compression.NONE:
-            raise DataError(f"{path} is compressed ({packing}): only its whole can be read, in order")
+            raise DataError(
+                f"{path} is compressed ({packing}): only its whole can be read, in order"
+            )
         offsets, count = array("q"), 0
         for chunk in read_chunks(path, compression=packing, check=False):
             first = -count % stride
@@ -65,7 +67,11 @@ class RecordIndex:
         if (len(data) - _HEADER.size) % 8 == 0:
             offsets.frombytes(data[_HEADER.size :])
         is_sound = magic == _MAGIC and stride > 0 and len(offsets) == -(-count // stride) + 1
-        return cls(path, size, count, stride, offsets) if is_sound and size == file_size(path) else None
+        return (
+            cls(path, size, count, stride, offsets)
+            if is_sound and size == file_size(path)
+            else None
+        )
 
     def save(self) -> str:
         """Keep the index beside its file; the name is returned."""

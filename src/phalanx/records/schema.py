@@ -104,7 +104,9 @@ class Schema:
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise DataError(f"there is no feature {name!r}: there are {', '.join(self.names) or 'none'}")
+        raise DataError(
+            f"there is no feature {name!r}: there are {', '.join(self.names) or 'none'}"
+        )
 
     def select(self, names: list[str]) -> Schema:
         """Only these features; the others are then passed over when reading."""

@@ -83,7 +83,11 @@ class RecordWriter:
             self._output = None
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.discard()
+            raise
         return self
 
     def __exit__(
@@ -146,8 +150,8 @@ def shard_path(path: str, shard: int, shards: int) -> str:
 class ShardedWriter:
     """Deals records out to `shards` files in turn; all get their names at the end.
 
-        with ShardedWriter("out/train.tfrecord", shards=10) as writer:
-            writer.write(b"...")        # out/train-00000-of-00010.tfrecord, -00001-..., ...
+    with ShardedWriter("out/train.tfrecord", shards=10) as writer:
+        writer.write(b"...")        # out/train-00000-of-00010.tfrecord, -00001-..., ...
     """
 
     def __init__(

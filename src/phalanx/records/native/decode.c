@@ -427,9 +427,8 @@ static bool read_plain_entry(span entry, span *name, span *value) {
 }
 
 static decode_status read_any_entry(decoder *d, span entry, span *name, span *value) {
-    static const uint8_t nothing[1];
     bool has_value = false;
-    *name = *value = (span){nothing, nothing};
+    *name = *value = (span){entry.end, entry.end};
     while (!span_is_empty(entry)) {
         uint32_t tag;
         if (!wire_read_tag(&entry, &tag))
