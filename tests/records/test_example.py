@@ -131,8 +131,7 @@ def test_of_two_lists_in_a_feature_the_last_counts() -> None:
 def test_unknown_fields_are_passed_over() -> None:
     unknown = b"\x78\x01" + b"\x7b\x08\x01\x7c" + b"\x75\0\0\0\0" + b"\x71" + bytes(8)
     feature = unknown + delimited(3, unknown + delimited(1, b"\x01"))
-    inner = delimited(1, unknown + delimited(1, b"a") + delimited(2, feature))
-    assert rows_of(unknown + delimited(1, unknown + inner)) == [{"a": 1}]
+    assert rows_of(unknown + delimited(1, unknown + entry(b"a", feature))) == [{"a": 1}]
 
 
 def test_an_empty_feature_is_missing_and_an_empty_list_is_not() -> None:

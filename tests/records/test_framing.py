@@ -163,11 +163,11 @@ def test_what_is_not_there_is_a_clear_error(tmp_path: Path, pattern: str, words:
 
 def test_memory_stays_small_however_large_the_file(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a") as writer:
-        for _ in range(40_000):
+        for _ in range(12_000):
             writer.write(b"x" * 5000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert count_records(str(tmp_path / "a")) == 40_000
-    assert sum(1 for _ in read_records(tmp_path / "a")) == 40_000
+    assert count_records(str(tmp_path / "a")) == 12_000
+    assert sum(1 for _ in read_records(tmp_path / "a")) == 12_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 

@@ -44,27 +44,51 @@ def info(files: tuple[str, ...]) -> None:
       phalanx records info 'data/train-*.tfrecord'
     """
     paths = records.expand(files)
-    sizes: list[int] = []
+    sizes = _Sizes()
     lines = []
     with _progress(paths, "reading") as advance:
         for path in paths:
             compressions: list[records.Compression] = []
-            count = 0
+            before = sizes.count
             for part in walk(path, found=compressions):
                 if isinstance(part, records.Damage):
                     raise RecordError(part.path, part.index, part.offset, part.reason)
-                lengths = part.spans.tolist()[1::2]
-                sizes += lengths
-                count += len(lengths)
+                sizes.add(part.spans.tolist()[1::2])
                 advance(len(part.data))
-            lines.append((path, f"{count:,}", _bytes(file_size(path)), compressions[0].value))
+            count = f"{sizes.count - before:,}"
+            lines.append((path, count, _bytes(file_size(path)), compressions[0].value))
     click.echo(_table(("file", "records", "size", "compression"), lines))
-    if not sizes:
-        click.echo("\nno records")
+    click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
+    if not sizes.count:
         return
-    click.echo(f"\n{len(sizes):,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
-    click.echo(f"record sizes {_bytes(min(sizes))} {_histogram(sizes)} {_bytes(max(sizes))}")
-    _echo_schema(records.summarize(paths))
+    click.echo(f"record sizes {_bytes(sizes.least)} {sizes.draw()} {_bytes(sizes.greatest)}")
+    try:
+        summary = records.summarize(paths)
+    except RecordError as error:
+        click.echo(f"\nnot Examples: {error}")
+    else:
+        _echo_schema(summary)
+
+
+class _Sizes:
+    """How large records are, in memory that does not grow: bars for sizes that double."""
+
+    def __init__(self) -> None:
+        self.count, self.least, self.greatest = 0, 0, 0
+        self._bars = [0] * 65
+
+    def add(self, sizes: list[int]) -> None:
+        low = min(sizes)
+        self.least = min(low, self.least) if self.count else low
+        self.greatest = max(self.greatest, *sizes)
+        self.count += len(sizes)
+        for size in sizes:
+            self._bars[size.bit_length()] += 1
+
+    def draw(self) -> str:
+        used = self._bars[self.least.bit_length() : self.greatest.bit_length() + 1]
+        top = len(_BARS) - 1
+        return "".join(" " if not bar else _BARS[-(-bar * top // max(used))] for bar in used)
 
 
 @command.command()
@@ -216,11 +240,12 @@ def split(
 
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
+    parsed = _parse_shares(shares)
     with _progress(records.expand(files), "splitting") as advance:
         if shards is not None and out is not None:
             written = deal(files, out, shards, progress=advance)
         else:
-            written = split_by_shares(files, _parse_shares(shares), progress=advance)
+            written = split_by_shares(files, parsed, progress=advance)
     for path, number in written:
         click.echo(f"{number}\t{path}")
 
@@ -370,17 +395,6 @@ def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _histogram(sizes: list[int], bars: int = 24) -> str:
-    low, high = min(sizes), max(sizes)
-    if low == high:
-        return _BARS[-1]
-    counts = [0] * bars
-    for size in sizes:
-        counts[min((size - low) * bars // (high - low), bars - 1)] += 1
-    top = max(counts)
-    return "".join(" " if not n else _BARS[(n * (len(_BARS) - 1) + top - 1) // top] for n in counts)
 
 
 def _bytes(size: float) -> str:

@@ -225,7 +225,7 @@ def write_examples(
     with RecordWriter(path, compression=compression, append=append) as writer:
         for batch in to_batches(data):
             block, ends = encode_batch(batch)
-            writer.write_framed(block, len(memoryview(ends)) // 8)
+            writer.write_framed(block, memoryview(ends).nbytes // 8)
         return writer.count
 
 

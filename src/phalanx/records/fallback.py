@@ -54,6 +54,11 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
     """The CRC-32C of the data."""
     if google_crc32c is not None:
         return int(google_crc32c.extend(crc, bytes(data)))
+    return crc32c_by_table(data, crc)
+
+
+def crc32c_by_table(data: Buffer, crc: int = 0) -> int:
+    """The same, byte by byte, with nothing but Python."""
     crc ^= 0xFFFFFFFF
     for byte in bytes(data):
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

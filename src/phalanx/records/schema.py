@@ -286,7 +286,7 @@ class _Tally:
 
         self.shortest = _least(self.shortest, column.shortest)
         self.longest = max(self.longest, column.longest)
-        if len(memoryview(column.step_offsets)) > 4:
+        if memoryview(column.step_offsets).nbytes > 4:
             self.narrowest = _least(self.narrowest, column.narrowest)
             self.widest = max(self.widest, column.widest)
         values: Any
