@@ -113,9 +113,7 @@ def decode(directory: Path) -> None:
             {"image": fixed([], strings), "label": fixed([], tf.int64)},
         ),
     ):
-        print(
-            f"{title}: all Examples of a file to columns (TensorFlow: tensors of 1000, Phalanx: Arrow batches of 4096)"
-        )
+        print(f"{title}: Examples to columns, TensorFlow 1000 and Phalanx 4096 at a time")
         contestants = {"tensorflow": by_tensorflow(path, wanted), "phalanx": by_phalanx(path)}
         for run in contestants.values():
             run()

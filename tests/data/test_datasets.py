@@ -80,7 +80,9 @@ def test_a_pickle_cannot_run_code(tmp_path: Path, published: Path) -> None:
             return exec, (f"open({str(tmp_path / 'evil')!r}, 'w')",)
 
     (published / "data_batch_1").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(DataError, match=r"data_batch_1 is not a batch of CIFAR-10: it wants .*exec"):
+    with pytest.raises(
+        DataError, match=r"data_batch_1 is not a batch of CIFAR-10: it wants .*exec"
+    ):
         convert_cifar10(published, tmp_path / "out")
     assert not (tmp_path / "evil").exists()
 

@@ -97,7 +97,7 @@ def test_threads_decode_at_the_same_time() -> None:
 
     def decode() -> None:
         for _ in range(20):
-            results.append(bytes(codec.decode(data, spans, None, False)[0][4]))  # noqa: PERF401
+            results.append(bytes(codec.decode(data, spans, None, False)[0][4]))
 
     threads = [threading.Thread(target=decode) for _ in range(4)]
     for thread in threads:

@@ -86,7 +86,9 @@ def test_any_columns_survive(data: st.DataObject) -> None:
     columns: dict[str, pa.Array] = {}
     for name in data.draw(st.lists(st.text(max_size=12), max_size=5, unique=True)):
         values = data.draw(st.sampled_from([NUMBERS, FLOATS, st.binary(max_size=40)]))
-        type_ = pa.int64() if values is NUMBERS else pa.float32() if values is FLOATS else pa.binary()
+        type_ = (
+            pa.int64() if values is NUMBERS else pa.float32() if values is FLOATS else pa.binary()
+        )
         shape = data.draw(st.sampled_from(["single", "list", "steps"]))
         cell: Any = values
         for _ in range(["single", "list", "steps"].index(shape)):
@@ -173,7 +175,7 @@ def test_a_feature_that_changes_its_kind_names_the_record(tmp_path: Path) -> Non
 def test_a_feature_of_another_length_names_the_record(tmp_path: Path) -> None:
     write_examples(tmp_path / "a", [{"x": [1]}, {"x": [1, 2]}])
     schema = Schema((Feature("x", Kind.INT64),))
-    with pytest.raises(RecordError, match="record 1 .*'x' has 2 values, and 1 were expected"):
+    with pytest.raises(RecordError, match=r"record 1 .*'x' has 2 values, and 1 were expected"):
         read_table(tmp_path / "a", schema)
 
 
@@ -240,14 +242,16 @@ def test_what_no_feature_can_hold_is_refused(values: Any, words: str) -> None:
 
 
 def test_other_types_become_the_nearest_kind() -> None:
-    table = pa.table({
-        "bool": [True, False],
-        "small": pa.array([1, 2], pa.uint8()),
-        "text": ["é", "b"],
-        "coded": pa.array(["p", "q"]).dictionary_encode(),
-        "double": [0.1, 0.2],
-        "fixed": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)),
-    })
+    table = pa.table(
+        {
+            "bool": [True, False],
+            "small": pa.array([1, 2], pa.uint8()),
+            "text": ["é", "b"],
+            "coded": pa.array(["p", "q"]).dictionary_encode(),
+            "double": [0.1, 0.2],
+            "fixed": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)),
+        }
+    )
     found = decode_examples(encode_examples(table.slice(1))).to_pylist()
     assert found == [{"bool": 0, "coded": b"q", "double": pytest.approx(0.2, rel=1e-6),
                       "fixed": [3, 4], "small": 2, "text": b"b"}]  # fmt: skip

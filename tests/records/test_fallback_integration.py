@@ -19,7 +19,15 @@ SUITE = ["test_framing.py", "test_writer.py", "test_damage.py", "test_index.py",
 @pytest.mark.skipif(os.environ.get("PHALANX_CODEC") == "python", reason="this is that run")
 def test_the_suite_passes_without_the_native_codec() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(HERE / name for name in SUITE)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *(HERE / name for name in SUITE),
+        ],
         env={**os.environ, "PHALANX_CODEC": "python"},
         capture_output=True,
         text=True,

@@ -49,14 +49,14 @@ def test_only_so_many_records_are_read(tmp_path: Path) -> None:
 def test_a_kind_that_changes_between_files_names_the_record(tmp_path: Path) -> None:
     write_examples(tmp_path / "1", [{"a": 1}])
     write_examples(tmp_path / "2", [{"b": 1}, {"a": b"text"}])
-    with pytest.raises(RecordError, match="2: record 1 at .* holds bytes values, and int64"):
+    with pytest.raises(RecordError, match=r"2: record 1 at .* holds bytes values, and int64"):
         summarize([tmp_path / "1", tmp_path / "2"])
 
 
 def test_records_that_are_no_examples_are_named(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a") as writer:
         writer.write_all([*encode_examples([{"x": 1}]), b"\xff\xff"])
-    with pytest.raises(RecordError, match="record 1 at offset .*: the message is damaged"):
+    with pytest.raises(RecordError, match=r"record 1 at offset .*: the message is damaged"):
         summarize(tmp_path / "a")
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
-from typing import Any
 
 import click
 
 from phalanx import records
+from phalanx.cli.records_view import (
+    Sizes,
+    echo_summary,
+    format_bytes,
+    format_table,
+    format_value,
+    show_progress,
+)
 from phalanx.errors import DataError, RecordError
 from phalanx.records.framing import walk
 from phalanx.records.storage import file_size
 
-_BARS = "▁▂▃▄▅▆▇█"
 _FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 _OUT = click.option("--out", "-o", required=True, metavar="FILE", help="The file to write.")
 
@@ -44,9 +48,9 @@ def info(files: tuple[str, ...]) -> None:
       phalanx records info 'data/train-*.tfrecord'
     """
     paths = records.expand(files)
-    sizes = _Sizes()
+    sizes = Sizes()
     lines = []
-    with _progress(paths, "reading") as advance:
+    with show_progress(paths, "reading") as advance:
         for path in paths:
             compressions: list[records.Compression] = []
             before = sizes.count
@@ -56,39 +60,20 @@ def info(files: tuple[str, ...]) -> None:
                 sizes.add(part.spans.tolist()[1::2])
                 advance(len(part.data))
             count = f"{sizes.count - before:,}"
-            lines.append((path, count, _bytes(file_size(path)), compressions[0].value))
-    click.echo(_table(("file", "records", "size", "compression"), lines))
+            lines.append((path, count, format_bytes(file_size(path)), compressions[0].value))
+    click.echo(format_table(("file", "records", "size", "compression"), lines))
     click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return
-    click.echo(f"record sizes {_bytes(sizes.least)} {sizes.draw()} {_bytes(sizes.greatest)}")
+    click.echo(
+        f"record sizes {format_bytes(sizes.least)} {sizes.draw()} {format_bytes(sizes.greatest)}"
+    )
     try:
         summary = records.summarize(paths)
     except RecordError as error:
         click.echo(f"\nnot Examples: {error}")
     else:
-        _echo_schema(summary)
-
-
-class _Sizes:
-    """How large records are, in memory that does not grow: bars for sizes that double."""
-
-    def __init__(self) -> None:
-        self.count, self.least, self.greatest = 0, 0, 0
-        self._bars = [0] * 65
-
-    def add(self, sizes: list[int]) -> None:
-        low = min(sizes)
-        self.least = min(low, self.least) if self.count else low
-        self.greatest = max(self.greatest, *sizes)
-        self.count += len(sizes)
-        for size in sizes:
-            self._bars[size.bit_length()] += 1
-
-    def draw(self) -> str:
-        used = self._bars[self.least.bit_length() : self.greatest.bit_length() + 1]
-        top = len(_BARS) - 1
-        return "".join(" " if not bar else _BARS[-(-bar * top // max(used))] for bar in used)
+        echo_summary(summary)
 
 
 @command.command()
@@ -111,10 +96,10 @@ def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
         if as_json:
             click.echo(row_to_json(row))
             continue
-        click.echo(f"record {number} ({_bytes(len(messages[number]))})")
+        click.echo(f"record {number} ({format_bytes(len(messages[number]))})")
         for name, value in row.items():
             if value is not None:
-                click.echo(f"  {name}: {_show(value)}")
+                click.echo(f"  {name}: {format_value(value)}")
 
 
 @command.command()
@@ -136,7 +121,7 @@ def schema(files: tuple[str, ...], as_json: bool, save: str | None, most: int | 
         click.echo(summary.schema.dumps(), nl=False)
     else:
         click.echo(f"{summary.records:,} records")
-        _echo_schema(summary)
+        echo_summary(summary)
     if save:
         summary.schema.save(save)
 
@@ -174,7 +159,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
       phalanx records verify 'data/*.tfrecord'
     """
     paths = records.expand(files)
-    with _progress(paths, "verifying") as advance:
+    with show_progress(paths, "verifying") as advance:
         reports = records.verify_all(paths, threads=threads, progress=advance)
     for report in reports:
         if as_json:
@@ -188,7 +173,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
     bad = [report for report in reports if not report.is_sound]
     if not as_json:
         total = sum(report.records for report in reports)
-        size = _bytes(sum(report.size for report in reports))
+        size = format_bytes(sum(report.size for report in reports))
         click.echo(f"{total:,} sound records in {len(reports)} files ({size})"
                    + (f"; {len(bad)} damaged" if bad else ""))  # fmt: skip
         for report in reports:
@@ -211,10 +196,10 @@ def repair(file: str, out: str) -> None:
       phalanx records repair train.tfrecord --out train-repaired.tfrecord
     """
     [path] = records.expand(file)
-    with _progress([path], "repairing") as advance:
+    with show_progress([path], "repairing") as advance:
         report = records.repair(path, out, progress=advance)
     for damage in report.damage:
-        click.echo(f"dropped {_bytes(damage.size)}: {damage}")
+        click.echo(f"dropped {format_bytes(damage.size)}: {damage}")
     click.echo(f"{report.records:,} records written to {out}"
                + ("" if report.damage else "; nothing was damaged"))  # fmt: skip
 
@@ -241,7 +226,7 @@ def split(
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
     parsed = _parse_shares(shares)
-    with _progress(records.expand(files), "splitting") as advance:
+    with show_progress(records.expand(files), "splitting") as advance:
         if shards is not None and out is not None:
             written = deal(files, out, shards, progress=advance)
         else:
@@ -275,7 +260,7 @@ def merge(files: tuple[str, ...], out: str) -> None:
     """
     from phalanx.records.arrange import merge as merge_files  # noqa: PLC0415
 
-    with _progress(records.expand(files), "merging") as advance:
+    with show_progress(records.expand(files), "merging") as advance:
         number = merge_files(files, out, progress=advance)
     click.echo(f"{number:,} records written to {out}")
 
@@ -286,7 +271,7 @@ def merge(files: tuple[str, ...], out: str) -> None:
 @click.option("--seed", type=int, help="The same seed gives the same order.")
 @click.option("--shards", type=click.IntRange(min=1), help="Write so many files.")
 @click.option("--memory", type=click.IntRange(min=1), default=512, show_default=True,
-              help="Megabytes of records to hold; more are shuffled through temporary files.")  # fmt: skip
+              help="Megabytes to hold; more records go through temporary files.")  # fmt: skip
 def shuffle(
     files: tuple[str, ...], out: str, seed: int | None, shards: int | None, memory: int
 ) -> None:
@@ -298,7 +283,7 @@ def shuffle(
     """
     from phalanx.records.arrange import shuffle as shuffle_files  # noqa: PLC0415
 
-    with _progress(records.expand(files), "shuffling") as advance:
+    with show_progress(records.expand(files), "shuffling") as advance:
         number = shuffle_files(
             files, out, seed=seed, shards=shards, memory=memory << 20, progress=advance
         )
@@ -356,68 +341,3 @@ def index(files: tuple[str, ...]) -> None:
     for path in records.expand(files):
         built = records.RecordIndex.build(path)
         click.echo(f"{len(built)}\t{built.save()}")
-
-
-@contextmanager
-def _progress(paths: list[str], what: str) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=sum(map(file_size, paths)))
-        yield lambda done: progress.advance(task, done)
-
-
-def _echo_schema(summary: records.Summary) -> None:
-    lines = []
-    for found in summary.features:
-        share = f"{100 * found.missing / summary.records:.3g}%" if found.missing else "-"
-        what = "bytes " if found.feature.kind is records.Kind.BYTES else ""
-        values = "-" if found.least is None else f"{what}{found.least:g} to {found.greatest:g}"
-        lengths = str(found.shortest)
-        if found.shortest != found.longest:
-            lengths += f" to {found.longest}"
-        lines.append((found.feature.name, found.feature.describe(), share, lengths, values))
-    if lines:
-        click.echo("\n" + _table(("feature", "type", "missing", "values each", "range"), lines))
-    else:
-        click.echo("\nno features: these records are not Examples, or empty ones")
-
-
-def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    rows = [header, *lines]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            break
-        size /= 1000
-    else:
-        unit = "TB"
-    return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
-
-
-def _show(value: Any) -> str:
-    from phalanx.records.images import identify_image  # noqa: PLC0415
-
-    if isinstance(value, bytes):
-        image = identify_image(value)
-        if image:
-            return f"{image} image ({_bytes(len(value))})"
-        if len(value) <= 60 and value.isascii() and value.decode().isprintable():
-            return f'"{value.decode()}"'
-        return f"{_bytes(len(value))}: {value[:16].hex(' ')}{' …' if len(value) > 16 else ''}"
-    if isinstance(value, list):
-        shown = ", ".join(_show(item) for item in value[:8])
-        return f"[{shown}{', …' if len(value) > 8 else ''}] ({len(value)})"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

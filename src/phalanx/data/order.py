@@ -1,14 +1,14 @@
 """The order of an epoch's examples: a pure function, so that a position is just a number.
 
-Examples are counted across all epochs and all workers. Number `g` belongs to epoch `g // count`, and
-to the worker `g % num_shards`. After `g` examples were seen in all, any number of workers can go on
-from there: each example comes once in every epoch, none is lost and none comes twice.
+Examples are counted across all epochs and all workers. Number `g` belongs to epoch `g // count`,
+and to the worker `g % num_shards`. After `g` examples were seen in all, any number of workers can
+go on from there: each example comes once in every epoch, none is lost and none comes twice.
 
 A shuffled order must still be read in long stretches. So the records are cut into blocks of
 neighbours, the blocks are shuffled, and `LANES` of them at a time make a stripe. A stripe deals out
 its blocks' records in turn, each block's in an order of its own: neighbours in the order come from
-different blocks. As position p always lies in lane p % LANES, a worker whose number of peers divides
-LANES (which has many divisors) finds its examples in blocks that no other worker reads.
+different blocks. As position p always lies in lane p % LANES, any number of workers that divides
+LANES (which has many divisors) finds each worker's examples in blocks that no other reads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of `count` records, shuffled if there is a seed, in blocks of about `block` records.
+    """The order of `count` records: shuffled, if there is a seed, in blocks of `block` or fewer.
 
     >>> order = Order(count=5, block=1, seed=None)
     >>> [list(reading.picks) for reading in order.readings(0, num_shards=2, shard=0)]
@@ -104,7 +104,7 @@ class Order:
 
 @dataclass(frozen=True)
 class _Stripe:
-    """Blocks of `block` records that begin at `lanes`, dealt out in turn from position `first` on."""
+    """Blocks of `block` records that begin at `lanes`, dealt out from position `first` on."""
 
     count: int
     first: int

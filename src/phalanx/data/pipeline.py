@@ -6,7 +6,8 @@
         ...
 
 The order depends on the seed alone, never on how many read. `start` takes up a position exactly:
-`pipeline.dataset(128, start=seen)` gives what comes after `seen` examples, for any number of workers.
+`pipeline.dataset(128, start=seen)` gives what comes after `seen` examples, however many workers
+saw them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.data.order import Order, Reading
+from phalanx.data.record_source import RecordSource
 from phalanx.data.sharding import Share
-from phalanx.data.sources import (
-    ArraySource,
-    BinarySource,
-    Columns,
-    ParquetSource,
-    RecordSource,
-    Source,
-    TableSource,
-    read_csv,
-)
+from phalanx.data.sources import ArraySource, BinarySource, Columns, Source
+from phalanx.data.table_source import ParquetSource, TableSource, read_csv
 from phalanx.errors import DataError
 from phalanx.records import Schema
 
@@ -42,7 +36,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Transform:
-    """A function of a whole batch; with `seeded` it is also given a seed that no other batch has."""
+    """A function of a whole batch; if `seeded`, it is also given a seed that no other batch has."""
 
     function: Function
     seeded: bool = False
@@ -107,9 +101,9 @@ class Pipeline:
     def map(self, function: Function, *, seeded: bool = False) -> Pipeline:
         """Change each batch by a function of tensors.
 
-        It is given the batch (a dictionary of features, or what the function before it returned) and
-        with `seeded` also a seed of two numbers for TensorFlow's stateless random functions: the
-        same examples are then changed in the same way, also when training is taken up again.
+        It is given the batch (a dictionary of features, or what the function before it returned)
+        and with `seeded` also a seed of two numbers for TensorFlow's stateless random functions:
+        the same batch is then changed in the same way, also when training is taken up again.
         """
         return replace(self, transforms=(*self.transforms, Transform(function, seeded)))
 
@@ -135,10 +129,8 @@ class Pipeline:
         """
         if batch_size < 1:
             raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
-        count = len(self.source)
-        if count == 0:
-            raise DataError("there are no examples to read")
-        order = Order(count, self.source.block, self.seed)
+        self._check()
+        order = Order(len(self.source), self.source.block, self.seed)
         readings = order.readings(
             start, num_shards=share.num_shards, shard=share.shard, epochs=epochs
         )
@@ -162,6 +154,10 @@ class Pipeline:
             position = reading.first + full * reading.step
         if size and not drop_remainder:
             yield left, position
+
+    def _check(self) -> None:
+        if len(self.source) == 0:
+            raise DataError("there are no examples to read")
 
     def _load(self, readings: Iterator[Reading]) -> Iterator[tuple[Columns, Reading]]:
         """The columns of each reading; the next is loaded while one is used."""
@@ -194,14 +190,14 @@ class Pipeline:
 
         from phalanx.data.tensors import signature_of, to_tensors  # noqa: PLC0415
 
-        batches_options = {"share": share, "start": start, "epochs": epochs}
-        first = self.source.read([(0, 1)], np.zeros(1, np.int64)) if len(self.source) else {}
+        self._check()
+        first = self.source.read([(0, 1)], np.zeros(1, np.int64))
         is_fixed = epochs is None or drop_remainder
         signature = signature_of(first, batch_size if is_fixed else None)
 
         def generate() -> Iterator[tuple[Any, int]]:
             for columns, position in self.batches(
-                batch_size, drop_remainder=drop_remainder, **batches_options
+                batch_size, share=share, start=start, epochs=epochs, drop_remainder=drop_remainder
             ):
                 yield to_tensors(columns), position
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from phalanx.data.sources import RecordSource
+from phalanx.data.record_source import RecordSource
 from phalanx.data.tensors import parse_spec
 from phalanx.errors import DataError
 from phalanx.records.compression import Compression, detect_compression
@@ -64,8 +64,8 @@ def served_dataset(
 ) -> tf.data.Dataset:
     """A pipeline's batches, made by the data workers; tasks that name the same `job` share them.
 
-    The pipeline must read TFRecord files that the data workers see under the same paths. With a seed
-    the examples are shuffled.
+    The pipeline must read TFRecord files that the data workers see under the same paths. With a
+    seed the examples are shuffled.
     """
     if not isinstance(pipeline.source, RecordSource):
         kind = type(pipeline.source).__name__

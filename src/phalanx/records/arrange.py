@@ -83,9 +83,11 @@ def shuffle(
     # Twice as many as needed: the deal is not quite even, and compressed records are larger inside.
     heaps = 1 + 2 * sum(map(file_size, files)) // memory
     with ExitStack() as stack:
-        writer = stack.enter_context(
-            RecordWriter(out) if shards is None else ShardedWriter(out, shards)
-        )
+        writer: RecordWriter | ShardedWriter
+        if shards is None:
+            writer = stack.enter_context(RecordWriter(out))
+        else:
+            writer = stack.enter_context(ShardedWriter(out, shards))
         if heaps == 1:
             heap_files = [files]
         else:

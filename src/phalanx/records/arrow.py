@@ -102,7 +102,7 @@ def to_source_columns(batch: pa.RecordBatch) -> list[SourceColumn]:
 
 
 def _to_source(name: str, array: pa.Array) -> SourceColumn:
-    present = None
+    present: Any = None
     if array.null_count:
         present = np.asarray(array.is_valid()).astype(np.uint8)
     array = _plain(array)
@@ -122,8 +122,17 @@ def _to_source(name: str, array: pa.Array) -> SourceColumn:
     kind = _kind_of(name, array.type)
     values, value_offsets = _open_values(name, kind, array)
     return SourceColumn(
-        *(name.encode(), kind.number, depth == 2, RAGGED if depth else 1, values, len(array)),
-        *(value_offsets, step_offsets, step_count, row_offsets, present),
+        name=name.encode(),
+        kind=kind.number,
+        sequence=depth == 2,
+        width=RAGGED if depth else 1,
+        values=values,
+        value_count=len(array),
+        value_offsets=value_offsets,
+        step_offsets=step_offsets,
+        step_count=step_count,
+        row_offsets=row_offsets,
+        present=present,
     )
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class RawColumn(NamedTuple):
 
 
 class SourceColumn(NamedTuple):
-    """A feature to encode. Offsets are int64; `present` is a byte for each row, None if all have."""
+    """A feature to encode. Offsets are int64; `present` has a byte for each row, None means all."""
 
     name: bytes
     kind: int
@@ -108,15 +109,11 @@ def load_codec(name: str | None = None) -> Codec:
     """The codec called `name` (`native` or `python`); without a name, the fastest there is."""
     if name != "python":
         try:
-            from phalanx.records import _native  # noqa: PLC0415
-
-            return cast(Codec, _native)
+            return cast(Codec, import_module("phalanx.records._native"))
         except ImportError:
             if name == "native":
                 raise
-    from phalanx.records import fallback  # noqa: PLC0415
-
-    return cast(Codec, fallback)
+    return cast(Codec, import_module("phalanx.records.fallback"))
 
 
 codec = load_codec(os.environ.get("PHALANX_CODEC") or None)

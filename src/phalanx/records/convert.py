@@ -21,8 +21,9 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
 from phalanx.records.images import identify_image
-from phalanx.records.schema import Schema, infer_schema, saved_schema
+from phalanx.records.schema import Schema, saved_schema
 from phalanx.records.storage import expand, open_input, open_output
+from phalanx.records.summary import infer_schema
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz)?$|-\d+-of-\d+$")
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}

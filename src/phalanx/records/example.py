@@ -14,26 +14,29 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
 from phalanx.records.framing import OVERHEAD, Chunk, Paths, read_chunks
-from phalanx.records.schema import Schema, decode_chunk, infer_schema, saved_schema
+from phalanx.records.schema import Schema, saved_schema
 from phalanx.records.storage import expand
+from phalanx.records.summary import decode_chunk, infer_schema, summarize_chunk
 from phalanx.records.writer import RecordWriter, ShardedWriter
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    Columns = pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 BATCH_SIZE = 4096
+
+Columns: TypeAlias = Any
+"""An Arrow table or batch, a dictionary of arrays or lists, or rows as dictionaries."""
 
 
 def read_batches(
@@ -99,9 +102,9 @@ def read_arrays(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """All the files' Examples as NumPy arrays, one for each feature.
 
-    Single values become an array of one dimension, fixed numbers of them one of two; ragged features
-    and feature lists an array of objects, in which a missing one is None. A missing single value
-    is an error for numbers, as there is no number for it: give a schema that leaves it out.
+    Single values become an array of one dimension, fixed numbers of them one of two; ragged
+    features and feature lists an array of objects, in which a missing one is None. A missing
+    number is an error, as no number stands for it: leave the feature out with `columns`.
     """
     table = read_table(paths, schema, **options)
     return {name: column_to_numpy(name, table.column(name)) for name in table.column_names}
@@ -119,8 +122,8 @@ def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> np.ndarray
     leaf = type_.value_type if is_fixed else type_
     is_number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
     if is_number and column.null_count:
-        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an array "
-                        "of numbers cannot leave a place empty")  # fmt: skip
+        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
+                        "array of numbers cannot leave a place empty")  # fmt: skip
     if is_fixed and is_number:
         return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
     if is_number:
@@ -160,21 +163,8 @@ def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> 
         at += len(message)
     chunk = Chunk(memoryview(b"".join(messages)), memoryview(spans), 0, 12)
     if schema is None:
-        schema = _schema_of(chunk)
+        schema = summarize_chunk(chunk).schema
     return to_batch(decode_chunk("<memory>", chunk, schema), len(messages), schema)
-
-
-def _schema_of(chunk: Chunk) -> Schema:
-    from phalanx.records.schema import _Tally  # noqa: PLC0415
-
-    tallies = []
-    for column in decode_chunk("<memory>", chunk, None):
-        if column.kind:
-            tally = _Tally(column.name, column.sequence, 0)
-            tally.add("<memory>", chunk, column)
-            tallies.append(tally)
-    features = sorted((tally.finish().feature for tally in tallies), key=lambda f: f.name)
-    return Schema(tuple(features))
 
 
 def encode_examples(data: Columns) -> list[bytes]:
@@ -200,7 +190,7 @@ def encode_batch(batch: pa.RecordBatch, *, framed: bool = True) -> tuple[Any, An
 
 def write_examples(
     path: str | os.PathLike[str],
-    data: Columns | Iterable[pa.RecordBatch],
+    data: Columns,
     *,
     shards: int | None = None,
     compression: Compression | None = None,
@@ -229,7 +219,7 @@ def write_examples(
         return writer.count
 
 
-def to_batches(data: Any) -> Iterator[pa.RecordBatch]:
+def to_batches(data: Columns) -> Iterator[pa.RecordBatch]:
     """Whatever `write_examples` takes, as Arrow batches."""
     import pyarrow as pa  # noqa: PLC0415
 

@@ -9,6 +9,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,9 +25,9 @@ _KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
 _CODES = {1: "B", 2: "f", 3: "q"}
 _RAGGED = -1
 
+google_crc32c: Any
 try:
-    import google_crc32c
-
+    google_crc32c = import_module("google_crc32c")
     CRC32C = "google-crc32c"
 except ImportError:
     google_crc32c = None
@@ -328,7 +329,7 @@ def _open_source(column: tuple[Any, ...]) -> _Source:
         ends = memoryview(value_offsets).cast("B").cast("q")
         listed = [bytes(data[start:end]) for start, end in pairwise(ends)]
     else:
-        listed = data[: count * (4 if kind == 2 else 8)].cast(_CODES[kind]).tolist()
+        listed = array(_CODES[kind], bytes(data[: count * (4 if kind == 2 else 8)]))
     rows = None if row_offsets is None else memoryview(row_offsets).cast("B").cast("q")
 
     def span(row: int) -> tuple[int, int]:
@@ -364,7 +365,7 @@ def encode(
                 features = message.context if sequence else message.features
                 _fill(features.feature[source.name], source.field, source.values[first:end])
         data = message.SerializeToString(deterministic=True)
-        out += frame([data]) if framed else data  # type: ignore[operator]
+        out += frame([data]) if framed else data
         ends.append(len(out))
     return out, ends
 

@@ -76,7 +76,8 @@ def read_records(
     """The data of every record of the files.
 
     The first damaged record is a `RecordError` with its file, number and offset. Compression is
-    seen from the files themselves unless it is given; `check=False` leaves the data's checksums out.
+    seen from the files themselves unless it is given; `check=False` leaves out the checksums of
+    the data.
     """
     for path in expand(paths):
         for chunk in read_chunks(path, compression=compression, check=check):

@@ -36,7 +36,7 @@ class RecordIndex:
 
     @classmethod
     def build(cls, path: str, *, stride: int = 1) -> RecordIndex:
-        """Read a file's lengths. It must be uncompressed: others cannot be entered in the middle."""
+        """Read a file's lengths. A compressed file cannot be entered in the middle: it has none."""
         with open_input(path) as file:
             packing = detect_compression(file)
         if packing is not Compression.NONE:
@@ -96,7 +96,7 @@ class RecordIndex:
         offset = self.offsets[first]
         data = read_range(self.path, offset, self.offsets[last])
         skip = start - first * self.stride
-        before, at, _, _ = codec.scan(data, 0, skip, False)
+        _, at, _, _ = codec.scan(data, 0, skip, False)
         spans, _, status, _ = codec.scan(data, at, stop - start, True)
         numbers = memoryview(spans).cast("B").cast("q")
         found = len(numbers) // 2

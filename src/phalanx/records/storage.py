@@ -42,7 +42,7 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
     files: list[str] = []
-    for pattern in map(os.fspath, patterns):
+    for pattern in (os.fspath(each) for each in patterns):
         if is_remote(pattern):
             filesystem, inside = _filesystem(pattern)
             if filesystem.isdir(inside):

@@ -33,9 +33,9 @@ def download(
                 if progress is not None:
                     progress(done, total)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise DataError(f"cannot download {url}: {error}; where there is a network, fetch it there, "
+        raise DataError(f"cannot download {url}: {error}; fetch it where there is a network, "
                         "and give it here with --source") from None  # fmt: skip
     if digest.hexdigest() != md5:
-        raise DataError(f"{url} came with the MD5 {digest.hexdigest()}, not {md5}: it is damaged or "
-                        "another file")  # fmt: skip
+        raise DataError(f"{url} came with the MD5 {digest.hexdigest()}, not {md5}: "
+                        "it is damaged, or another file")  # fmt: skip
     return path

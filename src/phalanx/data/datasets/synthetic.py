@@ -59,4 +59,5 @@ def _draw(labels: Array, classes: int, size: int, random: np.random.Generator) -
     strengths = random.uniform(40, 90, (len(labels), 1, 1, 1))
     pictures = 128 + strengths * colours[:, :, None, None] * stripes[:, None]
     pictures += random.normal(0, 30, pictures.shape)
-    return np.clip(pictures, 0, 255).astype(np.uint8).reshape(len(labels), -1)
+    flat: Array = np.clip(pictures, 0, 255).astype(np.uint8).reshape(len(labels), -1)
+    return flat
