@@ -99,6 +99,7 @@ static bool add_missing_rows(column *c, int64_t row, int64_t count) {
         return true;
     }
     size_t values = (size_t)(c->width * count);
+    c->count += (int64_t)values;
     if (c->kind == KIND_BYTES) {
         for (size_t i = 0; i < values; i++)
             if (!buffer_append_int32(&c->value_offsets, (int32_t)c->values.size))
@@ -169,43 +170,44 @@ void decoder_free(decoder *d) {
     *d = (decoder){0};
 }
 
-static int64_t count_values(const column *c) {
-    if (c->kind == KIND_BYTES)
-        return (int64_t)(c->value_offsets.size / 4) - 1;
-    return (int64_t)(c->values.size >> (c->kind == KIND_FLOAT ? 2 : 3));
-}
-
 /* ---- the lists of values ---- */
 
-static decode_status append_int64s(column *c, span packed) {
+static inline decode_status append_int64s(column *c, span packed) {
     /* Every value takes a byte or more: this is room enough, and no more than 8 times it. */
     if (!buffer_reserve(&c->values, 8 * (size_t)(packed.end - packed.at)))
         return DECODE_NO_MEMORY;
+    uint8_t *start = c->values.data + c->values.size, *out = start;
     while (!span_is_empty(packed)) {
         uint64_t value;
         if (!wire_read_varint(&packed, &value))
             return DECODE_BAD_FEATURE;
-        memcpy(c->values.data + c->values.size, &value, 8);
-        c->values.size += 8;
+        memcpy(out, &value, 8);
+        out += 8;
     }
+    c->values.size += (size_t)(out - start);
+    c->count += (out - start) / 8;
     return DECODE_DONE;
 }
 
-static decode_status append_floats(column *c, span packed) {
+static inline decode_status append_floats(column *c, span packed) {
     if ((packed.end - packed.at) % 4 != 0)
         return DECODE_BAD_FEATURE;
-    bool has_memory = buffer_append(&c->values, packed.at, (size_t)(packed.end - packed.at));
-    return has_memory ? DECODE_DONE : DECODE_NO_MEMORY;
+    if (!buffer_append(&c->values, packed.at, (size_t)(packed.end - packed.at)))
+        return DECODE_NO_MEMORY;
+    c->count += (packed.end - packed.at) / 4;
+    return DECODE_DONE;
 }
 
-static decode_status append_bytes(column *c, span value) {
-    bool has_memory = buffer_append(&c->values, value.at, (size_t)(value.end - value.at)) &&
-                      buffer_append_int32(&c->value_offsets, (int32_t)c->values.size);
-    return has_memory ? DECODE_DONE : DECODE_NO_MEMORY;
+static inline decode_status append_bytes(column *c, span value) {
+    if (!buffer_append(&c->values, value.at, (size_t)(value.end - value.at)) ||
+        !buffer_append_int32(&c->value_offsets, (int32_t)c->values.size))
+        return DECODE_NO_MEMORY;
+    c->count++;
+    return DECODE_DONE;
 }
 
 /* A field 1 of a list that holds `kind`: packed numbers, or one value of bytes. */
-static decode_status append_field(column *c, kind kind, span field) {
+static inline decode_status append_field(column *c, kind kind, span field) {
     if (kind == KIND_INT64)
         return append_int64s(c, field);
     return kind == KIND_FLOAT ? append_floats(c, field) : append_bytes(c, field);
@@ -214,16 +216,17 @@ static decode_status append_field(column *c, kind kind, span field) {
 /* Numbers may also stand one by one, each a field of its own. */
 static decode_status append_unpacked(column *c, kind kind, uint32_t tag, span *list) {
     if (kind == KIND_INT64 && tag == TAG_VARINT(1)) {
-        uint64_t value;
-        if (!wire_read_varint(list, &value))
+        span value = *list;
+        uint64_t ignored;
+        if (!wire_read_varint(list, &ignored))
             return DECODE_BAD_FEATURE;
-        return buffer_append(&c->values, &value, 8) ? DECODE_DONE : DECODE_NO_MEMORY;
+        return append_int64s(c, (span){value.at, list->at});
     }
     if (kind == KIND_FLOAT && tag == TAG_FIXED32(1)) {
         if (list->end - list->at < 4)
             return DECODE_BAD_FEATURE;
         list->at += 4;
-        return buffer_append(&c->values, list->at - 4, 4) ? DECODE_DONE : DECODE_NO_MEMORY;
+        return append_floats(c, (span){list->at - 4, list->at});
     }
     return wire_skip(list, tag) ? DECODE_DONE : DECODE_BAD_FEATURE;
 }
@@ -268,28 +271,38 @@ static bool choose_list(span *feature, kind *chosen) {
     return true;
 }
 
-/* A Feature as every writer writes it: one list and nothing else. */
-static bool read_plain_feature(span feature, kind *found, span *list) {
-    if (feature.end - feature.at < 2 || !is_list(*feature.at))
+/* A Feature as nearly every writer writes it: one list, with one field in it, and nothing else.
+   `field` is what the field holds: packed numbers, or one value of bytes. */
+static inline bool read_plain_feature(span feature, kind *found, span *field) {
+    size_t size = (size_t)(feature.end - feature.at);
+    const uint8_t *at = feature.at;
+    if (size < 4 || !is_list(at[0]))
         return false;
-    *found = (kind)(*feature.at++ >> 3);
-    return wire_read_delimited(&feature, list) && span_is_empty(feature);
+    *found = (kind)(at[0] >> 3);
+    if (size - 2 < 0x80) { /* both lengths are then a byte */
+        *field = (span){at + 4, feature.end};
+        return at[1] == size - 2 && at[2] == TAG_DELIMITED(1) && at[3] == size - 4;
+    }
+    span list, rest = {at + 1, feature.end};
+    if (!wire_read_delimited(&rest, &list) || !span_is_empty(rest) || span_is_empty(list) ||
+        *list.at++ != TAG_DELIMITED(1))
+        return false;
+    return wire_read_delimited(&list, field) && span_is_empty(list);
 }
 
-static bool take_kind(decoder *d, column *c, kind found) {
-    if (c->kind == KIND_NONE)
-        c->kind = found;
+static inline bool take_kind(decoder *d, column *c, kind found) {
+    if (c->kind == found)
+        return true;
     d->found_kind = found;
-    return c->kind == found;
+    if (c->kind != KIND_NONE)
+        return false;
+    c->kind = found;
+    return true;
 }
 
-/* Appends a Feature's values to its column. `present` is false if it holds no list at all. */
-static decode_status read_feature(decoder *d, column *c, span feature, bool *present) {
+/* A Feature of any form. `present` is false if it holds no list at all. */
+static decode_status read_any_feature(decoder *d, column *c, span feature, bool *present) {
     kind found;
-    span list;
-    *present = true;
-    if (read_plain_feature(feature, &found, &list))
-        return take_kind(d, c, found) ? read_list(c, found, list) : DECODE_OTHER_KIND;
     if (!choose_list(&feature, &found))
         return DECODE_BAD_FEATURE;
     *present = found != KIND_NONE;
@@ -297,6 +310,7 @@ static decode_status read_feature(decoder *d, column *c, span feature, bool *pre
         return DECODE_OTHER_KIND;
     while (*present && !span_is_empty(feature)) {
         uint32_t tag;
+        span list;
         if (!wire_read_tag(&feature, &tag))
             return DECODE_BAD_FEATURE;
         if (!is_list(tag)) {
@@ -313,7 +327,17 @@ static decode_status read_feature(decoder *d, column *c, span feature, bool *pre
     return DECODE_DONE;
 }
 
-static decode_status read_steps(decoder *d, column *c, span feature_list, int64_t *steps) {
+/* Appends a Feature's values to its column. */
+static inline decode_status read_feature(decoder *d, column *c, span feature, bool *present) {
+    kind found;
+    span field;
+    *present = true;
+    if (read_plain_feature(feature, &found, &field))
+        return take_kind(d, c, found) ? append_field(c, found, field) : DECODE_OTHER_KIND;
+    return read_any_feature(d, c, feature, present);
+}
+
+static decode_status read_steps(decoder *d, column *c, span feature_list) {
     while (!span_is_empty(feature_list)) {
         uint32_t tag;
         span feature;
@@ -327,43 +351,33 @@ static decode_status read_steps(decoder *d, column *c, span feature_list, int64_
         }
         if (!wire_read_delimited(&feature_list, &feature))
             return DECODE_BAD_FEATURE;
-        int64_t before = count_values(c);
+        int64_t before = c->count;
         decode_status status = read_feature(d, c, feature, &present);
         if (status != DECODE_DONE)
             return status;
-        int64_t after = count_values(c);
-        if (!buffer_append_int32(&c->step_offsets, (int32_t)after))
+        if (!buffer_append_int32(&c->step_offsets, (int32_t)c->count))
             return DECODE_NO_MEMORY;
-        if (after - before < c->narrowest)
-            c->narrowest = after - before;
-        if (after - before > c->widest)
-            c->widest = after - before;
-        ++*steps;
+        c->steps++;
+        c->narrowest = c->count - before < c->narrowest ? c->count - before : c->narrowest;
+        c->widest = c->count - before > c->widest ? c->count - before : c->widest;
     }
     return DECODE_DONE;
 }
 
 /* ---- one row ---- */
 
-static decode_status end_row(decoder *d, column *c) {
-    bool present = true;
-    int64_t length = 0;
-    decode_status status;
-    if (c->found.at == NULL)
-        return add_missing_rows(c, d->rows, 1) ? DECODE_DONE : DECODE_NO_MEMORY;
-    if (c->sequence) {
-        status = read_steps(d, c, c->found, &length);
-    } else {
-        int64_t before = count_values(c);
-        status = read_feature(d, c, c->found, &present);
-        length = count_values(c) - before;
-    }
+static inline decode_status end_row(decoder *d, column *c) {
+    bool present = c->found.at != NULL;
+    int64_t before = c->sequence ? c->steps : c->count;
+    decode_status status = DECODE_DONE;
+    if (present)
+        status = c->sequence ? read_steps(d, c, c->found) : read_feature(d, c, c->found, &present);
     if (status != DECODE_DONE)
         return status;
     if (!present)
         return add_missing_rows(c, d->rows, 1) ? DECODE_DONE : DECODE_NO_MEMORY;
+    int64_t end = c->sequence ? c->steps : c->count, length = end - before;
     if (c->width == RAGGED) {
-        int64_t end = c->sequence ? (int64_t)(c->step_offsets.size / 4) - 1 : count_values(c);
         if (!buffer_append_int32(&c->row_offsets, (int32_t)end))
             return DECODE_NO_MEMORY;
         c->shortest = length < c->shortest ? length : c->shortest;
@@ -415,15 +429,17 @@ static bool join(decoder *d, span first, span second, span *both) {
     return true;
 }
 
-/* An entry as every writer writes it: a short name, its value, and nothing else. */
-static bool read_plain_entry(span entry, span *name, span *value) {
-    if (entry.end - entry.at < 4 || entry.at[0] != TAG_DELIMITED(1) || entry.at[1] >= 0x80 ||
-        entry.at[1] > entry.end - entry.at - 4)
+/* An entry as nearly every writer writes it: a short name, its value, and nothing else. */
+static inline bool read_plain_entry(span entry, span *name, span *value) {
+    size_t size = (size_t)(entry.end - entry.at);
+    const uint8_t *at = entry.at;
+    if (size < 4 || at[0] != TAG_DELIMITED(1) || at[1] >= 0x80 || at[1] > size - 4)
         return false;
-    *name = (span){entry.at + 2, entry.at + 2 + entry.at[1]};
+    *name = (span){at + 2, at + 2 + at[1]};
+    if (*name->end != TAG_DELIMITED(2))
+        return false;
     span rest = {name->end + 1, entry.end};
-    return *name->end == TAG_DELIMITED(2) && wire_read_delimited(&rest, value) &&
-           span_is_empty(rest);
+    return wire_read_delimited(&rest, value) && span_is_empty(rest);
 }
 
 static decode_status read_any_entry(decoder *d, span entry, span *name, span *value) {

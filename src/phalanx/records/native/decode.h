@@ -24,9 +24,10 @@ typedef struct {
     buffer row_offsets;   /* int32, not for fixed width: each row's first value (or step), the end */
     buffer validity;      /* a bit for each row: was the feature there? Empty if it always was */
 
-    int64_t missing;                /* rows without it */
-    int64_t shortest, longest;      /* how many values (or steps) a row has that has it */
-    int64_t narrowest, widest;      /* sequences only: how many values a step has */
+    int64_t count, steps;      /* how many values, and of a sequence steps, there are so far */
+    int64_t missing;           /* rows without it */
+    int64_t shortest, longest; /* how many values (or steps) a row has that has it */
+    int64_t narrowest, widest; /* sequences only: how many values a step has */
 
     span found;      /* this row's Feature or FeatureList; `at` is NULL if it is missing */
     int32_t follower; /* the column that came next in the last record: a guess for this one */

@@ -2,19 +2,17 @@
 
 #define MOST_GROUPS 100 /* how deep groups may lie in each other, as in protobuf itself */
 
-bool wire_read_long_varint(span *in, uint64_t *value) {
+const uint8_t *wire_read_long_varint(const uint8_t *at, const uint8_t *end, uint64_t *value) {
     uint64_t result = 0;
-    const uint8_t *at = in->at;
-    for (unsigned bits = 0; bits < 70 && at < in->end; bits += 7) {
+    for (unsigned bits = 0; bits < 70 && at < end; bits += 7) {
         uint8_t byte = *at++;
         result |= (uint64_t)(byte & 0x7f) << bits;
         if (byte < 0x80) {
-            in->at = at;
             *value = result;
-            return true;
+            return at;
         }
     }
-    return false;
+    return NULL;
 }
 
 static bool skip_bytes(span *in, size_t count) {

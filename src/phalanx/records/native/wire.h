@@ -15,14 +15,19 @@ typedef struct {
 
 static inline bool span_is_empty(span s) { return s.at == s.end; }
 
-bool wire_read_long_varint(span *in, uint64_t *value);
+/* A varint of any length: where it ends, or NULL if there is none. */
+const uint8_t *wire_read_long_varint(const uint8_t *at, const uint8_t *end, uint64_t *value);
 
 static inline bool wire_read_varint(span *in, uint64_t *value) {
     if (in->at < in->end && *in->at < 0x80) {
         *value = *in->at++;
         return true;
     }
-    return wire_read_long_varint(in, value);
+    const uint8_t *after = wire_read_long_varint(in->at, in->end, value);
+    if (after == NULL)
+        return false;
+    in->at = after;
+    return true;
 }
 
 /* A field's tag: 32 bits, and a number other than 0. */
