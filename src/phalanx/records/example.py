@@ -43,7 +43,7 @@ def read_batches(
     paths: Paths,
     schema: Schema | None = None,
     *,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     columns: Sequence[str] | None = None,
     threads: int = 1,
     compression: Compression | None = None,
@@ -51,13 +51,15 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The files' Examples as Arrow batches of `batch_size` rows; a file's last may have fewer.
 
+    Left out, a batch has what fits in about a megabyte, which is fastest.
+
     Without a schema the one saved beside the files is taken, and if there is none, all files are
     read once to find it. `columns` chooses some features: the others are not even decoded. Several
     threads decode several batches at the same time, and their order stays.
     """
     from phalanx.records.arrow import to_batch  # noqa: PLC0415
 
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
     files = expand(paths)
     schema = schema or saved_schema(files) or infer_schema(files)
