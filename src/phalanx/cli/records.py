@@ -15,6 +15,7 @@ from phalanx.cli.records_view import (
     format_bytes,
     format_table,
     format_value,
+    show_count,
     show_progress,
 )
 from phalanx.errors import DataError, RecordError
@@ -321,9 +322,16 @@ def convert(
     for name in (source_format, out_format):
         if name not in (None, *FORMATS):
             raise click.UsageError(f"there is no format {name}: there are {', '.join(FORMATS)}")
-    number = convert_files(
-        source, out, source_format=source_format, out_format=out_format, shards=shards, image=image
-    )
+    with show_count("converting") as advance:
+        number = convert_files(
+            source,
+            out,
+            source_format=source_format,
+            out_format=out_format,
+            shards=shards,
+            image=image,
+            progress=advance,
+        )
     click.echo(f"{number:,} examples written to {out}")
 
 

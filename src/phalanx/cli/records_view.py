@@ -53,6 +53,21 @@ def show_progress(paths: list[str], what: str) -> Iterator[Callable[[int], None]
         yield lambda done: progress.advance(task, done)
 
 
+@contextmanager
+def show_count(what: str) -> Iterator[Callable[[int], None]]:
+    """A running count on a terminal, nothing elsewhere; call what it gives with how many came."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+
+    columns = SpinnerColumn(), TextColumn(what + " {task.completed:,} examples")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.advance(task, count)
+
+
 def echo_summary(summary: Summary) -> None:
     """Print a table of the features."""
     lines = []

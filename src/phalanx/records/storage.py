@@ -47,8 +47,9 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
             filesystem, inside = _filesystem(pattern)
             if filesystem.isdir(inside):
                 raise _directory(pattern)
-            scheme = pattern.split("://")[0]
-            found = [f"{scheme}://{name.lstrip('/')}" for name in sorted(filesystem.glob(inside))]
+            # What the file system cut off in front, such as hdfs://host:8020, belongs to each name.
+            prefix = pattern.removesuffix(inside)
+            found = [prefix + name for name in sorted(filesystem.glob(inside))]
         elif Path(pattern).is_dir():
             raise _directory(pattern)
         elif Path(pattern).exists():
@@ -147,7 +148,7 @@ def open_output(path: str) -> Output:
     hidden += f".{name}.{secrets.token_hex(4)}.partial"
     if is_remote(path):
         filesystem, inside = _filesystem(hidden)
-        filesystem.makedirs(filesystem._parent(inside), exist_ok=True)
+        filesystem.makedirs(inside.rpartition("/")[0], exist_ok=True)
         return Output(path, filesystem.open(inside, "wb"), hidden)
     if Path(path).is_dir():
         raise _directory(path)
