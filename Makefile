@@ -15,7 +15,7 @@ $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	@touch $@
 
 demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/phalanx run --workers 2 --ps 1 --linger 0 examples/plain_tensorflow/train.py
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check

@@ -19,15 +19,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     """Only inside a step: a batch script outside `srun` has nobody beside it."""
     if "SLURM_STEP_NODELIST" not in environ or "SLURM_PROCID" not in environ:
         return None
-    hosts = [
-        (node, slot)
-        for node, count in zip(
-            expand_nodes(environ["SLURM_STEP_NODELIST"]),
-            _expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1")),
-            strict=False,
-        )
-        for slot in range(count)
-    ]
+    hosts = _slots(environ)
     if len(hosts) == 1:
         return None
     tasks = parse_shape(environ.get(VARIABLE) or f"chief=1,worker={len(hosts) - 1}")
@@ -42,6 +34,24 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     }
     trainers = {task: at for task, at in addresses.items() if task.role is not Role.EVALUATOR}
     return TFConfig(Cluster(trainers), place(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID"))
+
+
+def _slots(environ: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Node and number on that node of every task, in the order in which Slurm numbers them."""
+    nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
+    counts = list(_expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1")))
+    slots = [
+        (node, slot) for node, count in zip(nodes, counts, strict=False) for slot in range(count)
+    ]
+    distribution = environ.get("SLURM_DISTRIBUTION", "block").partition(":")[0]
+    if distribution == "cyclic":
+        return sorted(slots, key=lambda each: each[1])
+    if distribution != "block":
+        raise ClusterError(
+            f"SLURM_DISTRIBUTION is {distribution!r}, which does not tell where the tasks are: "
+            "use srun --distribution=block or cyclic, or set TF_CONFIG"
+        )
+    return slots
 
 
 def expand_nodes(nodelist: str) -> list[str]:

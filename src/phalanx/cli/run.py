@@ -1,0 +1,253 @@
+"""`phalanx run`: start all tasks of a cluster on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from phalanx.cli.display import LiveDisplay, PlainDisplay
+from phalanx.cluster.spec import Role, Task
+from phalanx.launch.base import JobResult
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.local.launcher import (
+    EVALUATOR_LINGER_SECONDS,
+    GRACE_SECONDS,
+    LINGER_SECONDS,
+    LocalLauncher,
+)
+from phalanx.launch.local.machine import Machine
+from phalanx.launch.local.plan import LocalPlan
+from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.local.program import check_program
+from phalanx.launch.local.supervisor import Observer
+
+
+class ProgramCommand(click.Command):
+    """Keeps what click forgets: whether `--` came before the program, which makes it a command."""
+
+    _MARK = "\0"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse with a mark after the first `--`, and see where the mark ends up."""
+        marked = list(args)
+        if "--" in marked:
+            marked.insert(marked.index("--") + 1, self._MARK)
+        rest = super().parse_args(ctx, marked)
+        program, arguments = ctx.params["program"], ctx.params["arguments"]
+        ctx.params["is_command"] = program == self._MARK
+        if program != self._MARK:
+            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
+        elif arguments:
+            ctx.params["program"], *ctx.params["arguments"] = arguments
+        else:
+            ctx.fail("there is nothing after --: name the command to run")
+        return rest
+
+
+_COUNT = click.IntRange(min=1)
+_SECONDS = click.FloatRange(min=0)
+
+
+@click.command(
+    cls=ProgramCommand,
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--workers", type=_COUNT, metavar="N", help="Workers beside the chief.")
+@click.option("--ps", type=_COUNT, metavar="N", help="Parameter servers.")
+@click.option("--no-chief", is_flag=True, help="Only workers: worker 0 has the chief's duties.")
+@click.option("--evaluator", is_flag=True, help="A task that evaluates the checkpoints.")
+@click.option("--model-dir", metavar="DIR", help="Put into TF_CONFIG as model_dir.")
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="How often a task that fails is started again.",
+)
+@click.option(
+    "--threads",
+    type=_COUNT,
+    metavar="N",
+    help="Threads of each task, instead of a share of the processors.",
+)
+@click.option(
+    "--no-share", is_flag=True, help="Let every task use all processors and all GPUs it likes."
+)
+@click.option(
+    "--base-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Use the ports from PORT on, instead of any free ones.",
+)
+@click.option(
+    "--log-dir",
+    metavar="DIR",
+    help="Where each task's output goes  [default: phalanx-logs/PROGRAM-TIME]",
+)
+@click.option(
+    "--grace",
+    type=_SECONDS,
+    default=GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between SIGTERM and SIGKILL, when a task is ended.",
+)
+@click.option(
+    "--linger",
+    type=_SECONDS,
+    default=LINGER_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long workers may go on after the chief is done.",
+)
+@click.option(
+    "--evaluator-linger",
+    type=_SECONDS,
+    default=EVALUATOR_LINGER_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the evaluator may go on after the chief is done.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
+@click.argument("program", metavar="PROGRAM")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def command(
+    workers: int | None,
+    ps: int | None,
+    no_chief: bool,
+    evaluator: bool,
+    model_dir: str | None,
+    restarts: int,
+    threads: int | None,
+    no_share: bool,
+    base_port: int | None,
+    log_dir: str | None,
+    grace: float,
+    linger: float,
+    evaluator_linger: float,
+    dry_run: bool,
+    module: bool,
+    program: str,
+    arguments: Sequence[str],
+    is_command: bool,
+) -> None:
+    """Start every task of a cluster on this machine, each with its own TF_CONFIG.
+
+    PROGRAM is a Python file, with -m a module or, after --, any command. In its arguments {role},
+    {index}, {ps_hosts}, {worker_hosts} and {chief_host} are filled in for each task.
+
+    The job succeeds when the chief (without one: every worker) exits 0; parameter servers are then
+    ended. The exit code is 0 for success, 1 if a task failed, 2 if nothing could be started, 130
+    after Ctrl-C and 143 after SIGTERM.
+
+    \b
+    Example:
+      phalanx run --workers 2 --ps 1 train.py --learning-rate 0.1
+      phalanx run --workers 2 -m trainer.main
+      phalanx run --no-chief --workers 2 --ps 1 old.py --job_name={role} \\
+          --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}
+      phalanx run --workers 3 -- ./train.sh {role} {index}
+    """
+    script = ProgramKind.COMMAND if is_command else ProgramKind.FILE
+    job = Job(
+        name=Path(program).stem,
+        program=Program(ProgramKind.MODULE if module else script, program, tuple(arguments)),
+        chief=not no_chief,
+        workers=workers or 0,
+        ps=ps or 0,
+        evaluators=int(evaluator),
+        model_dir=model_dir,
+        restarts=restarts,
+        threads=threads,
+    )
+    job.validate()
+    check_program(job.program)
+    listening = [task for task in job.tasks() if task.role is not Role.EVALUATOR]
+    run_id = uuid.uuid4().hex
+    default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
+    with hold_ports(len(listening), base_port) as ports:
+        launcher = LocalLauncher(
+            machine=Machine.inspect(),
+            ports=ports,
+            log_dir=Path(log_dir or default_log_dir),
+            run_id=run_id,
+            share=not no_share,
+            grace=grace,
+            linger=linger,
+            evaluator_linger=evaluator_linger,
+        )
+        plan = launcher.plan(job)
+        if dry_run:
+            click.echo(plan.render())
+        else:
+            sys.exit(_run(launcher, plan))
+
+
+def _run(launcher: LocalLauncher, plan: LocalPlan) -> int:
+    """Run the plan to its end, show it, and give the exit code."""
+    started = time.monotonic()
+    tasks = [each.task for each in plan.tasks]
+    with _display(tasks) as display, _signals() as interrupted:
+        handle = launcher.submit(plan, display)
+        display.note(f"{_count(tasks)}; output in {launcher.log_dir}")
+        # Waiting in pieces, since a signal is noted only between them.
+        while (result := handle.wait(0.1)) is None:
+            while interrupted:
+                number = interrupted.pop()
+                handle.cancel(JobResult(128 + number, f"ended by {number.name}"))
+    if result.last_lines:
+        click.echo(f"phalanx: the last lines of {result.failed}:", err=True)
+        click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
+    outcome = "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
+    seconds = time.monotonic() - started
+    click.echo(f"phalanx: {outcome} ({seconds:.1f} s; output in {launcher.log_dir})", err=True)
+    return result.exit_code
+
+
+@contextlib.contextmanager
+def _display(tasks: list[Task]) -> Iterator[Observer]:
+    if sys.stdout.isatty():
+        with LiveDisplay(tasks, Console()) as live:
+            yield live
+    else:
+        yield PlainDisplay(tasks)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[signal.Signals]]:
+    """Collect the signals that ask for the end, but for those that were ignored all along."""
+    received: list[signal.Signals] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(signal.Signals(number))
+
+    asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in asking}
+    for each, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(each, note)
+    try:
+        yield received
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _count(tasks: list[Task]) -> str:
+    """`1 chief, 2 workers, 1 ps`."""
+    counts = Counter(task.role for task in tasks)
+    plural = {Role.WORKER: "workers"}
+    return ", ".join(
+        f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
+    )

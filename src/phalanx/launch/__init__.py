@@ -1,0 +1,1 @@
+"""What starts the tasks of a job, from outside. Nothing here imports TensorFlow."""

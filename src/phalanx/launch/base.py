@@ -1,0 +1,85 @@
+"""What every launcher is: `plan` is a pure function of the job, `submit` carries the plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeVar
+
+from phalanx.cluster.spec import Task
+from phalanx.launch.job import Job
+
+
+class TaskState(Enum):
+    """Where a task is in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A task as it is now. `exit_code` is minus the signal's number if a signal ended it."""
+
+    task: Task
+    state: TaskState
+    restarts: int = 0
+    exit_code: int | None = None
+    last_line: str = ""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended: `exit_code` is 0 if it succeeded, and `reason` says why in a sentence."""
+
+    exit_code: int
+    reason: str
+    failed: Task | None = None
+    last_lines: tuple[str, ...] = ()
+
+
+class Plan(Protocol):
+    """Exactly what would be submitted."""
+
+    def render(self) -> str:
+        """The plan as text: what `--dry-run` prints."""
+        ...
+
+
+class Handle(Protocol):
+    """A submitted job."""
+
+    def status(self) -> list[TaskStatus]:
+        """Every task as it is now."""
+        ...
+
+    def logs(self, task: Task) -> Iterator[str]:
+        """The task's output so far, line by line."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask the job to end; `wait` tells when it has."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        """How the job ended; None if it goes on after `timeout` seconds."""
+        ...
+
+
+PlanT = TypeVar("PlanT", bound=Plan)
+
+
+class Launcher(Protocol[PlanT]):
+    """Puts the tasks of a job somewhere."""
+
+    def plan(self, job: Job) -> PlanT:
+        """What would be done for the job. Touches nothing."""
+        ...
+
+    def submit(self, plan: PlanT) -> Handle:
+        """Do it."""
+        ...

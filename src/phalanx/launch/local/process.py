@@ -1,0 +1,125 @@
+"""One task's process: started in a group of its own, read without blocking, ended as a group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping
+from typing import IO
+
+from phalanx.errors import LaunchError
+from phalanx.launch.local.guardian import group_is_alive, signal_group
+from phalanx.launch.local.plan import TaskPlan
+
+LAST_LINES = 20
+_CHUNK = 1 << 16
+
+
+class TaskProcess:
+    """A running task and its output."""
+
+    def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+        self.plan = plan
+        self.group = process.pid
+        self.terminated_at: float | None = None
+        self._process = process
+        self._log = log
+        self._partial = b""
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+
+    @classmethod
+    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
+        """Start the task; `again` adds to the log of its earlier start instead of replacing it."""
+        log = plan.log.open("ab" if again else "wb", buffering=0)
+        try:
+            process = subprocess.Popen(
+                plan.argv,
+                env={**environ, **plan.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                bufsize=0,
+            )
+        except OSError as error:
+            log.close()
+            raise LaunchError(
+                f"{plan.task} cannot be started: {plan.argv[0]}: {error.strerror}"
+            ) from None
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        return cls(plan, process, log)
+
+    def fileno(self) -> int:
+        """The end of the pipe that its output comes from."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def read(self) -> list[str] | None:
+        """The lines that have come since the last time; None at the end of the output."""
+        try:
+            chunk = os.read(self.fileno(), _CHUNK)
+        except BlockingIOError:
+            return []
+        if not chunk:
+            return None
+        # A full disk must not take the job with it: the output still reaches the screen.
+        with contextlib.suppress(OSError):
+            self._log.write(chunk)
+        *whole, self._partial = (self._partial + chunk).split(b"\n")
+        if len(self._partial) > _CHUNK:
+            whole, self._partial = [*whole, self._partial], b""
+        return self._decode(whole)
+
+    def finish_reading(self) -> list[str]:
+        """What is left once the process is gone, the line without an end too; closes the log."""
+        lines = []
+        while more := self.read():
+            lines += more
+        if self._partial:
+            lines += self._decode([self._partial])
+            self._partial = b""
+        self._close()
+        return lines
+
+    def reap(self) -> None:
+        """Take leave of a process that was killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._close()
+
+    def last_lines(self) -> tuple[str, ...]:
+        """The end of its output."""
+        return tuple(self._last_lines)
+
+    def exit_code(self) -> int | None:
+        """None while the process runs."""
+        return self._process.poll()
+
+    def is_gone(self) -> bool:
+        """Whether the process and all it has started in its group are gone."""
+        return self.exit_code() is not None and not group_is_alive(self.group)
+
+    def terminate(self, now: float) -> None:
+        """Ask the whole group to end, once."""
+        if self.terminated_at is None:
+            self.terminated_at = now
+            signal_group(self.group, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the whole group."""
+        signal_group(self.group, signal.SIGKILL)
+
+    def _close(self) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+    def _decode(self, lines: list[bytes]) -> list[str]:
+        """Text as a terminal would leave it: of a line that rewrites itself, the last state."""
+        texts = [line.decode(errors="replace").rstrip("\r").rpartition("\r")[2] for line in lines]
+        self._last_lines.extend(texts)
+        return texts

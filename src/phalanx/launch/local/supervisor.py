@@ -1,0 +1,246 @@
+"""Runs the tasks of a job to its end, by these rules.
+
+- The job has succeeded when the chief has exited 0 or, without a chief, every worker has. Workers
+  and evaluators may then finish by themselves for a while; parameter servers, which never return,
+  are ended when nobody trains any more.
+- A task that fails is started again, up to `restarts` times. Past that the job has failed.
+- To end a task is to send SIGTERM to its process group and, after `grace` seconds, SIGKILL.
+  Parameter servers come last, so that a chief can still save what they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.errors import PhalanxError
+from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.local import guardian
+from phalanx.launch.local.plan import LocalPlan, TaskPlan
+from phalanx.launch.local.process import TaskProcess
+
+_TICK_SECONDS = 0.05
+
+
+class Observer(Protocol):
+    """Is told what happens, from the supervisor's thread."""
+
+    def output(self, task: Task, lines: list[str]) -> None:
+        """The task has printed these lines."""
+        ...
+
+    def changed(self, status: TaskStatus) -> None:
+        """The task has another state."""
+        ...
+
+    def note(self, message: str) -> None:
+        """Something worth a line of its own."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing; the logs have it all."""
+
+    def output(self, task: Task, lines: list[str]) -> None:
+        """Nothing."""
+
+    def changed(self, status: TaskStatus) -> None:
+        """Nothing."""
+
+    def note(self, message: str) -> None:
+        """Nothing."""
+
+
+class Supervisor:
+    """The loop over all processes of one job. It is run once, in a thread."""
+
+    def __init__(self, plan: LocalPlan, environ: Mapping[str, str], observer: Observer) -> None:
+        self.plan = plan
+        self.statuses = {each.task: TaskStatus(each.task, TaskState.WAITING) for each in plan.tasks}
+        self.result: JobResult | None = None
+        self._environ = environ
+        self._observer = observer
+        self._processes: dict[Task, TaskProcess] = {}
+        self._selector = selectors.DefaultSelector()
+        self._settled_at = 0.0
+        self._wanted: JobResult | None = None
+        self._kill = threading.Event()
+        self._tell: Callable[[str], None] = lambda message: None
+
+    def cancel(self, result: JobResult) -> None:
+        """Ask for the end, with this result; asked a second time, do not wait for anyone."""
+        if self._wanted is None:
+            self._wanted = result
+        else:
+            self._kill.set()
+
+    def run(self) -> None:
+        """Start every task and stay until the last process is gone."""
+        try:
+            with guardian.guarded(self.plan.run_id, self.plan.grace) as self._tell:
+                try:
+                    self._loop()
+                finally:
+                    self._kill_everything()
+        except Exception as error:  # whatever broke, the caller of `wait` must learn of it
+            reason = str(error) if isinstance(error, PhalanxError) else repr(error)
+            self.result = JobResult(1, f"the launcher failed: {reason}")
+
+    def _loop(self) -> None:
+        for task_plan in self.plan.tasks:
+            if self._wanted is not None:
+                break
+            self._start(task_plan, restarts=0)
+        while self._processes:
+            for key, _ in self._selector.select(_TICK_SECONDS):
+                self._read(key.fileobj)  # type: ignore[arg-type]
+            now = time.monotonic()
+            if self._wanted is not None and self.result is not self._wanted:
+                self._end(self._wanted, now)
+            for task, process in list(self._processes.items()):
+                self._look_after(task, process, now)
+            if self.result is not None:
+                self._end_in_order(now)
+        self.result = self.result or self._wanted
+
+    def _start(self, task_plan: TaskPlan, restarts: int) -> None:
+        process = TaskProcess.start(task_plan, self._environ, again=restarts > 0)
+        self._tell(f"+{process.group}")
+        self._processes[task_plan.task] = process
+        self._selector.register(process, selectors.EVENT_READ)
+        self._set(task_plan.task, state=TaskState.RUNNING, restarts=restarts)
+
+    def _read(self, process: TaskProcess) -> None:
+        lines = process.read()
+        if lines is None:
+            self._selector.unregister(process)
+        else:
+            self._show(process.plan.task, lines)
+
+    def _show(self, task: Task, lines: list[str]) -> None:
+        if lines:
+            last = next((line for line in reversed(lines) if line.strip()), None)
+            if last is not None:
+                self.statuses[task] = replace(self.statuses[task], last_line=last)
+            self._observe(self._observer.output, task, lines)
+
+    def _look_after(self, task: Task, process: TaskProcess, now: float) -> None:
+        """Follow one process out: what it left in its group goes too, before anything else."""
+        code = process.exit_code()
+        if code is None:
+            return
+        if not process.is_gone():
+            process.terminate(now)
+            self._kill_if_late(process, now)
+            return
+        self._tell(f"-{process.group}")
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(process)
+        self._show(task, process.finish_reading())
+        del self._processes[task]
+        self._exited(process, code, now)
+
+    def _exited(self, process: TaskProcess, code: int, now: float) -> None:
+        task, status = process.plan.task, self.statuses[process.plan.task]
+        if code == 0:
+            self._set(task, state=TaskState.DONE, exit_code=0)
+            if self.result is None and self._has_succeeded():
+                self._end(JobResult(0, "succeeded"), now)
+        elif self.result is not None and (process.terminated_at or self.result.exit_code):
+            self._set(task, state=TaskState.ENDED, exit_code=code)
+        elif self.result is not None:
+            self._set(task, state=TaskState.FAILED, exit_code=code)
+            self._note(f"{task} {describe_exit(code)}, but the job was already over")
+        elif status.restarts < self.plan.restarts:
+            self._note(
+                f"{task} {describe_exit(code)}: restart "
+                f"{status.restarts + 1} of {self.plan.restarts}"
+            )
+            self._start(process.plan, status.restarts + 1)
+        else:
+            self._set(task, state=TaskState.FAILED, exit_code=code)
+            spent = f" after {status.restarts} restarts" if status.restarts else ""
+            reason = f"{task} {describe_exit(code)}{spent}"
+            self._end(JobResult(1, reason, task, process.last_lines()), now)
+
+    def _has_succeeded(self) -> bool:
+        deciding = [task for task in self.statuses if task.role is Role.CHIEF] or [
+            task for task in self.statuses if task.role is Role.WORKER
+        ]
+        return all(self.statuses[task].state is TaskState.DONE for task in deciding)
+
+    def _end(self, result: JobResult, now: float) -> None:
+        """The outcome is settled: from now on tasks only end."""
+        self.result = result
+        self._settled_at = now
+
+    def _end_in_order(self, now: float) -> None:
+        """Each when its time has come; the ps when nobody trains with them any more."""
+        training = any(task.role in (Role.CHIEF, Role.WORKER) for task in self._processes)
+        for task, process in self._processes.items():
+            if task.role is Role.PS:
+                due = not training
+            else:
+                due = now >= self._settled_at + self._linger(task)
+            if due and process.terminated_at is None:
+                if task.role is not Role.PS and self._linger(task):
+                    self._note(f"{task} went on after the job had succeeded, and is ended")
+                process.terminate(now)
+            self._kill_if_late(process, now)
+
+    def _linger(self, task: Task) -> float:
+        """How long a task may still finish by itself: nobody waits after a failure."""
+        if self.result is None or self.result.exit_code != 0:
+            return 0.0
+        evaluates = task.role is Role.EVALUATOR
+        return self.plan.evaluator_linger if evaluates else self.plan.linger
+
+    def _kill_if_late(self, process: TaskProcess, now: float) -> None:
+        late = process.terminated_at is not None and now >= process.terminated_at + self.plan.grace
+        if late or self._kill.is_set():
+            process.kill()
+
+    def _kill_everything(self) -> None:
+        """Also when the loop broke: nothing may stay."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.reap()
+        guardian.kill_marked(self.plan.run_id)
+        self._selector.close()
+
+    def _set(self, task: Task, **changes: Any) -> None:
+        self.statuses[task] = replace(self.statuses[task], **changes)
+        self._observe(self._observer.changed, self.statuses[task])
+
+    def _note(self, message: str) -> None:
+        self._observe(self._observer.note, message)
+
+    def _observe(self, report: Callable[..., None], *what: object) -> None:
+        """A reader that has gone away, as `head` does, ends the job."""
+        try:
+            report(*what)
+        except BrokenPipeError:
+            self._observer = Silent()
+            self.cancel(JobResult(1, "nobody reads its output any more"))
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words.
+
+    >>> describe_exit(-9)
+    'was killed by SIGKILL (the system does that when memory runs out)'
+    """
+    if code >= 0:
+        return f"failed with exit code {code}"
+    known = -code in set(signal.Signals)
+    name = signal.Signals(-code).name if known else f"signal {-code}"
+    hint = " (the system does that when memory runs out)" if code == -signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

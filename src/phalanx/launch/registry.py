@@ -1,0 +1,50 @@
+"""The launchers by name: ours, and any installed package's.
+
+A package adds a launcher with an entry point in the group `phalanx.launchers`:
+
+    [project.entry-points."phalanx.launchers"]
+    nomad = "my_package.nomad:NomadLauncher"
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from phalanx.errors import ConfigurationError
+from phalanx.launch.base import Launcher
+
+GROUP = "phalanx.launchers"
+
+BUILT_IN = {
+    "local": "phalanx.launch.local:LocalLauncher",
+}
+
+
+def names() -> list[str]:
+    """The name of every launcher there is."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def find(name: str) -> type[Launcher[Any]]:
+    """The launcher called `name`; its module is imported only now. Ours cannot be replaced."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found = getattr(import_module(module), attribute)
+    else:
+        points = list(entry_points(group=GROUP, name=name))
+        if not points:
+            raise ConfigurationError(
+                f"there is no launcher {name!r}: there are {', '.join(names())}; "
+                f"a package adds one with an entry point in the group {GROUP!r}"
+            )
+        found = points[0].load()
+    missing = [method for method in ("plan", "submit") if not hasattr(found, method)]
+    if missing:
+        raise ConfigurationError(
+            f"the launcher {name!r} has no method {' and no '.join(missing)}: "
+            "see phalanx.launch.base.Launcher"
+        )
+    launcher: type[Launcher[Any]] = found
+    return launcher

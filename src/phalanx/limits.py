@@ -1,0 +1,20 @@
+"""What the system lets one process have."""
+
+from __future__ import annotations
+
+import resource
+
+from phalanx.errors import ConfigurationError
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files to `count`, if it is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (soft, hard) or count <= soft:
+        return
+    if count > hard:
+        raise ConfigurationError(
+            f"{count} open files are needed, but a process may have {hard} here: "
+            f"raise the limit (ulimit -Hn {count})"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
