@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,18 +22,3 @@ def test_the_python_examples_run(name: str, tmp_path: Path) -> None:
         [sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.parametrize("name", ["records.md", "data.md"])
-def test_the_commands_run(name: str, tmp_path: Path) -> None:
-    commands = re.findall(r"^\$ phalanx (.*)$", (GUIDE / name).read_text(), re.MULTILINE)
-    assert commands
-    for command in commands:
-        ran = subprocess.run(
-            [sys.executable, "-m", "phalanx", *shlex.split(command)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, f"{command}: {ran.stderr}"

@@ -48,7 +48,7 @@ class Order:
     """The order of `count` records: shuffled, if there is a seed, in blocks of `block` or fewer.
 
     >>> order = Order(count=5, block=1, seed=None)
-    >>> [list(reading.picks) for reading in order.readings(0, num_shards=2, shard=0)]
+    >>> [reading.picks.tolist() for reading in order.readings(0, num_shards=2, shard=0)]
     [[0, 2, 4]]
     """
 
