@@ -48,8 +48,9 @@ class Order:
     """The order of `count` records: shuffled, if there is a seed, in blocks of `block` or fewer.
 
     >>> order = Order(count=5, block=1, seed=None)
-    >>> [reading.picks.tolist() for reading in order.readings(0, num_shards=2, shard=0)]
-    [[0, 2, 4]]
+    >>> reading = next(order.readings(start=1, num_shards=2, shard=0))
+    >>> reading.ranges, reading.picks.tolist()
+    (((2, 5),), [0, 2])
     """
 
     count: int
@@ -80,7 +81,8 @@ class Order:
         if self.seed is None:
             for first in range(0, self.count, _STEP_IN_ORDER):
                 size = min(_STEP_IN_ORDER, self.count - first)
-                yield _Stripe(self.count, first, 1, np.arange(first, first + size), None)
+                lanes = np.arange(first, first + size)
+                yield _Stripe(self.count, first, 1, lanes, None, gap=self.block)
             return
         random = np.random.default_rng((self.seed, epoch))
         # Another beginning each epoch: blocks have other members, and the uneven end moves about.
@@ -111,6 +113,7 @@ class _Stripe:
     block: int
     lanes: Indices
     seed: tuple[int, int, int] | None
+    gap: int = 0
 
     def share(self, before: int, start: int, num_shards: int, shard: int) -> Reading | None:
         """One worker's part of it, without what was seen before; None if nothing is left."""
@@ -131,6 +134,10 @@ class _Stripe:
         begins = self.lanes[lanes] % self.count
         size = 0
         for lane in np.argsort(begins, kind="stable"):
+            # Reading over a small gap is cheaper than reading twice.
+            if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
+                size += int(begins[lane]) - ranges[-1][1]
+                ranges[-1] = ranges[-1][0], int(begins[lane])
             bases[lane] = size
             size += self.block
             _add_range(ranges, int(begins[lane]), self.block, self.count)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -133,6 +133,21 @@ class _RecordFile:
     def __len__(self) -> int:
         return len(self.index)
 
+    def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
+        """Fill memory with what is at these offsets; how many bytes there were is returned."""
+        if self.unpacked is not None:
+            return [os.preadv(self.unpacked.fileno(), [part], at) for at, part in targets]
+        if is_remote(self.index.path):
+            with ThreadPoolExecutor(_THREADS) as pool:
+                return list(pool.map(lambda target: self._fetch(*target), targets))
+        with open_input(self.index.path) as file:
+            return [os.preadv(file.fileno(), [part], at) for at, part in targets]
+
+    def _fetch(self, offset: int, part: memoryview) -> int:
+        data = read_range(self.index.path, offset, offset + len(part))
+        part[: len(data)] = data
+        return len(data)
+
 
 @dataclass(frozen=True)
 class _Piece:
@@ -143,21 +158,12 @@ class _Piece:
     end: int
 
     @property
+    def offset(self) -> int:
+        return self.file.index.offsets[self.begin]
+
+    @property
     def size(self) -> int:
         return self.file.index.offsets[self.end] - self.file.index.offsets[self.begin]
-
-    def read_into(self, target: memoryview) -> int:
-        """Read the bytes; how many there were is returned."""
-        index, unpacked = self.file.index, self.file.unpacked
-        offset = index.offsets[self.begin]
-        if unpacked is not None:
-            return os.preadv(unpacked.fileno(), [target], offset)
-        if is_remote(index.path):
-            data = read_range(index.path, offset, offset + len(target))
-            target[: len(data)] = data
-            return len(data)
-        with open_input(index.path) as file:
-            return os.preadv(file.fileno(), [target], offset)
 
     def scan(self, data: memoryview) -> Indices:
         """Where the records' data begins, and its length; every checksum is checked."""
@@ -198,11 +204,10 @@ def _decode(pieces: list[_Piece], picks: Indices, schema: Schema) -> pa.RecordBa
     ends = list(accumulate(piece.size for piece in pieces))
     memory = memoryview(np.empty(ends[-1], np.uint8).data)
     parts = [memory[end - piece.size : end] for piece, end in zip(pieces, ends, strict=True)]
-    if is_remote(pieces[0].file.index.path):
-        with ThreadPoolExecutor(_THREADS) as pool:
-            sizes = list(pool.map(_Piece.read_into, pieces, parts))
-    else:
-        sizes = list(map(_Piece.read_into, pieces, parts))
+    sizes: list[int] = []
+    for _, group in groupby(zip(pieces, parts, strict=True), key=lambda pair: id(pair[0].file)):
+        same = list(group)
+        sizes += same[0][0].file.read_into([(piece.offset, part) for piece, part in same])
     spans = np.concatenate([
         piece.scan(part[:size]) + np.array((end - piece.size, 0))
         for piece, part, size, end in zip(pieces, parts, sizes, ends, strict=True)
