@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,22 @@ def test_features_in_several_parts_are_joined() -> None:
 def test_a_value_in_several_parts_is_joined() -> None:
     parts = delimited(2, int64s(1)) + delimited(1, b"a") + delimited(2, int64s(2))
     assert rows_of(delimited(1, delimited(1, parts))) == [{"a": [1, 2]}]
+
+
+def test_a_value_in_very_many_parts_costs_no_more_memory_than_its_size() -> None:
+    def long(number: int, content: bytes) -> bytes:
+        size, digits = len(content), bytearray()
+        while size >= 128:
+            digits.append(size & 127 | 128)
+            size >>= 7
+        return bytes([number << 3 | 2, *digits, size]) + content
+
+    part = delimited(2, delimited(3, delimited(1, bytes(100))))
+    message = long(1, long(1, delimited(1, b"a") + part * 30_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert len(rows_of(message)[0]["a"]) == 3_000_000
+    # The values take 24 MB; joining the parts one by one would take gigabytes.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
 
 
 def test_of_two_lists_in_a_feature_the_last_counts() -> None:

@@ -1,11 +1,11 @@
 #include "decode.h"
 
-#define NAME_PADDING 8
-#define MOST_EXPECTED_ROWS 65536
-#define MOST_COLUMNS 16384 /* discovered ones: their count times the rows is memory */
+#define NAME_PADDING 8           /* so that a name can be loaded as a word */
+#define MOST_EXPECTED_ROWS 65536 /* room made before any value has come */
+#define MOST_COLUMNS 16384       /* discovered ones: their count times the rows is memory */
 
-/* Protobuf joins a message that comes in several parts; here that costs a copy, and never happens
-   in files that a sane writer made. */
+/* A value pieced together: protobuf joins a message that comes in several parts. It never does in
+   files that a sane writer made. */
 struct joined {
     struct joined *next;
     size_t size;
@@ -64,10 +64,8 @@ static bool grow_columns(decoder *d) {
     d->slot_mask = 4 * (uint32_t)capacity - 1;
     d->capacity = capacity;
     memset(slots, 0xff, 4 * (size_t)capacity * sizeof *slots);
-    for (int32_t i = 0; i < d->count; i++) {
-        column *c = &d->columns[i];
-        slots[find_own_slot(d, c)] = i;
-    }
+    for (int32_t i = 0; i < d->count; i++)
+        slots[find_own_slot(d, &d->columns[i])] = i;
     return true;
 }
 
@@ -173,6 +171,8 @@ void decoder_free(decoder *d) {
 /* ---- the lists of values ---- */
 
 static inline decode_status append_int64s(column *c, span packed) {
+    if (span_is_empty(packed))
+        return DECODE_DONE;
     /* Every value takes a byte or more: this is room enough, and no more than 8 times it. */
     if (!buffer_reserve(&c->values, 8 * (size_t)(packed.end - packed.at)))
         return DECODE_NO_MEMORY;
@@ -416,16 +416,22 @@ static decode_status find_column(decoder *d, span name, bool sequence, int32_t *
     return DECODE_DONE;
 }
 
-static bool join(decoder *d, span first, span second, span *both) {
-    size_t first_size = (size_t)(first.end - first.at), second_size = (size_t)(second.end - second.at);
-    struct joined *joined = malloc(sizeof *joined + first_size + second_size + 1);
-    if (joined == NULL)
-        return false;
-    memcpy(joined->bytes, first.at, first_size);
-    memcpy(joined->bytes + first_size, second.at, second_size);
-    joined->next = d->joined;
-    d->joined = joined;
-    *both = (span){joined->bytes, joined->bytes + first_size + second_size};
+/* Appends `part` to a value whose parts so far are in `*joined`, or are `value` if that is NULL. The
+   whole entry's size is room for all of them, so that each is copied once. */
+static bool join(decoder *d, struct joined **joined, size_t entry_size, span part, span *value) {
+    size_t size = (size_t)(part.end - part.at);
+    if (*joined == NULL) {
+        *joined = malloc(sizeof **joined + entry_size);
+        if (*joined == NULL)
+            return false;
+        (*joined)->next = d->joined;
+        d->joined = *joined;
+        (*joined)->size = (size_t)(value->end - value->at);
+        memcpy((*joined)->bytes, value->at, (*joined)->size);
+    }
+    memcpy((*joined)->bytes + (*joined)->size, part.at, size);
+    (*joined)->size += size;
+    *value = (span){(*joined)->bytes, (*joined)->bytes + (*joined)->size};
     return true;
 }
 
@@ -443,6 +449,8 @@ static inline bool read_plain_entry(span entry, span *name, span *value) {
 }
 
 static decode_status read_any_entry(decoder *d, span entry, span *name, span *value) {
+    size_t entry_size = (size_t)(entry.end - entry.at);
+    struct joined *joined = NULL;
     bool has_value = false;
     *name = *value = (span){entry.end, entry.end};
     while (!span_is_empty(entry)) {
@@ -458,7 +466,7 @@ static decode_status read_any_entry(decoder *d, span entry, span *name, span *va
                 return DECODE_BAD_MESSAGE;
             if (!has_value)
                 *value = part;
-            else if (!join(d, *value, part, value))
+            else if (!join(d, &joined, entry_size, part, value))
                 return DECODE_NO_MEMORY;
             has_value = true;
         } else if (!wire_skip(&entry, tag)) {

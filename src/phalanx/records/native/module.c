@@ -303,9 +303,10 @@ static PyObject *native_decode(PyObject *module, PyObject *args) {
         goto done;
     decode_status status = DECODE_DONE;
     const int64_t *pairs = spans.buf;
+    const uint8_t *start = data.buf ? data.buf : (const uint8_t *)"";
     Py_BEGIN_ALLOW_THREADS;
     for (int64_t i = 0; i < spans.len / 16 && status == DECODE_DONE; i++)
-        status = decoder_add_row(&d, (uint8_t *)data.buf + pairs[2 * i], (size_t)pairs[2 * i + 1]);
+        status = decoder_add_row(&d, start + pairs[2 * i], (size_t)pairs[2 * i + 1]);
     Py_END_ALLOW_THREADS;
     if (status != DECODE_DONE) {
         raise_decode_error(&d, status);
