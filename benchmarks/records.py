@@ -23,8 +23,11 @@ ROUNDS = 5
 SMALL, LARGE = 200_000, 50_000
 
 
-def measure(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """CPU seconds of each, the median; wall time is printed beside it."""
+Times = dict[str, float]
+
+
+def measure(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> Times:
+    """CPU seconds of each, the median; wall time is printed beside it, and kept as `NAME wall`."""
     cpu: dict[str, list[float]] = {name: [] for name in contestants}
     wall: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
@@ -36,7 +39,8 @@ def measure(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) 
     for name in contestants:
         print(f"  {name:24} {statistics.median(cpu[name]):8.3f} s CPU "
               f"{statistics.median(wall[name]):8.3f} s wall")  # fmt: skip
-    return {name: statistics.median(times) for name, times in cpu.items()}
+    walls = {f"{name} wall": statistics.median(times) for name, times in wall.items()}
+    return walls | {name: statistics.median(times) for name, times in cpu.items()}
 
 
 def result(name: str, value: float, unit: str, goal: str) -> None:
@@ -133,6 +137,8 @@ def decode(directory: Path) -> None:
             run()
         times = measure(contestants)
         result(title, times["tensorflow"] / times["phalanx"], "x-tensorflow", goal)
+        ratio = times["tensorflow wall"] / times["phalanx wall"]
+        result(f"{title}-wall", ratio, "x-tensorflow", goal)
         slow = time_tfrecord(path)
         if slow is not None:
             result(f"{title}-tfrecord", slow / times["phalanx"], "x-tfrecord", ">= 1")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
-from phalanx.records.storage import open_input, open_output
+from phalanx.records.storage import exists, open_input, open_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,9 +172,5 @@ class Schema:
 def saved_schema(files: list[str]) -> Schema | None:
     """The schema beside the first of the files, if there is one."""
     directory, slash, _ = files[0].rpartition("/")
-    try:
-        return Schema.load(f"{directory}{slash}{FILE_NAME}")
-    except DataError as error:
-        if "there is no file" in str(error) or "No such file" in str(error):
-            return None
-        raise
+    path = f"{directory}{slash}{FILE_NAME}"
+    return Schema.load(path) if exists(path) else None

@@ -86,6 +86,14 @@ def open_input(path: str) -> BinaryIO:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
 
 
+def exists(path: str) -> bool:
+    """Is there such a file?"""
+    if is_remote(path):
+        filesystem, inside = _filesystem(path)
+        return bool(filesystem.exists(inside))
+    return Path(path).exists()
+
+
 def file_size(path: str) -> int:
     """The size of the file in bytes."""
     if is_remote(path):

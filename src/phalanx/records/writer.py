@@ -12,13 +12,12 @@ from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Packer, compression_for
 from phalanx.records.framing import read_chunks
-from phalanx.records.storage import Output, is_remote, open_input, open_output
+from phalanx.records.storage import Output, exists, is_remote, open_output
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _FLUSH_BYTES = 1 << 20
-_COPY_BYTES = 1 << 22
 
 
 class RecordWriter:
@@ -116,12 +115,9 @@ class RecordWriter:
 
     def _copy_old(self) -> None:
         """Begin with the records that are there; a damaged file must be repaired first."""
-        try:
-            open_input(self.path).close()
-        except DataError:
-            return
-        for chunk in read_chunks(self.path):
-            self._write(chunk.data)
+        if exists(self.path):
+            for chunk in read_chunks(self.path):
+                self._write(chunk.data)
 
     def _flush(self) -> None:
         if self._waiting:
