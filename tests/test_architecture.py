@@ -85,6 +85,7 @@ def test_every_part_is_in_the_rules() -> None:
 
 def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
     modules = [module_name(path) for path in FILES if path.relative_to(SOURCE).parts[0] in LIGHT]
+    modules = [name for name in modules if name not in ARROW]
     code = "\n".join(
         [
             "import sys, phalanx",
@@ -100,15 +101,20 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
 
 LIGHT = ("cluster", "launch", "cli", "records")
 
+# Loaded by the functions that need them.
+ARROW = ("phalanx.records.arrow", "phalanx.records.convert")
+
 
 def test_the_public_names() -> None:
     assert set(phalanx.__all__) == {
         "Cluster",
         "ClusterError",
         "ConfigurationError",
+        "DataError",
         "JobError",
         "LaunchError",
         "PhalanxError",
+        "RecordError",
         "Role",
         "TFConfig",
         "Task",

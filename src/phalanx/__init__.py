@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-    from phalanx.errors import ClusterError, ConfigurationError, JobError, LaunchError, PhalanxError
+    from phalanx.errors import (
+        ClusterError,
+        ConfigurationError,
+        DataError,
+        JobError,
+        LaunchError,
+        PhalanxError,
+        RecordError,
+    )
 
 __version__ = "0.1.0"
 
@@ -19,9 +27,11 @@ _HOME = {
     "Cluster": "phalanx.cluster",
     "ClusterError": "phalanx.errors",
     "ConfigurationError": "phalanx.errors",
+    "DataError": "phalanx.errors",
     "JobError": "phalanx.errors",
     "LaunchError": "phalanx.errors",
     "PhalanxError": "phalanx.errors",
+    "RecordError": "phalanx.errors",
     "Role": "phalanx.cluster",
     "TFConfig": "phalanx.cluster",
     "Task": "phalanx.cluster",
@@ -32,9 +42,11 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "ConfigurationError",
+    "DataError",
     "JobError",
     "LaunchError",
     "PhalanxError",
+    "RecordError",
     "Role",
     "TFConfig",
     "Task",
