@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LaunchError,
         PeerError,
         PhalanxError,
+        RecordError,
         TrainingError,
         WorkerError,
     )
@@ -46,6 +47,7 @@ _HOME = {
     "Mode": "phalanx.train.config",
     "PeerError": "phalanx.errors",
     "PhalanxError": "phalanx.errors",
+    "RecordError": "phalanx.errors",
     "Result": "phalanx.train.runner",
     "Role": "phalanx.cluster",
     "RunConfig": "phalanx.train.config",
@@ -74,6 +76,7 @@ __all__ = [
     "Mode",
     "PeerError",
     "PhalanxError",
+    "RecordError",
     "Result",
     "Role",
     "RunConfig",

@@ -1,0 +1,94 @@
+"""Real sockets: who answers, who does not, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from phalanx import Cluster, Role, Task, TFConfig
+from phalanx.cluster.preflight import check_peers
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[str]:
+    """A port behind which nothing is ever answered: its queue is full."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    with listening() as address:
+        return address
+
+
+def worker_0(workers: list[str]) -> TFConfig:
+    return TFConfig(Cluster.of(workers=["127.0.0.1:1", *workers]), Task(Role.WORKER))
+
+
+def test_each_peer_is_reported_with_the_reason(closed: str) -> None:
+    with listening() as open_port, silent() as dead:
+        config = worker_0([open_port, closed, dead, "no-such-host.invalid:1"])
+        reports = check_peers(config, timeout=1)
+    assert [report.task.index for report in reports] == [1, 2, 3, 4]
+    assert reports[0].reason is None
+    assert "refused" in str(reports[1].reason)
+    assert "timed out while connecting" in str(reports[2].reason)
+    assert "does not resolve" in str(reports[3].reason)
+
+
+def test_the_task_itself_and_evaluators_are_not_checked(closed: str) -> None:
+    cluster = Cluster.of(chief=closed, evaluators=[closed])
+    assert check_peers(TFConfig(cluster, Task(Role.CHIEF)), timeout=1) == []
+
+
+def test_a_thousand_silent_peers_are_tried_at_once_and_not_in_turn() -> None:
+    with silent() as dead:
+        reports = check_peers(worker_0([dead] * 1000), timeout=2)
+    assert len(reports) == 1000
+    assert all("timed out while connecting" in str(report.reason) for report in reports)
+
+
+def test_waiting_finds_a_peer_that_comes_later(closed: str) -> None:
+    host, port = closed.split(":")
+
+    def come_later() -> None:
+        time.sleep(0.5)
+        with socket.create_server((host, int(port))) as server:
+            server.settimeout(10)
+            server.accept()
+
+    thread = threading.Thread(target=come_later)
+    thread.start()
+    reports = check_peers(worker_0([closed]), timeout=10, wait=True)
+    thread.join()
+    assert reports[0].reason is None
+
+
+def test_waiting_ends_at_the_limit_with_the_last_reason(closed: str) -> None:
+    reports = check_peers(worker_0([closed]), timeout=0.5, wait=True)
+    assert "refused" in str(reports[0].reason)
+
+
+def test_only_the_roles_asked_for(closed: str) -> None:
+    cluster = Cluster.of(workers=[closed, closed], ps=[closed])
+    reports = check_peers(TFConfig(cluster, Task(Role.WORKER)), timeout=1, roles=[Role.PS])
+    assert [report.task for report in reports] == [Task(Role.PS)]

@@ -1,0 +1,68 @@
+"""What several tests need: the command as a user runs it, and a place without surprises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "phalanx"]
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """The environment without anything that says where in a cluster we are."""
+    mine = ("TF_CONFIG", "JOB_NAME", "SLURM_", "PHALANX_", "OMP_", "TF_NUM_", "CUDA_", "TF_ENABLE_")
+    return {name: text for name, text in os.environ.items() if not name.startswith(mine)}
+
+
+@pytest.fixture
+def phalanx(tmp_path: Path, environ: dict[str, str]) -> Phalanx:
+    """Run `phalanx` with these arguments to its end, in an empty directory."""
+
+    def run(
+        *arguments: object, timeout: float = 120, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            cwd=tmp_path,
+            env={**environ, **more},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_phalanx(
+    tmp_path: Path, environ: dict[str, str]
+) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start `phalanx` and go on; what still runs at the end of the test is killed."""
+    started = []
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,126 @@
+"""The architecture is what docs/architecture.md says: who may import whom, and what is public."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+
+SOURCE = Path(phalanx.__file__).parent
+
+# Every part, and the parts it may import. `cli` sits on top.
+MAY_IMPORT = {
+    "errors": set[str](),
+    "limits": {"errors"},
+    "cluster": {"errors", "limits"},
+    "records": {"errors", "limits", "cluster"},
+    "data": {"errors", "limits", "cluster", "records"},
+    "train": {"errors", "limits", "cluster", "records", "data"},
+    "models": {"errors"},
+    "launch": {"errors", "limits", "cluster"},
+    "cli": {"errors", "limits", "cluster", "records", "data", "train", "models", "launch"},
+}
+
+# Packages whose members are siblings: they share the named modules and never import each other.
+SIBLINGS = {
+    "phalanx.cluster.detectors": set[str](),
+    "phalanx.launch": {"base", "job", "placeholders", "registry"},
+    "phalanx.train.engines": {"base"},
+    "phalanx.train.hooks": {"base"},
+}
+
+
+def module_name(path: Path) -> str:
+    parts = ("phalanx", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Every module of ours that a file names in an import, wherever in the file it stands."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("phalanx.")}
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if not path.name.startswith("__"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_follow_the_architecture(path: Path) -> None:
+    part = module_name(path).split(".")[1]
+    for imported in imported_modules(path):
+        other = imported.split(".")[1]
+        assert other in MAY_IMPORT[part] | {part, "__version__"}, (
+            f"{part} must not import {imported}"
+        )
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_siblings_do_not_import_each_other(path: Path) -> None:
+    name = module_name(path)
+    for package, shared in SIBLINGS.items():
+        if not name.startswith(package + "."):
+            continue
+        me = name.removeprefix(package + ".").split(".")[0]
+        for imported in imported_modules(path):
+            if imported.startswith(package + "."):
+                other = imported.removeprefix(package + ".").split(".")[0]
+                assert other in shared | {me}, f"{name} must not import its sibling {imported}"
+
+
+def test_every_part_is_in_the_rules() -> None:
+    parts = {module_name(path).split(".")[1] for path in FILES}
+    assert parts <= set(MAY_IMPORT)
+
+
+def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
+    modules = [module_name(path) for path in FILES if path.relative_to(SOURCE).parts[0] in LIGHT]
+    modules = [name for name in modules if name not in ARROW]
+    code = "\n".join(
+        [
+            "import sys, phalanx",
+            "dir(phalanx)",
+            *(f"import {name}" for name in modules),
+            "heavy = {'tensorflow', 'keras', 'numpy', 'pyarrow'} & set(sys.modules)",
+            "assert not heavy, heavy",
+        ]
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "phalanx.launch.local.launcher" in modules
+
+
+LIGHT = ("cluster", "launch", "cli", "records")
+
+# Loaded by the functions that need them.
+ARROW = ("phalanx.records.arrow", "phalanx.records.convert")
+
+
+def test_the_public_names() -> None:
+    assert set(phalanx.__all__) == {
+        "Cluster",
+        "ClusterError",
+        "ConfigurationError",
+        "DataError",
+        "JobError",
+        "LaunchError",
+        "PhalanxError",
+        "RecordError",
+        "Role",
+        "TFConfig",
+        "Task",
+        "detect",
+    }
+    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in phalanx.__all__)
+    assert set(phalanx.__all__) <= set(dir(phalanx))
+    with pytest.raises(AttributeError, match="no attribute 'experimnt'"):
+        _ = phalanx.experimnt
