@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LaunchError,
         PeerError,
         PhalanxError,
+        RecordError,
         TrainingError,
         WorkerError,
     )
@@ -49,6 +50,7 @@ _HOME = {
     "Mode": "phalanx.train.config",
     "PeerError": "phalanx.errors",
     "PhalanxError": "phalanx.errors",
+    "RecordError": "phalanx.errors",
     "Result": "phalanx.train.runner",
     "Role": "phalanx.cluster",
     "RunConfig": "phalanx.train.config",
@@ -80,6 +82,7 @@ __all__ = [
     "Mode",
     "PeerError",
     "PhalanxError",
+    "RecordError",
     "Result",
     "Role",
     "RunConfig",

@@ -26,7 +26,6 @@ from phalanx.train.continuous import Follow, evaluator, follow
 from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
-from phalanx.train.engines.servers import Servers
 from phalanx.train.engines.spmd import SpmdEngine
 from phalanx.train.experiment import Experiment, experiment_name
 from phalanx.train.feed import Feed, make_eval_data, make_train_data
@@ -44,6 +43,7 @@ from phalanx.train.hooks import (
 )
 from phalanx.train.mailbox import Mailbox, Message, Word, post
 from phalanx.train.peers import answering, serve, wait_for_peers
+from phalanx.train.servers import Servers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
 from phalanx.train.step import Step
@@ -284,7 +284,7 @@ def default_hooks(config: RunConfig, speed: ExamplesPerSecondHook, evaluates: bo
     if config.train_steps is not None:
         hooks.append(StopAtStepHook(config.train_steps))
     hooks += [NanHook(), speed, LoggingHook(Every(steps=config.log_steps))]
-    hooks.append(SummaryHook(Every(steps=config.summary_steps), speed))
+    hooks.append(SummaryHook(Every(steps=config.summary_steps), speed.measure))
     seconds = None if config.save_steps else config.save_seconds
     hooks.append(CheckpointHook(Every(steps=config.save_steps, seconds=seconds)))
     if evaluates:

@@ -10,7 +10,7 @@ from pathlib import Path
 from phalanx.cluster.spec import Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.launch.job import Job
-from phalanx.launch.local.guardian import MARK
+from phalanx.launch.local.guardian import MARK, TASK_MARK
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.placeholders import check_placeholders, fill
 
@@ -59,15 +59,20 @@ def plan_tasks(
     tasks = job.tasks()
     cluster = job.cluster([f"127.0.0.1:{port}" for port in ports])
     gpus = _share_gpus(tasks, machine.gpus) if share else {}
-    # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
-    defaults = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONUNBUFFERED": "1"}
+    defaults = {
+        # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
+        "TF_ENABLE_ONEDNN_OPTS": "1",
+        # Warnings and errors: what TensorFlow logs below them drowns the program's own output.
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     if share:
         defaults |= _thread_variables(_share_processors(tasks, machine.processors))
     asked = dict(job.environment)
     if job.threads:
         asked |= _thread_variables(job.threads)
     common = {name: text for name, text in defaults.items() if name not in machine.environ} | asked
-    start = job.program.argv(machine.python)[: -len(job.program.arguments) or None]
+    start = job.program.start(machine.python)
     return tuple(
         TaskPlan(
             task,
@@ -77,6 +82,7 @@ def plan_tasks(
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
                 **common,
                 MARK: run_id,
+                TASK_MARK: str(task),
             },
             log_dir / f"{task}.log",
         )

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 from phalanx.train.hooks.base import Every, Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.hooks.examples_per_second import ExamplesPerSecondHook
     from phalanx.train.session import Session, Window
 
 
 class SummaryHook(Hook):
     """Writes loss, metrics, learning rate and examples/s into the run's event files.
 
-    `images`, if given, is called each time and returns pictures by name ([n, height, width,
-    channels]), to look at the input or at what the model makes of it. `histograms` shows how each
-    weight's numbers are spread; bringing them to the chief takes time, on parameter servers most.
+    `speed` gives the examples/s of the moment. `images`, if given, is called each time and returns
+    pictures by name ([n, height, width, channels]), to look at the input or at what the model makes
+    of it. `histograms` shows how each weight's numbers are spread; bringing them to the chief takes
+    time, on parameter servers most.
     """
 
     def __init__(
         self,
         every: Every,
-        speed: ExamplesPerSecondHook | None = None,
+        speed: Callable[[Session], float] | None = None,
         images: Callable[[], Mapping[str, Any]] | None = None,
         histograms: bool = False,
     ) -> None:
@@ -61,10 +61,8 @@ class SummaryHook(Hook):
         rate = session.learning_rate
         if not math.isnan(rate):
             values["learning_rate"] = rate
-        if self._speed is not None:
-            self._speed.measure(session)
-            if self._speed.current:
-                values["examples_per_second"] = self._speed.current
+        if self._speed is not None and (speed := self._speed(session)):
+            values["examples_per_second"] = speed
         session.summaries.write_training(session.step, values)
         for name, pictures in (self._images() if self._images else {}).items():
             session.summaries.write_images("train", session.step, name, pictures)
