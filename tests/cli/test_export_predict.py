@@ -91,8 +91,8 @@ def test_a_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> 
     [
         (["{exported}", "missing.csv"], "there is no file missing.csv", 2),
         (["{exported}", "a.txt"], "its name must end with", 2),
-        (["{exported}", "bad.csv"], "bad.csv, line 3", 1),
-        (["{exported}", "short.csv"], "the model takes [3]", 1),
+        (["{exported}", "bad.csv"], "bad.csv, line 3", 2),
+        (["{exported}", "short.csv"], "the model takes [3]", 2),
         (["{exported}", "a.csv", "--out", "p.xml"], ".jsonl or .parquet", 2),
         (["nothing", "a.csv"], "there is no program nothing", 2),
     ],

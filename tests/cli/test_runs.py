@@ -92,7 +92,7 @@ def test_curves_side_by_side_in_the_terminal_and_as_a_picture() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "loss"
-    assert re.search(r"b eval +▆.* 9 to 3 at step 3", done.stdout)
+    assert re.search(r"b eval +[▁-█]{3} +9 to 3 at step 3", done.stdout)
     assert re.search(r"a train .* at step 20", done.stdout)
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
 
