@@ -218,3 +218,14 @@ def test_while_data_is_made_the_task_spec_stands_in_for_its_worker(tmp_path: Pat
     share = session._make_share(phalanx.Context(num_shards=2, shard=1))
     assert list(share.as_numpy_iterator()) == [1, 3, 5]
     assert (spec.num_workers, spec.shard_index) == (3, 0)
+
+
+def test_weights_of_one_loop_warm_start_another(tmp_path: Path) -> None:
+    keras.backend.clear_session()
+    before = Loop(tmp_path / "old", 5).run()
+    keras.backend.clear_session()
+    load = hooks.LoadCheckpoint(str(tmp_path / "old"), prefix="sequential/line/")
+    after = Loop(tmp_path / "new", 3, chief_only_hooks=[load]).run()
+    assert after.started_at == 0
+    for variable in before.model.variables:
+        np.testing.assert_array_equal(after.first[variable.path], variable.numpy())

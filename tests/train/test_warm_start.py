@@ -135,3 +135,15 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     for missing in ("nothing", "nothing.keras"):
         with pytest.raises(ConfigurationError, match="there is no"):
             load(tmp_path / missing)
+
+
+def test_a_plain_module_is_found_by_its_attributes(tmp_path: Path) -> None:
+    class Scale(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = {"factor": tf.Variable([2.0])}
+
+    path = tf.train.Checkpoint(model=Scale()).save(str(tmp_path / "module"))
+    mine = keras.Variable([0.0], name="inner_factor")
+    assert warm_start({"inner/factor": mine}, None, path) == ["inner/factor"]
+    assert mine.numpy().tolist() == [2.0]

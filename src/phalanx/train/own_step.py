@@ -93,7 +93,7 @@ class Variables:
                 "no variable was made in session.scope(): make the model and the optimizer there"
             )
         for name, variable in self.made.items():
-            value = tf.Variable(variable.numpy(), trainable=False, dtype=variable.dtype)
+            value = tf.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=name)
             self.copies[name] = Copy(value, variable)
 
     def push(self) -> None:

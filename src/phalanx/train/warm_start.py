@@ -6,7 +6,7 @@ import logging
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Source:
 
     shapes: Mapping[str, tuple[int, ...]]
     read: Callable[[str], Array]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names that some of them have."""
 
 
 def warm_start(
@@ -90,7 +92,7 @@ def _load_whole(model: Any, path: str) -> bool:
         except ValueError as error:
             raise ConfigurationError(f"{path} does not fit the model: {error}") from None
         return True
-    if not _full_names(path):
+    if not _read_names(path).full:
         return False
     try:
         status = tf.train.Checkpoint(model=model).restore(path)
@@ -130,7 +132,9 @@ def _load(
     found = {}
     for name, theirs in wanted.items():
         shape = tuple(variables[name].shape)
-        place = theirs if theirs in source.shapes else _by_number(variables, name, theirs)
+        place = source.aliases.get(theirs, theirs)
+        if place not in source.shapes:
+            place = _by_number(variables, name, theirs)
         if place not in source.shapes:
             problems.append(f"{name} {list(shape)} is not there as {theirs}")
         elif source.shapes[place] != shape:
@@ -159,40 +163,54 @@ def _by_number(variables: Mapping[str, Any], name: str, theirs: str) -> str:
 def _open_tensorflow(path: str) -> Source:
     reader = tf.train.load_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
-    keys = _without_root(_full_names(path)) or {name: name for name in shapes}
+    names = _read_names(path)
+    keys = _without_root(names.full) or {name: name for name in shapes}
+    by_key = {key: name for name, key in keys.items()}
     return Source(
         {name: tuple(shapes[key]) for name, key in keys.items()},
         lambda name: np.asarray(reader.get_tensor(keys[name])),
+        {path: by_key[key] for path, key in names.paths.items() if key in by_key},
     )
 
 
-def _full_names(path: str) -> dict[str, str]:
-    """Names to keys of a TensorFlow 2 checkpoint; empty for one of TensorFlow 1."""
+@dataclass(frozen=True)
+class _Names:
+    """What leads to the keys of a TensorFlow 2 checkpoint; empty for one of TensorFlow 1."""
+
+    full: dict[str, str] = field(default_factory=dict)
+    """The names that variables were made with."""
+    paths: dict[str, str] = field(default_factory=dict)
+    """The attributes that lead to them."""
+
+
+def _read_names(path: str) -> _Names:
     # The message that says how objects are nested is part of TensorFlow's files, but has no name
     # under `tf.`.
     from tensorflow.core.protobuf import trackable_object_graph_pb2  # noqa: PLC0415
 
     reader = tf.train.load_checkpoint(path)
     if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        return {}
+        return _Names()
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
     )
     # Weights belong to the optimizer as well: the model's are those that its branch leads to.
     model = [child.node_id for child in graph.nodes[0].children if child.local_name == "model"]
-    reached, ahead = set[int](), model or [0]
+    names, reached = _Names(), set[int]()
+    ahead = [(number, "") for number in model or [0]]
     while ahead:
-        number = ahead.pop()
-        if number not in reached:
-            reached.add(number)
-            inner = graph.nodes[number].children
-            ahead += [child.node_id for child in inner if not _is_compiled(child.local_name)]
-    return {
-        attribute.full_name: attribute.checkpoint_key
-        for number in reached
-        for attribute in graph.nodes[number].attributes
-        if not attribute.full_name.endswith("seed_generator_state")
-    }
+        number, here = ahead.pop()
+        if number in reached:
+            continue
+        reached.add(number)
+        for attribute in graph.nodes[number].attributes:
+            if not attribute.full_name.endswith("seed_generator_state"):
+                names.full[attribute.full_name] = attribute.checkpoint_key
+                names.paths[here.lstrip("/")] = attribute.checkpoint_key
+        for child in graph.nodes[number].children:
+            if not _is_compiled(child.local_name):
+                ahead.append((child.node_id, f"{here}/{child.local_name}"))
+    return names
 
 
 def _is_compiled(name: str) -> bool:
