@@ -17,6 +17,7 @@ from phalanx.train.runs import read_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples/custom_loop"
 OWN_LOOP = Path(__file__).parent / "programs/own_loop.py"
+TF1_GRAPH = Path(__file__).parent / "programs/tf1_graph.py"
 
 
 def start_by_variables(folder: Path, program: Path, *flags: str) -> Tasks:
@@ -107,3 +108,13 @@ def test_in_step_two_workers_get_the_weights_of_one_process(
         if name.startswith("batch/"):
             continue
         np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_tf1_graph_program_uses_its_task_spec(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    tasks = start_cluster("p w w", str(tmp_path), program=TF1_GRAPH)
+    tasks.check()
+    assert "w is 3.000" in tasks.log("worker-0")
+    assert "w is 3.000" in tasks.log("worker-1")

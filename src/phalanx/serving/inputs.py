@@ -61,7 +61,7 @@ def count_rows(paths: Sequence[str]) -> int | None:
 
 def _kind(path: str) -> str:
     name = path.lower().removesuffix(".gz")
-    for kind in (*RECORDS, *PICTURES, *LINES, ".csv"):
+    for kind in RECORDS if path.endswith(".gz") else (*RECORDS, *PICTURES, *LINES, ".csv"):
         if name.endswith(kind) or (kind in RECORDS and f"{kind}-" in name):
             return kind
     raise ConfigurationError(
@@ -108,7 +108,7 @@ def _read_pictures(
 
 def _read_csv(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
     """A column for each input; all columns in order are the one input of a model that has one."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
+    with Path(path).open(newline="", encoding="utf-8", errors="replace") as file:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []
         is_named = all(name in columns for name in signature.inputs)
@@ -132,7 +132,7 @@ def _read_csv(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
 
 def _read_lines(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
     """An object with the inputs by name; or the value itself, if there is one input."""
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
