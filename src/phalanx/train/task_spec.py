@@ -8,17 +8,22 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
 from phalanx.cluster.hosts import from_host_lists
-from phalanx.errors import ClusterError
+from phalanx.cluster.preflight import check_peers
+from phalanx.errors import ClusterError, PeerError
 
 if TYPE_CHECKING:
     from phalanx.train.strategy import Formation
 
 Hosts = Sequence[str] | str | None
+
+_WAIT_SECONDS = 300.0
+_LEAVE_SECONDS = 60.0
 
 
 class TaskSpecDef:
@@ -207,16 +212,21 @@ class TaskSpecDef:
     def _start_server(self) -> str:
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.train.mailbox import Message, Word, post  # noqa: PLC0415
         from phalanx.train.strategy import place_in_jobs, ps_jobs  # noqa: PLC0415
 
         cluster = self.config.cluster.without_evaluators()
         job, index = place_in_jobs(cluster, self.config.task)
         jobs = {name: at for name, at in ps_jobs(cluster).items() if at}
         server = tf.distribute.Server(tf.train.ClusterSpec(jobs), job_name=job, task_index=index)
+        # A master that is done before another worker has come would take the ps away from it.
+        place = TFConfig(cluster, self.config.task)
+        silent = [r for r in check_peers(place, timeout=_WAIT_SECONDS, wait=True) if r.reason]
+        if silent:
+            raise PeerError(
+                f"gave up after {_WAIT_SECONDS:.0f} s waiting for {'; '.join(map(str, silent))}"
+            )
         if self.is_master():
-            done = Message(Word.DONE, str(self.config.task))
-            atexit.register(post, cluster, cluster.tasks(Role.PS), done, job_of_ps=True)
+            atexit.register(_release_ps, place)
         return str(server.target)
 
     def _form(self) -> Formation:
@@ -239,6 +249,19 @@ def TaskSpec(  # noqa: N802 - people know it as a class
     Nothing set is one process on its own, which is its own master.
     """
     return TaskSpecDef.of(detect(environ))
+
+
+def _release_ps(place: TFConfig) -> None:
+    """Once the other workers are gone, or have had their time, let the ps go."""
+    from phalanx.train.mailbox import Message, Word, is_listening, post  # noqa: PLC0415
+
+    cluster = place.cluster
+    workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != place.task]
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while time.monotonic() < deadline and any(is_listening(cluster.addresses[w]) for w in workers):
+        time.sleep(0.2)
+    done = Message(Word.DONE, str(place.task))
+    post(cluster, cluster.tasks(Role.PS), done, job_of_ps=True)
 
 
 def _describe(
