@@ -97,6 +97,16 @@ def test_curves_side_by_side_in_the_terminal_and_as_a_picture() -> None:
     assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_runs_of_one_name_and_numbers_that_are_none_are_told_apart(tmp_path: Path) -> None:
+    for folder, loss in (("x", "1.0"), ("y", "null")):
+        (tmp_path / folder / "run").mkdir(parents=True)
+        line = f'{{"step": 1, "time": 1.0, "loss": {loss}}}\n'
+        (tmp_path / folder / "run/train.jsonl").write_text(line)
+    done = invoke("compare", tmp_path / "x/run", tmp_path / "y/run")
+    assert re.search(r"x/run train +▁ ", done.stdout)
+    assert re.search(r"y/run train +\? +nan to nan", done.stdout)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

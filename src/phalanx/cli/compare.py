@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,11 +40,11 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     for name in names:
         click.echo(name)
         curves = {
-            f"{Path(run.path).name} {kind}": curve
+            f"{label_run(run, found)} {kind}": curve
             for run in found
             for kind, curve in find_curves(run, name).items()
         }
-        values = [value for curve in curves.values() for _, value in curve]
+        values = [v for curve in curves.values() for _, v in curve if math.isfinite(v)] or [0.0]
         width = max(len(label) for label in curves)
         for label, curve in curves.items():
             line = draw(curve, min(values), max(values))
@@ -53,6 +54,13 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     if out is not None:
         plot(found, names, out)
         click.echo(f"plotted into {out}")
+
+
+def label_run(run: RunSummary, beside: Sequence[RunSummary]) -> str:
+    """The name of its directory, or its whole path if another run is called the same."""
+    name = Path(run.path).resolve().name
+    alike = [other for other in beside if Path(other.path).resolve().name == name]
+    return name if len(alike) == 1 else run.path
 
 
 def find_curves(run: RunSummary, name: str) -> dict[str, Curve]:
@@ -76,7 +84,7 @@ def draw(curve: Curve, low: float, high: float) -> str:
     span = high - low or 1.0
     drawn = []
     for _, value in points:
-        if value != value:  # noqa: PLR0124 - not a number
+        if not math.isfinite(value):
             drawn.append("?")
         else:
             drawn.append(_BARS[max(0, min(7, int((value - low) / span * 7 + 0.5)))])
@@ -106,7 +114,7 @@ def plot(found: Sequence[RunSummary], names: Sequence[str], out: str) -> None:
                     color=f"C{number}",
                     markersize=3,
                     alpha=1.0 if kind == "eval" else 0.5,
-                    label=f"{Path(run.path).name} {kind}",
+                    label=f"{label_run(run, found)} {kind}",
                 )
         place.set_title(name)
         place.set_xlabel("step")
