@@ -50,6 +50,7 @@ OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\
 TF_NUM_INTEROP_THREADS=4 \\
 PHALANX_RUN_ID=r1 \\
+PHALANX_TASK=chief-0 \\
 python3 train.py --job_name=chief --rate 0.1
 
 # worker-0, output in logs/worker-0.log
@@ -61,6 +62,7 @@ OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\
 TF_NUM_INTEROP_THREADS=4 \\
 PHALANX_RUN_ID=r1 \\
+PHALANX_TASK=worker-0 \\
 python3 train.py --job_name=worker --rate 0.1"""
     )
 
@@ -140,6 +142,7 @@ def test_the_same_job_gives_the_same_plan() -> None:
     [
         (replace(JOB, chief=False, workers=0, ps=0), "nobody trains"),
         (replace(JOB, workers=0), "1 ps but no worker"),
+        (replace(JOB, model_dir=""), "the model directory is empty"),
         (replace(JOB, program=Program(ProgramKind.COMMAND, "x", ("{rank}",))), "{rank}"),
     ],
 )

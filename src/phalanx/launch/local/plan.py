@@ -10,7 +10,7 @@ from pathlib import Path
 from phalanx.cluster.spec import Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.launch.job import Job
-from phalanx.launch.local.guardian import MARK
+from phalanx.launch.local.guardian import MARK, TASK_MARK
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.placeholders import check_placeholders, fill
 
@@ -72,7 +72,7 @@ def plan_tasks(
     if job.threads:
         asked |= _thread_variables(job.threads)
     common = {name: text for name, text in defaults.items() if name not in machine.environ} | asked
-    start = job.program.argv(machine.python)[: -len(job.program.arguments) or None]
+    start = job.program.start(machine.python)
     return tuple(
         TaskPlan(
             task,
@@ -82,6 +82,7 @@ def plan_tasks(
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
                 **common,
                 MARK: run_id,
+                TASK_MARK: str(task),
             },
             log_dir / f"{task}.log",
         )
