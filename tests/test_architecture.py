@@ -110,17 +110,31 @@ def test_the_public_names() -> None:
         "Cluster",
         "ClusterError",
         "ConfigurationError",
+        "Context",
         "DataError",
+        "Experiment",
+        "Interrupted",
         "JobError",
         "LaunchError",
+        "LinearScaling",
+        "Mode",
+        "PeerError",
         "PhalanxError",
         "RecordError",
+        "Result",
         "Role",
+        "RunConfig",
         "TFConfig",
         "Task",
+        "TrainingError",
+        "WorkerError",
         "detect",
+        "hooks",
+        "run",
     }
-    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in phalanx.__all__)
+    assert phalanx.hooks.__name__ == "phalanx.train.hooks"
+    names = set(phalanx.__all__) - {"hooks"}
+    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
     assert set(phalanx.__all__) <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'experimnt'"):
         _ = phalanx.experimnt

@@ -24,7 +24,6 @@ from phalanx.train.context import Context
 from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
-from phalanx.train.engines.servers import Servers
 from phalanx.train.engines.spmd import SpmdEngine
 from phalanx.train.experiment import Experiment, experiment_name
 from phalanx.train.feed import Feed, make_eval_data, make_train_data
@@ -42,6 +41,7 @@ from phalanx.train.hooks import (
 )
 from phalanx.train.mailbox import Mailbox, Message, Word, post
 from phalanx.train.peers import answering, serve, wait_for_peers
+from phalanx.train.servers import Servers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
 from phalanx.train.step import Step
@@ -282,7 +282,7 @@ def _default_hooks(config: RunConfig, speed: ExamplesPerSecond, evaluates: bool)
     if config.train_steps is not None:
         hooks.append(StopAtStep(config.train_steps))
     hooks += [StopOnNaN(), speed, LogValues(Every(steps=config.log_steps))]
-    hooks.append(SummarySaver(Every(steps=config.summary_steps), speed))
+    hooks.append(SummarySaver(Every(steps=config.summary_steps), speed.measure))
     seconds = None if config.save_steps else config.save_seconds
     hooks.append(CheckpointSaver(Every(steps=config.save_steps, seconds=seconds)))
     if evaluates:

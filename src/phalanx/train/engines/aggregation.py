@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
-from phalanx.train.engines.servers import Servers
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.weights import Master, Weights
 

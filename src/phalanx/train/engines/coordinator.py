@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from phalanx.errors import DataError
 from phalanx.train.engines.base import Progress
-from phalanx.train.engines.servers import Servers
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.store import clip
 from phalanx.train.weights import Master, Weights
@@ -247,14 +247,16 @@ class CoordinatorEngine:
     def _update(self, gradients: list[Tensor]) -> None:
         gradients = clip(gradients, self.weights.packing, self.weights.limits)
         for number, lock in enumerate(self._locks):
-            with tf.device(self._servers.devices[number]):
+            store = self.weights.stores[number]
+            with tf.device(store.device):
+                # The gradients must be here before the lock is taken.
                 here = [
                     tf.identity(gradient) if isinstance(gradient, tf.Tensor) else gradient
-                    for gradient in gradients
+                    for gradient in (gradients[i] for i in self.weights.packing.in_store(number))
                 ]
 
                 def apply(number: int = number, here: list[Tensor] = here) -> Tensor:
-                    self.weights.apply_in(number, here)
+                    self.weights.stores[number].apply(here)
                     if number == 0:
                         self._counter.assign_add(1)
                     return tf.constant(0)

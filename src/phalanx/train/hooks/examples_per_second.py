@@ -51,14 +51,15 @@ class ExamplesPerSecond(Hook):
                 session.step,
             )
 
-    def measure(self, session: Session) -> None:
-        """Bring the figures up to date."""
+    def measure(self, session: Session) -> float:
+        """The current speed; brings both figures up to date."""
         if self._start is None or session.now <= self._last[0]:
-            return
+            return self.current
         here = (session.now, float(session.examples))
         self.average = (here[1] - self._start[1]) / (here[0] - self._start[0])
         self.current = (here[1] - self._last[1]) / (here[0] - self._last[0])
         self._last = here
+        return self.current
 
     def end(self, session: Session) -> None:
         """The last figures."""

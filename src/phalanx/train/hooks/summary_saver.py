@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 from phalanx.train.hooks.base import Every, Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.hooks.examples_per_second import ExamplesPerSecond
     from phalanx.train.session import Session, Window
 
 
 class SummarySaver(Hook):
     """Writes loss, metrics, learning rate and examples/s into the run's event files.
 
-    `images`, if given, is called each time and returns pictures by name ([n, height, width,
-    channels]), to look at the input or at what the model makes of it.
+    `speed` gives the examples/s of the moment. `images`, if given, is called each time and returns
+    pictures by name ([n, height, width, channels]), to look at the input or at what the model makes
+    of it.
     """
 
     def __init__(
         self,
         every: Every,
-        speed: ExamplesPerSecond | None = None,
+        speed: Callable[[Session], float] | None = None,
         images: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.every = every
@@ -55,10 +55,8 @@ class SummarySaver(Hook):
         if not values:
             return
         values["learning_rate"] = session.learning_rate
-        if self._speed is not None:
-            self._speed.measure(session)
-            if self._speed.current:
-                values["examples_per_second"] = self._speed.current
+        if self._speed is not None and (speed := self._speed(session)):
+            values["examples_per_second"] = speed
         session.summaries.write_scalars("train", session.step, values)
         for name, pictures in (self._images() if self._images else {}).items():
             session.summaries.write_images("train", session.step, name, pictures)
