@@ -185,15 +185,21 @@ class Pipeline:
 
         `batch_size` is this worker's, `share` is its part of the examples, `start` is how many
         examples all workers together have seen before. It never ends unless `epochs` are given.
+
+        Called while a graph is made, as for the workers of parameter servers, it gives the same
+        examples in an order of TensorFlow's: see `phalanx.data.portable`.
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.tensors import signature_of, to_tensors  # noqa: PLC0415
+        from phalanx.data.portable import portable_dataset  # noqa: PLC0415
+        from phalanx.data.tensors import to_tensors  # noqa: PLC0415
 
         self._check()
-        first = self.source.read([(0, 1)], np.zeros(1, np.int64))
         is_fixed = epochs is None or drop_remainder
-        signature = signature_of(first, batch_size if is_fixed else None)
+        if not tf.executing_eagerly():
+            return portable_dataset(
+                self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
+            )
 
         def generate() -> Iterator[tuple[Any, int]]:
             for columns, position in self.batches(
@@ -201,10 +207,17 @@ class Pipeline:
             ):
                 yield to_tensors(columns), position
 
+        signature = self.signature(batch_size if is_fixed else None)
         spec = (signature, tf.TensorSpec((), tf.int64))
         dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
         dataset = self.apply(dataset)
         return dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
+
+    def signature(self, batch_size: int | None) -> dict[str, Any]:
+        """The types and shapes of a batch before any function is applied."""
+        from phalanx.data.tensors import signature_of  # noqa: PLC0415
+
+        return signature_of(self.source.read([(0, 1)], np.zeros(1, np.int64)), batch_size)
 
     def apply(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Apply the functions to a dataset of (batch, position)."""
