@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from phalanx.data.order import Order, Reading
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Share
+from phalanx.data.sharding import Share, Sharing, count_share
 from phalanx.data.sources import ArraySource, BinarySource, Columns, Source
 from phalanx.data.table_source import ParquetSource, TableSource, read_csv
 from phalanx.errors import DataError
@@ -118,7 +118,7 @@ class Pipeline:
         self,
         batch_size: int,
         *,
-        share: Share = Share(),  # noqa: B008 - frozen
+        share: Sharing = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
@@ -175,7 +175,7 @@ class Pipeline:
         self,
         batch_size: int,
         *,
-        share: Share = Share(),  # noqa: B008 - frozen
+        share: Sharing = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
@@ -210,6 +210,10 @@ class Pipeline:
         signature = self.signature(batch_size if is_fixed else None)
         spec = (signature, tf.TensorSpec((), tf.int64))
         dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
+        if epochs is not None:
+            examples = count_share(share, start, epochs * len(self.source))
+            batches = examples // batch_size if drop_remainder else -(-examples // batch_size)
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
         dataset = self.apply(dataset)
         return dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Share
+from phalanx.data.sharding import Sharing
 from phalanx.data.sources import ArraySource
 from phalanx.data.tensors import parse_spec
 from phalanx.errors import DataError
@@ -30,7 +30,7 @@ def portable_dataset(
     pipeline: Pipeline,
     batch_size: int,
     *,
-    share: Share,
+    share: Sharing,
     epochs: int | None,
     drop_remainder: bool,
     start: int = 0,
