@@ -14,7 +14,12 @@ LONG = (*FLAGS, "--train-steps", "1000000")
 
 
 @pytest.mark.parametrize(
-    ("shape", "asked"), [("c w", "worker-0"), ("c w p", "ps-0"), ("c w p", "chief-0")]
+    ("shape", "asked"),
+    [
+        ("c w", "worker-0"),
+        ("c w p", "ps-0"),
+        pytest.param("c w p", "chief-0", marks=pytest.mark.slow),
+    ],
 )
 def test_sigterm_to_any_task_saves_and_asks_for_another_run(
     shape: str, asked: str, start_cluster: Any, tmp_path: Path
@@ -75,7 +80,12 @@ def test_when_the_chief_is_killed_the_others_end(start_cluster: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("shape", "missing"), [("c w p", "ps-0"), ("c w w", "worker-1"), ("c w p", "chief-0")]
+    ("shape", "missing"),
+    [
+        ("c w p", "ps-0"),
+        ("c w w", "worker-1"),
+        pytest.param("c w p", "chief-0", marks=pytest.mark.slow),
+    ],
 )
 def test_a_missing_peer_is_named(
     shape: str, missing: str, start_cluster: Any, tmp_path: Path

@@ -105,6 +105,7 @@ def test_async_applies_every_gradient_once_and_learns(
         )
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_from_parameter_servers(
     start_cluster: Any, tmp_path: Path, read_checkpoint: Read
 ) -> None:
