@@ -29,7 +29,16 @@ MAY_IMPORT = {
 # Packages whose members are siblings: they share the named modules and never import each other.
 SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
-    "phalanx.launch": {"base", "job", "placeholders", "registry"},
+    "phalanx.launch": {
+        "base",
+        "environment",
+        "job",
+        "ledger",
+        "log_files",
+        "placeholders",
+        "processes",
+        "registry",
+    },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},
 }

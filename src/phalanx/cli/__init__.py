@@ -11,8 +11,12 @@ import phalanx
 from phalanx.errors import PhalanxError
 
 COMMANDS = {
+    "cancel": "phalanx.cli.cancel",
     "check": "phalanx.cli.check",
+    "launch": "phalanx.cli.launch",
+    "logs": "phalanx.cli.logs",
     "run": "phalanx.cli.run",
+    "status": "phalanx.cli.status",
     "tf-config": "phalanx.cli.tf_config",
 }
 

@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,44 +14,22 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay
+from phalanx.cli.display import LiveDisplay, PlainDisplay, count_roles
+from phalanx.cli.program import ProgramCommand
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.local.launcher import (
+from phalanx.launch.local.launcher import LocalLauncher
+from phalanx.launch.local.machine import Machine
+from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.local.program import check_program
+from phalanx.launch.processes.plan import (
     EVALUATOR_LINGER_SECONDS,
     GRACE_SECONDS,
     LINGER_SECONDS,
-    LocalLauncher,
+    ProcessPlan,
 )
-from phalanx.launch.local.machine import Machine
-from phalanx.launch.local.plan import LocalPlan
-from phalanx.launch.local.ports import hold_ports
-from phalanx.launch.local.program import check_program
-from phalanx.launch.local.supervisor import Observer
-
-
-class ProgramCommand(click.Command):
-    """Keeps what click forgets: whether `--` came before the program, which makes it a command."""
-
-    _MARK = "\0"
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse with a mark after the first `--`, and see where the mark ends up."""
-        marked = list(args)
-        if "--" in marked:
-            marked.insert(marked.index("--") + 1, self._MARK)
-        rest = super().parse_args(ctx, marked)
-        program, arguments = ctx.params["program"], ctx.params["arguments"]
-        ctx.params["is_command"] = program == self._MARK
-        if program != self._MARK:
-            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
-        elif arguments:
-            ctx.params["program"], *ctx.params["arguments"] = arguments
-        else:
-            ctx.fail("there is nothing after --: name the command to run")
-        return rest
-
+from phalanx.launch.processes.supervisor import Observer
 
 _COUNT = click.IntRange(min=1)
 _SECONDS = click.FloatRange(min=0)
@@ -194,13 +171,13 @@ def command(
             sys.exit(_run(launcher, plan))
 
 
-def _run(launcher: LocalLauncher, plan: LocalPlan) -> int:
+def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
     """Run the plan to its end, show it, and give the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
     with _display(tasks) as display, _signals() as interrupted:
         handle = launcher.submit(plan, display)
-        display.note(f"{_count(tasks)}; output in {launcher.log_dir}")
+        display.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
         # Waiting in pieces, since a signal is noted only between them.
         while (result := handle.wait(0.1)) is None:
             while interrupted:
@@ -242,12 +219,3 @@ def _signals() -> Iterator[list[signal.Signals]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _count(tasks: list[Task]) -> str:
-    """`1 chief, 2 workers, 1 ps`."""
-    counts = Counter(task.role for task in tasks)
-    plural = {Role.WORKER: "workers"}
-    return ", ".join(
-        f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
-    )

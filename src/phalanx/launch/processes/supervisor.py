@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.local import guardian
-from phalanx.launch.local.plan import LocalPlan, TaskPlan
-from phalanx.launch.local.process import TaskProcess
+from phalanx.launch.processes import guardian
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.process import TaskProcess
 
 _TICK_SECONDS = 0.05
 
@@ -61,7 +61,7 @@ class Silent:
 class Supervisor:
     """The loop over all processes of one job. It is run once, in a thread."""
 
-    def __init__(self, plan: LocalPlan, environ: Mapping[str, str], observer: Observer) -> None:
+    def __init__(self, plan: ProcessPlan, environ: Mapping[str, str], observer: Observer) -> None:
         self.plan = plan
         self.statuses = {each.task: TaskStatus(each.task, TaskState.WAITING) for each in plan.tasks}
         self.result: JobResult | None = None
@@ -98,12 +98,15 @@ class Supervisor:
             if self._wanted is not None:
                 break
             self._start(task_plan, restarts=0)
+        started = time.monotonic()
         while self._processes:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 self._read(key.fileobj)  # type: ignore[arg-type]
             now = time.monotonic()
             if self._wanted is not None and self.result is not self._wanted:
                 self._end(self._wanted, now)
+            if self.result is None and now - started > (self.plan.time_limit or float("inf")):
+                self._end(JobResult(1, f"over its time limit of {self.plan.time_limit:g} s"), now)
             for task, process in list(self._processes.items()):
                 self._look_after(task, process, now)
             if self.result is not None:

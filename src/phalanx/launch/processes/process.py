@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import IO
 
 from phalanx.errors import LaunchError
-from phalanx.launch.local.guardian import group_is_alive, signal_group
-from phalanx.launch.local.plan import TaskPlan
+from phalanx.launch.processes.guardian import group_is_alive, signal_group
+from phalanx.launch.processes.plan import TaskPlan
 
 LAST_LINES = 20
 _CHUNK = 1 << 16

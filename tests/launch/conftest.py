@@ -1,0 +1,55 @@
+"""Launching in tests: a state directory of the test's own, and the program that stands in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.servers.processes import find_tasks, wait_for
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+PROGRAM = Path(__file__).parents[1] / "programs/train.py"
+
+
+@pytest.fixture
+def launching(phalanx: Phalanx, tmp_path: Path) -> Phalanx:
+    """`phalanx` in a directory with train.py; jobs are remembered there, too."""
+    shutil.copy(PROGRAM, tmp_path)
+
+    def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+        return phalanx(*arguments, XDG_STATE_HOME=str(tmp_path / "state"), **more)
+
+    return run
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples/plain_tensorflow/train.py"
+
+
+@pytest.fixture
+def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
+    """Real training with a chief, 2 workers and a ps, one worker killed in the middle."""
+
+    def train(phalanx: Phalanx, *command: object, python: str = sys.executable) -> None:
+        shutil.copy(EXAMPLE, tmp_path / "digits.py")
+        shape = ["--workers", 2, "--ps", 1, "--restarts", 1, "--name", "digits"]
+        program = ["--python", python] if python else []
+        done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 1500)
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: "step 200" in phalanx("logs", "digits", "chief-0").stdout, 120)
+        os.kill(find_tasks("digits.py")["worker-1"][0], signal.SIGKILL)
+        ended = phalanx("logs", "-f", "digits", timeout=200)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        accuracy = re.search(r"chief-0  \| accuracy ([\d.]+)%", ended.stdout)
+        assert accuracy is not None
+        assert float(accuracy[1]) > 90
+        assert ended.stdout.count("worker-1 serves on") == 2
+        assert not find_tasks("digits.py")
+
+    return train
