@@ -31,6 +31,7 @@ SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
     "phalanx.launch": {
         "base",
+        "container",
         "environment",
         "job",
         "ledger",

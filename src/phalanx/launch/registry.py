@@ -18,6 +18,7 @@ from phalanx.launch.base import LastingLauncher, Launcher
 GROUP = "phalanx.launchers"
 
 BUILT_IN = {
+    "docker": "phalanx.launch.docker:DockerLauncher",
     "local": "phalanx.launch.local:LocalLauncher",
     "slurm": "phalanx.launch.slurm:SlurmLauncher",
     "ssh": "phalanx.launch.ssh:SshLauncher",

@@ -9,6 +9,7 @@ import click
 from phalanx.launch import registry
 
 BACKENDS = {
+    "docker": "phalanx.cli.launch.docker",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
 }

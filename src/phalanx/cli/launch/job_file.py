@@ -66,7 +66,9 @@ def settings(
 
 
 # Common settings that only some backends have; one file is to serve several of them.
-_KNOWN_ELSEWHERE = frozenset({"cpus", "memory", "gpus"})
+_KNOWN_ELSEWHERE = frozenset(
+    {"cpus", "memory", "gpus", "image", "mount", "label", "credentials", "python"}
+)
 
 
 def _name(parameter: click.Parameter) -> str:

@@ -19,6 +19,7 @@ from phalanx.cli.launch.values import (
 )
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
+from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,6 +81,33 @@ GPUS: Decorator[Any] = click.option(
     help="GPUs of each task, or of a role's: worker=2.",
 )
 
+CONTAINER: tuple[Decorator[Any], ...] = (
+    click.option("--image", metavar="IMAGE", help="What the tasks run in."),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        type=Parsed("mount", Mount.parse),
+        metavar="SOURCE:TARGET",
+        help="Mount /host/path, a volume or nfs://server/path; :ro to read only. Can be repeated.",
+    ),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        type=NAMED_VALUE,
+        metavar="NAME=VALUE",
+        help="Label whatever is made. Can be repeated.",
+    ),
+    click.option(
+        "--credentials",
+        type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="A key for Google Cloud, mounted and set in GOOGLE_APPLICATION_CREDENTIALS.",
+    ),
+    click.option("--python", default="python", show_default=True, help="The image's Python."),
+)
+
 LAST: tuple[Decorator[Any], ...] = (
     click.option("--follow", is_flag=True, help="Stay, show all output, and exit as the job does."),
     click.option("--dry-run", is_flag=True, help="Print what would be submitted, and do nothing."),
@@ -127,6 +155,19 @@ def make_job(values: Mapping[str, Any]) -> Job:
     )
     job.validate()
     return job
+
+
+def make_container(values: Mapping[str, Any]) -> Container:
+    """The containers that the options describe."""
+    if not values["image"]:
+        raise JobError("no image was named to run the tasks in: add --image")
+    return Container(
+        values["image"],
+        values["python"],
+        values["mounts"],
+        dict(values["labels"]),
+        values["credentials"],
+    )
 
 
 def _environment(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from phalanx.cluster.spec import Role
-from phalanx.errors import ClusterError
+from phalanx.errors import ConfigurationError
 
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -68,7 +68,7 @@ class Parsed(click.ParamType[Any]):
             return value
         try:
             return self._parse(str(value))
-        except (ValueError, ClusterError) as error:
+        except (ValueError, ConfigurationError) as error:
             self.fail(str(error), param, ctx)
 
 

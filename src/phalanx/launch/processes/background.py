@@ -75,10 +75,11 @@ class BackgroundHandle:
             entries = json.loads((self.directory / "status.json").read_text())
         except FileNotFoundError:
             raise LaunchError(f"{self.directory} is gone, and with it the job's state") from None
+        killed = self._is_over() and not (self.directory / "result.json").exists()
         return [
             TaskStatus(
                 Task(Role(entry["role"]), entry["index"]),
-                TaskState(entry["state"]),
+                TaskState.ENDED if killed else TaskState(entry["state"]),
                 entry["restarts"],
                 entry["exit_code"],
                 entry["last_line"],
@@ -181,7 +182,8 @@ def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
         )
         for entry in content["tasks"]
     )
-    return ProcessPlan(**{**content, "tasks": tasks})
+    cleanup = tuple(tuple(command) for command in content["cleanup"])
+    return ProcessPlan(**{**content, "tasks": tasks, "cleanup": cleanup})
 
 
 if __name__ == "__main__":

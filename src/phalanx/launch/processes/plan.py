@@ -36,7 +36,7 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """The processes of a job, and how they are ended."""
+    """The processes of a job, how they are ended, and the commands that tidy up after them."""
 
     tasks: tuple[TaskPlan, ...]
     run_id: str
@@ -45,6 +45,7 @@ class ProcessPlan:
     linger: float = LINGER_SECONDS
     evaluator_linger: float = EVALUATOR_LINGER_SECONDS
     time_limit: float | None = None
+    cleanup: tuple[tuple[str, ...], ...] = ()
 
     def render(self) -> str:
         """A shell command for each task."""

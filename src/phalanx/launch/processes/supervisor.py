@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import selectors
 import signal
 import threading
@@ -85,10 +86,13 @@ class Supervisor:
         """Start every task and stay until the last process is gone."""
         try:
             with guardian.guarded(self.plan.run_id, self.plan.grace) as self._tell:
+                for command in self.plan.cleanup:
+                    self._tell("!" + json.dumps(command))
                 try:
                     self._loop()
                 finally:
                     self._kill_everything()
+                    guardian.tidy_up(self.plan.cleanup)
         except Exception as error:  # whatever broke, the caller of `wait` must learn of it
             reason = str(error) if isinstance(error, PhalanxError) else repr(error)
             self.result = JobResult(1, f"the launcher failed: {reason}")

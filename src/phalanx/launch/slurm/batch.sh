@@ -102,7 +102,10 @@ end_roles() {
 
 # A signal to srun itself would kill the tasks at once.
 signal_role() {
-    squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format='%i %j' |
+    local jobs=$SLURM_JOB_ID variable
+    # Each component of a heterogeneous job has a number of its own.
+    for variable in ${!SLURM_JOB_ID_HET_GROUP_@}; do jobs+=,${!variable}; done
+    squeue --noheader --steps --jobs="$jobs" --format='%i %j' |
         awk -v role="$1" '$2 == role { print $1 }' | xargs --no-run-if-empty scancel --signal=TERM
 }
 
