@@ -36,6 +36,7 @@ SIBLINGS = {
         "job",
         "ledger",
         "log_files",
+        "manifest",
         "placeholders",
         "processes",
         "registry",
