@@ -78,3 +78,8 @@ def test_what_is_no_host_is_refused(text: str) -> None:
 def test_without_hosts_nothing_is_planned() -> None:
     with pytest.raises(JobError, match="name them with --host"):
         launcher(replace(PLACE, hosts=())).plan(JOB)
+
+
+def test_a_cluster_too_large_for_a_variable_is_refused() -> None:
+    with pytest.raises(JobError, match=r"10001 tasks has \d+ KiB, but Linux takes no more"):
+        launcher().plan(replace(JOB, workers=10_000))

@@ -52,7 +52,9 @@ def engine(directory: Path) -> Iterator[dict[str, str]]:
             [
                 "dockerd",
                 "--oom-score-adjust=0",
+                # Nothing of it is to stay in this machine's network.
                 "--bridge=none",
+                "--iptables=false",
                 f"--data-root={directory}/data",
                 f"--exec-root={directory}/exec",
                 f"--pidfile={directory}/pid",

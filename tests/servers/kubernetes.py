@@ -12,6 +12,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,7 @@ class Kubernetes:
             if len(self.networks) == 1:
                 _ip("link", "add", bridge, "type", "bridge")
                 _ip("link", "set", bridge, "up")
+                self._let_through("--insert")
             _ip("netns", "add", name)
             _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
             _ip("link", "set", name, "master", bridge, "up")
@@ -157,6 +159,13 @@ class Kubernetes:
                 + "".join(f"10.88.0.{n + 1} {job}-{n}.{job}\n" for job in jobs for n in range(50))
             )
         return name
+
+    def _let_through(self, action: str) -> None:
+        """A Docker engine on this machine forbids what passes through bridges of others."""
+        if shutil.which("iptables"):
+            bridge = f"br{self.run_id}"
+            rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+            subprocess.run(["iptables", action, *rule], check=False, timeout=10)
 
     def control(self) -> None:
         """What the controllers do, again and again."""
@@ -218,6 +227,7 @@ class Kubernetes:
             (Path("/etc/netns") / name / "hosts").unlink()
             (Path("/etc/netns") / name).rmdir()
         if self.networks:
+            self._let_through("--delete")
             _ip("link", "delete", f"br{self.run_id}")
 
 

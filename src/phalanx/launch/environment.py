@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+from phalanx.cluster.spec import Cluster, Task
+from phalanx.cluster.tf_config import VARIABLE, dump_each
+from phalanx.errors import JobError
 
 # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
 DEFAULTS: Mapping[str, str] = {"TF_ENABLE_ONEDNN_OPTS": "1", "PYTHONUNBUFFERED": "1"}
@@ -20,3 +24,21 @@ def thread_variables(threads: int) -> dict[str, str]:
         # With a single one, a TensorFlow server that waits for another never gets to answer.
         "TF_NUM_INTEROP_THREADS": str(max(2, threads)),
     }
+
+
+# Linux takes no longer variable or argument; the rest is for what stands around it.
+LONGEST_BYTES = (128 << 10) - 4096
+
+
+def tf_config_variables(
+    cluster: Cluster, tasks: Iterable[Task], model_dir: str | None
+) -> Iterator[tuple[Task, str]]:
+    """TF_CONFIG for each task; a JobError if it is longer than a process can be given."""
+    for task, text in dump_each(cluster, tasks, model_dir):
+        if len(text) > LONGEST_BYTES:
+            size = f"{VARIABLE} of {len(cluster.addresses)} tasks has {len(text) >> 10} KiB"
+            raise JobError(
+                f"{size}, but Linux takes no more than 128 KiB: launch so many with kubernetes, "
+                "where phalanx.detect() needs none"
+            )
+        yield task, text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE, TFConfig
+from phalanx.cluster.tf_config import VARIABLE
 from phalanx.launch.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -17,7 +17,7 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders, fill
 from phalanx.launch.processes.guardian import MARK
@@ -58,7 +58,8 @@ def plan_containers(
     )
     network = f"phalanx-{job.name}"
     plans = tuple(
-        _plan_container(job, container, task, cluster, network, directory, run_id) for task in tasks
+        _plan_container(job, container, task, cluster, text, network, directory, run_id)
+        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
     )
     processes = ProcessPlan(
         plans,
@@ -84,6 +85,7 @@ def _plan_container(
     container: Container,
     task: Task,
     cluster: Cluster,
+    tf_config: str,
     network: str,
     directory: Path,
     run_id: str,
@@ -92,7 +94,7 @@ def _plan_container(
     mounts = container.mounts
     # Values reach docker through its environment, so that no list of processes shows them.
     environment = {
-        VARIABLE: TFConfig(cluster, task, model_dir=job.model_dir).dumps(),
+        VARIABLE: tf_config,
         **DEFAULTS,
         **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
         **job.environment,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.cluster.tf_config import VARIABLE, TFConfig
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.cluster.tf_config import VARIABLE
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.placeholders import check_placeholders, fill
@@ -37,14 +37,14 @@ def plan_tasks(
             task,
             (*start, *(fill(argument, task, cluster) for argument in job.program.arguments)),
             {
-                VARIABLE: TFConfig(cluster, task, model_dir=job.model_dir).dumps(),
+                VARIABLE: text,
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
                 **common,
                 MARK: run_id,
             },
             log_dir / f"{task}.log",
         )
-        for task in tasks
+        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
     )
 
 

@@ -68,6 +68,8 @@ place_tasks() {
         [ -n "${hosts[$role]:-}" ] || continue
         cluster+="${cluster:+, }\"$role\": [\"${hosts[$role]//,/\", \"}\"]"
     done
+    # The kernel takes no longer variable.
+    [ ${#cluster} -lt 130000 ] || finish 2 "TF_CONFIG of so many tasks is longer than 128 KiB"
 }
 
 # One step for all tasks of a role, each on the node that was chosen for it.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE, TFConfig
+from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import JobError
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders, fill
 from phalanx.launch.processes.guardian import MARK
@@ -129,23 +129,32 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
     tasks = tuple(
         TaskPlan(
             task,
-            (*place.command(host), _remote_command(job, place, task, cluster, run_id, grace)),
+            (
+                *place.command(hosts[task]),
+                _remote_command(job, place, task, cluster, text, run_id, grace),
+            ),
             {},
             directory / f"{task}.log",
         )
-        for task, host in hosts.items()
+        for task, text in tf_config_variables(cluster, hosts, job.model_dir)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, grace + 5, time_limit=job.time_limit)
     return SshPlan(job.name, place, processes)
 
 
 def _remote_command(
-    job: Job, place: Place, task: Task, cluster: Cluster, run_id: str, grace: float
+    job: Job,
+    place: Place,
+    task: Task,
+    cluster: Cluster,
+    tf_config: str,
+    run_id: str,
+    grace: float,
 ) -> str:
     """One line for the shell of the other host, whichever shell that is."""
     threads = job.threads or int(job.needs(task.role).cpus or 0)
     environment = {
-        VARIABLE: TFConfig(cluster, task, model_dir=job.model_dir).dumps(),
+        VARIABLE: tf_config,
         **DEFAULTS,
         **(thread_variables(threads) if threads else {}),
         **job.environment,
