@@ -37,6 +37,7 @@ SIBLINGS = {
         "ledger",
         "log_files",
         "manifest",
+        "patch",
         "placeholders",
         "processes",
         "registry",

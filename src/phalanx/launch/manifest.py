@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from phalanx.errors import ConfigurationError
 
 Manifest = dict[str, Any]
 
@@ -38,3 +41,15 @@ def dump(objects: Iterable[Manifest]) -> str:
     """
     documents = (yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=100) for each in objects)
     return "---\n".join(documents).rstrip("\n")
+
+
+def load(path: Path) -> list[Manifest]:
+    """The documents of a file."""
+    try:
+        documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None
+    for each in documents:
+        if not isinstance(each, dict):
+            raise ConfigurationError(f"{path} holds {each!r}, which is not an object")
+    return documents

@@ -20,6 +20,7 @@ from phalanx.cli.launch.options import (
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
 from phalanx.launch.kubernetes.launcher import KubernetesLauncher
 from phalanx.launch.kubernetes.plan import Place, Toleration
+from phalanx.launch.manifest import load
 
 
 @click.command(name="kubernetes", cls=LaunchCommand)
@@ -50,6 +51,14 @@ from phalanx.launch.kubernetes.plan import Place, Toleration
     click.option("--service-account", metavar="NAME", help="Run as this; default: as nobody."),
     click.option("--protect", is_flag=True, help="Let no node be drained under the job (a PDB)."),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard until `cancel`."),
+    click.option(
+        "--patch",
+        "patches",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="YAML",
+        help="Change the objects by what is in this file. Can be repeated.",
+    ),
     click.option(
         "--grace",
         type=click.FloatRange(min=0),
@@ -82,6 +91,7 @@ def command(**values: Any) -> None:
         protect=values["protect"],
         tensorboard=values["tensorboard"],
         credentials=Path(credentials).read_bytes() if credentials else None,
+        patches=tuple(patch for path in values["patches"] for patch in load(Path(path))),
     )
     launcher = KubernetesLauncher(make_container(values), place, values["context"])
     launch("kubernetes", launcher, job, values)

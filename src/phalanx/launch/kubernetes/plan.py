@@ -28,6 +28,7 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.manifest import Manifest, dump
+from phalanx.launch.patch import apply_patches
 from phalanx.launch.placeholders import check_placeholders, fill_with
 
 LABEL = "phalanx.job"
@@ -70,6 +71,7 @@ class Place:
     protect: bool = False
     tensorboard: bool = False
     credentials: bytes | None = None
+    patches: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def plan_objects(job: Job, container: Container, place: Place) -> KubernetesPlan
     objects = [*_surroundings(job, container, place), _job(job, container, place)]
     if place.tensorboard:
         objects += _tensorboard(job, container, place)
-    return KubernetesPlan(job.name, place.namespace, tuple(objects), tuple(job.counts().items()))
+    patched = apply_patches(objects, place.patches)
+    return KubernetesPlan(job.name, place.namespace, patched, tuple(job.counts().items()))
 
 
 def _check_needs(job: Job) -> None:
