@@ -17,7 +17,7 @@ from phalanx.launch.container import Container
 from phalanx.launch.docker import DockerLauncher
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.kubernetes.plan import Place as KubernetesPlace
+from phalanx.launch.pods import Place as KubernetesPlace
 from phalanx.launch.slurm import SlurmLauncher
 from phalanx.launch.slurm.plan import Place as SlurmPlace
 from phalanx.launch.ssh import SshLauncher

@@ -34,13 +34,14 @@ def launch(launching: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, s
     return run
 
 
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
 def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
-    launch: Phalanx, tmp_path: Path
+    launch: Phalanx, tmp_path: Path, backend: str
 ) -> None:
     (tmp_path / "hold").touch()
     shape = ["--workers", 2, "--ps", 1, "--restarts", 1]
-    program = ["train.py", 3, "{role} {ps_hosts} $(date) it's"]
-    done = launch("launch", "kubernetes", *OPTIONS, *shape, *program)
+    program = ["train.py", 3, "{role} {index} {ps_hosts} $(date) it's"]
+    done = launch("launch", backend, *OPTIONS, *shape, *program)
     assert done.returncode == 0, done.stderr
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
@@ -48,19 +49,25 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
     assert ended.returncode == 0, ended.stderr
-    said = "worker-1 | I am worker 1 worker train-3.train:2222 $(date) it's\n"
+    host = {"kubernetes": "train-3.train", "kubeflow": "train-ps-0.default.svc"}[backend]
+    said = f"worker-1 | I am worker 1 worker 1 {host}:2222 $(date) it's\n"
     assert ended.stdout.count(said) == 2
     assert "ps-0      ended" in launch("status", "train").stdout
     assert not find_tasks("train.py")
 
 
+@pytest.mark.parametrize(("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3)])
 def test_a_cancelled_job_leaves_nothing(
-    launch: Phalanx, tmp_path: Path, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+    launch: Phalanx,
+    tmp_path: Path,
+    cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
+    backend: str,
+    objects: int,
 ) -> None:
     (tmp_path / "key.json").touch()
-    more = ["--protect", "--credentials", "key.json", "--workers", 1]
-    launch("launch", "kubernetes", *OPTIONS, *more, "train.py", 600)
-    assert len(cluster[0].objects) == 5
+    more = ["--credentials", "key.json", "--workers", 1]
+    launch("launch", backend, *OPTIONS, *more, "train.py", 600)
+    assert len(cluster[0].objects) == objects
     wait_for(lambda: "step" in launch("logs", "train", "chief-0").stdout)
     cancelled = launch("cancel", "train")
     assert cancelled.returncode == 0, cancelled.stderr
@@ -68,8 +75,9 @@ def test_a_cancelled_job_leaves_nothing(
     assert cluster[0].objects == {}
 
 
-def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx) -> None:
-    done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "--follow", "train.py", "many")
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str) -> None:
+    done = launch("launch", backend, *OPTIONS, "--workers", 1, "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "failed with exit code 1" in done.stderr
     assert "ValueError: invalid literal" in done.stderr
@@ -91,7 +99,7 @@ def test_what_cannot_be_made_leaves_nothing_half_submitted(
 @pytest.mark.parametrize(
     ("options", "variables", "said"),
     [
-        (["--namespace", "forbidden"], {}, 'is forbidden: User "me" cannot create services'),
+        (["--namespace", "forbidden"], {}, 'is forbidden: User "me" cannot create networkpolicies'),
         (["--context", "none"], {}, "no Kubernetes cluster is known here"),
         ([], {"KUBECONFIG": "/nonexistent"}, "no Kubernetes cluster is known here"),
     ],
@@ -106,6 +114,7 @@ def test_no_cluster_and_no_permission(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
 @pytest.mark.skipif(
     os.getuid() != 0 or not shutil.which("ip"), reason="networks need root and ip (iproute2)"
 )
@@ -114,6 +123,7 @@ def test_tensorflow_trains(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     train_with_tensorflow: Callable[..., None],
+    backend: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("kubernetes")
     with kubernetes.running(folder, tmp_path, isolated=True) as (_, variables):
@@ -121,4 +131,4 @@ def test_tensorflow_trains(
         def launch(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
             return launching(*arguments, **{**variables, **more})
 
-        train_with_tensorflow(launch, "kubernetes", "--image", "digits:1", "--cpus", 1)
+        train_with_tensorflow(launch, backend, "--image", "digits:1", "--cpus", 1)

@@ -20,8 +20,8 @@ from phalanx.cluster.tf_config import loads
 from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.kubernetes.plan import Place, Toleration
 from phalanx.launch.manifest import dump
+from phalanx.launch.pods import Place, Toleration
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")

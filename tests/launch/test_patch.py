@@ -12,8 +12,8 @@ from phalanx import ConfigurationError, JobError
 from phalanx.launch.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.kubernetes.plan import Place
 from phalanx.launch.manifest import load
+from phalanx.launch.pods import Place
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
 
@@ -61,7 +61,7 @@ def test_null_removes_and_other_lists_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ({"kind": "Jbo"}, "a patch is for Jbo, but there are Service digits, .*Job digits"),
+        ({"kind": "Jbo"}, "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits"),
         ({"spec": {}}, "a patch is for no kind"),
         ({"kind": "Job", "metadata": {"name": "other"}}, "a patch is for Job other"),
         (pod_patch(restartPolicie="Never"), "the patched Job digits is wrong at .*restartPolicie"),

@@ -41,6 +41,7 @@ RESOURCES = {
     "pods": "Pod",
     "secrets": "Secret",
     "services": "Service",
+    "tfjobs": "TFJob",
 }
 
 
@@ -56,30 +57,41 @@ def expand(text: str, variables: dict[str, str]) -> str:
 
 
 class Pod:
-    """One process."""
+    """One process, of a template with a single container."""
 
-    def __init__(self, cluster: Kubernetes, job: Manifest, index: int) -> None:
+    def __init__(
+        self,
+        cluster: Kubernetes,
+        hostname: str,
+        number: int,
+        template: Manifest,
+        labels: dict[str, str],
+        given: dict[str, str],
+    ) -> None:
         self.cluster = cluster
-        self.index = index
-        template = job["spec"]["template"]
-        self.hostname = f"{job['metadata']['name']}-{index}"
-        self.name = f"{self.hostname}-{uuid.uuid4().hex[:5]}"
+        self.number = number
+        self.name = f"{hostname}-{uuid.uuid4().hex[:5]}"
         self.created = f"{time.time():.6f}"
-        self.labels = template["metadata"]["labels"]
+        self.labels = {**template["metadata"]["labels"], **labels}
         self.log = cluster.directory / f"{self.name}.log"
         self.terminated_at: float | None = None
+        self.restarts = 0
         self.grace = template["spec"]["terminationGracePeriodSeconds"]
-        [container] = template["spec"]["containers"]
-        variables: dict[str, str] = {}
-        for entry in container.get("env", []):
+        [self.container] = template["spec"]["containers"]
+        self.given = {"HOSTNAME": hostname, **given}
+        self.start()
+
+    def start(self) -> None:
+        """Start the container, or start it again."""
+        variables: dict[str, str] = dict(self.given)
+        for entry in self.container.get("env", []):
             variables[entry["name"]] = expand(entry["value"], variables)
-        command = [expand(part, variables) for part in container["command"]]
-        variables |= {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": self.hostname}
+        command = [expand(part, variables) for part in self.container["command"]]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*cluster.enter(index), *command],
-                cwd=cluster.image,
+                [*self.cluster.enter(self.number), *command],
+                cwd=self.cluster.image,
                 env={"PATH": path, "HOME": "/nonexistent", **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -104,16 +116,20 @@ class Pod:
         code = self.process.poll()
         exit_code = code if code is None or code >= 0 else 128 - code
         state = {"running": {}} if code is None else {"terminated": {"exitCode": exit_code}}
-        status = {"name": "task", "image": "", "imageID": "", "ready": True, "restartCount": 0}
+        status: Manifest = {"name": "task", "image": "", "imageID": "", "ready": True}
+        status["restartCount"] = self.restarts
         return {
             "metadata": {
                 "name": self.name,
                 "labels": self.labels,
                 "creationTimestamp": self.created,
-                "annotations": {"batch.kubernetes.io/job-completion-index": str(self.index)},
+                "annotations": {"batch.kubernetes.io/job-completion-index": str(self.number)},
                 **({"deletionTimestamp": self.created} if self.terminated_at else {}),
             },
-            "status": {"phase": self.phase(), "containerStatuses": [{**status, "state": state}]},
+            "status": {
+                "phase": self.phase(),
+                "containerStatuses": [{**status, "restartCount": self.restarts, "state": state}],
+            },
         }
 
 
@@ -153,12 +169,23 @@ class Kubernetes:
             # `ip netns exec` shows this file as /etc/hosts: the names a headless Service gives.
             hosts = Path(f"/etc/netns/{name}/hosts")
             hosts.parent.mkdir(parents=True)
-            jobs = [key[1] for key in self.objects if key[0] == "Job"]
             hosts.write_text(
                 "127.0.0.1 localhost\n"
-                + "".join(f"10.88.0.{n + 1} {job}-{n}.{job}\n" for job in jobs for n in range(50))
+                + "".join(f"10.88.0.{n + 1} {name}\n" for n, name in enumerate(self._names()))
             )
         return name
+
+    def _names(self) -> list[str]:
+        """The pods' names in the DNS, in the order of their numbers."""
+        [(kind, name)] = [key for key in self.objects if key[0] in ("Job", "TFJob")]
+        spec = self.objects[kind, name]["spec"]
+        if kind == "Job":
+            return [f"{name}-{number}.{name}" for number in range(spec["completions"])]
+        return [
+            f"{name}-{key.lower()}-{number}.default.svc"
+            for key, replica in spec["tfReplicaSpecs"].items()
+            for number in range(replica["replicas"])
+        ]
 
     def _let_through(self, action: str) -> None:
         """A Docker engine on this machine forbids what passes through bridges of others."""
@@ -174,11 +201,13 @@ class Kubernetes:
                 for (kind, _), manifest in list(self.objects.items()):
                     if kind == "Job":
                         self._control_job(manifest)
+                    elif kind == "TFJob":
+                        self._control_tfjob(manifest)
                 for pod in self.pods:
                     late = pod.terminated_at and time.monotonic() > pod.terminated_at + pod.grace
                     if late:
                         pod.send(signal.SIGKILL)
-                jobs = {name for kind, name in self.objects if kind == "Job"}
+                jobs = {name for kind, name in self.objects if kind in ("Job", "TFJob")}
                 self.pods = [
                     pod
                     for pod in self.pods
@@ -193,7 +222,7 @@ class Kubernetes:
         pods: dict[int, list[Pod]] = {index: [] for index in range(spec["completions"])}
         for pod in self.pods:
             if pod.labels == spec["template"]["metadata"]["labels"]:
-                pods[pod.index].append(pod)
+                pods[pod.number].append(pod)
         ending = status.get("ending")
         if ending:
             for mine in pods.values():
@@ -206,7 +235,9 @@ class Kubernetes:
             if not mine or (
                 mine[-1].phase() == "Failed" and len(mine) <= spec["backoffLimitPerIndex"]
             ):
-                self.pods.append(Pod(self, job, index))
+                name = f"{job['metadata']['name']}-{index}"
+                given = {"JOB_COMPLETION_INDEX": str(index)}
+                self.pods.append(Pod(self, name, index, spec["template"], {}, given))
             elif mine[-1].phase() == "Failed":
                 status["failedIndexes"] = str(index)
                 status["ending"] = _condition("Failed", "FailedIndexes", "Job has failed indexes")
@@ -215,6 +246,60 @@ class Kubernetes:
         deciding = range(int(first), int(last or first) + 1)
         if all(pods[index] and pods[index][-1].phase() == "Succeeded" for index in deciding):
             status["ending"] = _condition("Complete", "SuccessPolicy", "")
+
+    def _control_tfjob(self, job: Manifest) -> None:
+        """By the rules of the training operator: it sets TF_CONFIG, and cleans up."""
+        spec, status = job["spec"], job.setdefault("status", {"conditions": []})
+        if any(each["type"] in ("Succeeded", "Failed") for each in status["conditions"]):
+            return
+        name, prefix = job["metadata"]["name"], "training.kubeflow.org"
+        mine = [pod for pod in self.pods if pod.labels.get(f"{prefix}/job-name") == name]
+        if not mine:
+            replicas = [
+                (kind.lower(), number, replica["template"])
+                for kind, replica in spec["tfReplicaSpecs"].items()
+                for number in range(replica["replicas"])
+            ]
+            for place, (kind, number, template) in enumerate(replicas):
+                labels = {
+                    f"{prefix}/job-name": name,
+                    f"{prefix}/replica-type": kind,
+                    f"{prefix}/replica-index": str(number),
+                }
+                given = {"TF_CONFIG": tf_config(job, kind, number)}
+                hostname = f"{name}-{kind}-{number}"
+                self.pods.append(Pod(self, hostname, place, template, labels, given))
+            return
+        ending = None
+        for pod in mine:
+            kind = pod.labels[f"{prefix}/replica-type"]
+            replica = next(
+                each for key, each in spec["tfReplicaSpecs"].items() if key.lower() == kind
+            )
+            if pod.phase() != "Failed":
+                continue
+            spent = sum(each.restarts for each in mine)
+            if (
+                replica["restartPolicy"] == "OnFailure"
+                and spent < spec["runPolicy"]["backoffLimit"]
+            ):
+                pod.restarts += 1
+                pod.start()
+            else:
+                ending = _condition("Failed", "TFJobFailed", f"TFJob {name} has failed")
+        deciding = "chief" if "Chief" in spec["tfReplicaSpecs"] else "worker"
+        watched = [pod for pod in mine if pod.labels[f"{prefix}/replica-type"] == deciding]
+        if all(pod.phase() == "Succeeded" for pod in watched):
+            ending = _condition("Succeeded", "TFJobSucceeded", "")
+        if ending is not None:
+            assert spec["runPolicy"]["cleanPodPolicy"] == "Running"
+            for pod in mine:
+                pod.terminate()
+            self.pods = [pod for pod in self.pods if pod not in mine or not pod.terminated_at]
+            for pod in mine:
+                if pod.terminated_at:
+                    threading.Thread(target=_see_off, args=(pod,)).start()
+            status["conditions"].append(ending)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -229,6 +314,33 @@ class Kubernetes:
         if self.networks:
             self._let_through("--delete")
             _ip("link", "delete", f"br{self.run_id}")
+
+
+def tf_config(job: Manifest, kind: str, number: int) -> str:
+    """What the operator tells a replica."""
+    cluster: dict[str, list[str]] = {}
+    for key, replica in job["spec"]["tfReplicaSpecs"].items():
+        [main] = replica["template"]["spec"]["containers"]
+        assert main["name"] == "tensorflow"
+        port = next(each["containerPort"] for each in main["ports"] if each["name"] == "tfjob-port")
+        if key != "Evaluator":
+            cluster[key.lower()] = [
+                f"{job['metadata']['name']}-{key.lower()}-{place}."
+                f"{job['metadata']['namespace']}.svc:{port}"
+                for place in range(replica["replicas"])
+            ]
+    task = {"type": kind, "index": number}
+    content = {"cluster": cluster, "task": task, "environment": "cloud"}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _see_off(pod: Pod) -> None:
+    """A pod that was removed still has its grace."""
+    try:
+        pod.process.wait(pod.grace)
+    except subprocess.TimeoutExpired:
+        pod.send(signal.SIGKILL)
+        pod.process.wait()
 
 
 def _condition(kind: str, reason: str, message: str) -> Manifest:
@@ -280,7 +392,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.cluster.objects.pop((RESOURCES[resource], name), None) is None:
                 self._refuse(404, f'{resource} "{name}" not found')
                 return
-            if resource == "jobs":
+            if resource in ("jobs", "tfjobs"):
                 for pod in self.cluster.pods:
                     if pod.labels["phalanx.job"] == name:
                         pod.terminate()

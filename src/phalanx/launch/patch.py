@@ -96,6 +96,11 @@ def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
 
 def _check(manifest: Manifest) -> None:
     """Raise a JobError if the object is no longer one that Kubernetes would take."""
+    if manifest["apiVersion"].startswith("kubeflow.org/"):
+        # Kubernetes has no schema of this one; that of its pods is what a patch may get wrong.
+        for replica in manifest["spec"]["tfReplicaSpecs"].values():
+            _check({"apiVersion": "v1", "kind": "Pod", **_pod_of(manifest, replica)})
+        return
     try:
         import kubernetes_validate  # noqa: PLC0415
     except ImportError:
@@ -109,3 +114,9 @@ def _check(manifest: Manifest) -> None:
         where = ".".join(str(part) for part in error.path) or "its top"
         name = f"{manifest['kind']} {manifest['metadata']['name']}"
         raise JobError(f"the patched {name} is wrong at {where}: {error.message}") from None
+
+
+def _pod_of(manifest: Manifest, replica: Manifest) -> Manifest:
+    template = replica["template"]
+    name = {"name": manifest["metadata"]["name"]}
+    return {"metadata": {**template.get("metadata", {}), **name}, "spec": template["spec"]}

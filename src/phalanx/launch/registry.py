@@ -19,6 +19,7 @@ GROUP = "phalanx.launchers"
 
 BUILT_IN = {
     "docker": "phalanx.launch.docker:DockerLauncher",
+    "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
     "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
     "local": "phalanx.launch.local:LocalLauncher",
     "slurm": "phalanx.launch.slurm:SlurmLauncher",

@@ -10,6 +10,7 @@ from phalanx.launch import registry
 
 BACKENDS = {
     "docker": "phalanx.cli.launch.docker",
+    "kubeflow": "phalanx.cli.launch.kubeflow",
     "kubernetes": "phalanx.cli.launch.kubernetes",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",

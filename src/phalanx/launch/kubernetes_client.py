@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from phalanx.errors import ConfigurationError, LaunchError
@@ -13,6 +14,30 @@ from phalanx.launch.manifest import Manifest
 _ANSWER_SECONDS = 30.0
 # A log that says nothing for a while is asked for again.
 _LOG_SECONDS = 3600.0
+
+
+# The class of the client, and its word for the kind.
+_KINDS = {
+    "Deployment": ("AppsV1Api", "deployment"),
+    "Job": ("BatchV1Api", "job"),
+    "NetworkPolicy": ("NetworkingV1Api", "network_policy"),
+    "PodDisruptionBudget": ("PolicyV1Api", "pod_disruption_budget"),
+    "Secret": ("CoreV1Api", "secret"),
+    "Service": ("CoreV1Api", "service"),
+}
+_VERBS = ("create", "read", "delete")
+
+# Group, version and plural of what operators add.
+CUSTOM = {
+    "TFJob": ("kubeflow.org", "v1", "tfjobs"),
+}
+
+
+@dataclass(frozen=True)
+class _Calls:
+    create: Callable[..., Any]
+    read: Callable[..., Any]
+    delete: Callable[..., Any]
 
 
 class NotThereError(LaunchError):
@@ -28,19 +53,19 @@ class Client:
 
     def create(self, manifest: Manifest) -> None:
         """Make an object."""
-        create, _ = self._calls(manifest["kind"])
+        create = self._calls(manifest["kind"]).create
         self._ask(create, manifest["metadata"]["namespace"], manifest)
 
     def delete(self, kind: str, name: str, namespace: str) -> None:
         """Remove an object and what belongs to it; that it is gone already is no error."""
-        _, delete = self._calls(kind)
+        delete = self._calls(kind).delete
         with contextlib.suppress(NotThereError):
             self._ask(delete, name, namespace, propagation_policy="Background")
 
-    def job(self, name: str, namespace: str) -> Manifest:
-        """A Job as it is now."""
-        batch = self._module().BatchV1Api(self._api)
-        return self._ask(batch.read_namespaced_job, name, namespace)
+    def read(self, kind: str, name: str, namespace: str) -> Manifest:
+        """An object as it is now."""
+        read = self._calls(kind).read
+        return self._ask(read, name, namespace)
 
     def pods(self, selector: str, namespace: str) -> list[Manifest]:
         """The pods with these labels, the oldest first."""
@@ -69,28 +94,32 @@ class Client:
         finally:
             response.release_conn()
 
-    def _calls(self, kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """How an object of this kind is made, and how it is removed."""
+    def _calls(self, kind: str) -> _Calls:
+        """How an object of this kind is made, read and removed."""
         module = self._module()
-        core, batch, apps = (
-            api(self._api) for api in (module.CoreV1Api, module.BatchV1Api, module.AppsV1Api)
-        )
-        network, policy = module.NetworkingV1Api(self._api), module.PolicyV1Api(self._api)
-        calls: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-            "Deployment": (apps.create_namespaced_deployment, apps.delete_namespaced_deployment),
-            "Job": (batch.create_namespaced_job, batch.delete_namespaced_job),
-            "NetworkPolicy": (
-                network.create_namespaced_network_policy,
-                network.delete_namespaced_network_policy,
-            ),
-            "PodDisruptionBudget": (
-                policy.create_namespaced_pod_disruption_budget,
-                policy.delete_namespaced_pod_disruption_budget,
-            ),
-            "Secret": (core.create_namespaced_secret, core.delete_namespaced_secret),
-            "Service": (core.create_namespaced_service, core.delete_namespaced_service),
-        }
-        return calls[kind]
+        if kind in CUSTOM:
+            return self._custom_calls(kind)
+        group, noun = _KINDS[kind]
+        api = getattr(module, group)(self._api)
+        return _Calls(*(getattr(api, f"{verb}_namespaced_{noun}") for verb in _VERBS))
+
+    def _custom_calls(self, kind: str) -> _Calls:
+        api = self._module().CustomObjectsApi(self._api)
+        group, version, plural = CUSTOM[kind]
+
+        def create(namespace: str, manifest: Manifest, **more: Any) -> Any:
+            call = api.create_namespaced_custom_object
+            return call(group, version, namespace, plural, manifest, **more)
+
+        def read(name: str, namespace: str, **more: Any) -> Any:
+            call = api.get_namespaced_custom_object
+            return call(group, version, namespace, plural, name, **more)
+
+        def delete(name: str, namespace: str, **more: Any) -> Any:
+            call = api.delete_namespaced_custom_object
+            return call(group, version, namespace, plural, name, **more)
+
+        return _Calls(create, read, delete)
 
     def _module(self) -> Any:
         """The official client, with a connection made when it is first needed."""
