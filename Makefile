@@ -7,7 +7,7 @@ READY  := .venv/.ready
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Phalanx needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -15,7 +15,8 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
-	@$(BIN)/phalanx run --workers 2 --ps 1 --linger 0 examples/plain_tensorflow/train.py
+	@rm -rf runs/demo
+	@$(BIN)/phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/demo
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
@@ -42,4 +43,4 @@ bench: $(READY)  ## measure every published figure again
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and what was built
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv build dist src/*.egg-info src/phalanx/records/*.so

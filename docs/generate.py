@@ -34,7 +34,7 @@ def describe(command: click.Command, context: click.Context) -> list[str]:
 
 def main() -> None:
     """Write the page, or compare it."""
-    context = click.Context(cli, info_name="phalanx", terminal_width=100)
+    context = cli.make_context("phalanx", [], resilient_parsing=True, terminal_width=100)
     text = "\n".join([HEAD, *describe(cli, context)])
     if "--check" not in sys.argv:
         TARGET.write_text(text)

@@ -67,7 +67,7 @@ def imported_modules(path: Path) -> set[str]:
     return {name for name in found if name.startswith("phalanx.")}
 
 
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
+FILES = sorted(path for path in SOURCE.rglob("*.py") if not path.name.startswith("__"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
@@ -100,6 +100,7 @@ def test_every_part_is_in_the_rules() -> None:
 
 def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
     modules = [module_name(path) for path in FILES if path.relative_to(SOURCE).parts[0] in LIGHT]
+    modules = [name for name in modules if name not in ARROW]
     code = "\n".join(
         [
             "import sys, phalanx",
@@ -115,21 +116,40 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
 
 LIGHT = ("cluster", "launch", "cli", "records")
 
+# Loaded by the functions that need them.
+ARROW = ("phalanx.records.arrow", "phalanx.records.convert")
+
 
 def test_the_public_names() -> None:
     assert set(phalanx.__all__) == {
         "Cluster",
         "ClusterError",
         "ConfigurationError",
+        "Context",
+        "DataError",
+        "Experiment",
+        "Interrupted",
         "JobError",
         "LaunchError",
+        "LinearScaling",
+        "Mode",
+        "PeerError",
         "PhalanxError",
+        "RecordError",
+        "Result",
         "Role",
+        "RunConfig",
         "TFConfig",
         "Task",
+        "TrainingError",
+        "WorkerError",
         "detect",
+        "hooks",
+        "run",
     }
-    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in phalanx.__all__)
+    assert phalanx.hooks.__name__ == "phalanx.train.hooks"
+    names = set(phalanx.__all__) - {"hooks"}
+    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
     assert set(phalanx.__all__) <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'experimnt'"):
         _ = phalanx.experimnt

@@ -11,7 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-    from phalanx.errors import ClusterError, ConfigurationError, JobError, LaunchError, PhalanxError
+    from phalanx.errors import (
+        ClusterError,
+        ConfigurationError,
+        DataError,
+        Interrupted,
+        JobError,
+        LaunchError,
+        PeerError,
+        PhalanxError,
+        RecordError,
+        TrainingError,
+        WorkerError,
+    )
+    from phalanx.train import hooks
+    from phalanx.train.config import Mode, RunConfig
+    from phalanx.train.context import Context
+    from phalanx.train.experiment import Experiment
+    from phalanx.train.runner import Result, run
+    from phalanx.train.schedules import LinearScaling
 
 __version__ = "0.1.0"
 
@@ -19,33 +37,72 @@ _HOME = {
     "Cluster": "phalanx.cluster",
     "ClusterError": "phalanx.errors",
     "ConfigurationError": "phalanx.errors",
+    "Context": "phalanx.train.context",
+    "DataError": "phalanx.errors",
+    "Experiment": "phalanx.train.experiment",
+    "Interrupted": "phalanx.errors",
     "JobError": "phalanx.errors",
     "LaunchError": "phalanx.errors",
+    "LinearScaling": "phalanx.train.schedules",
+    "Mode": "phalanx.train.config",
+    "PeerError": "phalanx.errors",
     "PhalanxError": "phalanx.errors",
+    "RecordError": "phalanx.errors",
+    "Result": "phalanx.train.runner",
     "Role": "phalanx.cluster",
+    "RunConfig": "phalanx.train.config",
     "TFConfig": "phalanx.cluster",
     "Task": "phalanx.cluster",
+    "TrainingError": "phalanx.errors",
+    "WorkerError": "phalanx.errors",
     "detect": "phalanx.cluster",
+    "run": "phalanx.train.runner",
 }
+
+# Modules that are public as they are.
+_MODULES = {"hooks": "phalanx.train.hooks"}
 
 __all__ = [
     "Cluster",
     "ClusterError",
     "ConfigurationError",
+    "Context",
+    "DataError",
+    "Experiment",
+    "Interrupted",
     "JobError",
     "LaunchError",
+    "LinearScaling",
+    "Mode",
+    "PeerError",
     "PhalanxError",
+    "RecordError",
+    "Result",
     "Role",
+    "RunConfig",
     "TFConfig",
     "Task",
+    "TrainingError",
+    "WorkerError",
     "detect",
+    "hooks",
+    "run",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    home = _MODULES.get(name) or _HOME.get(name)
+    if home is None:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name not in ("tensorflow", "keras"):
+            raise
+        raise ImportError(
+            f"phalanx.{name} needs TensorFlow, which is not installed: pip install 'phalanx[cpu]'"
+        ) from None
+    return module if name in _MODULES else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -10,9 +10,9 @@ from phalanx.errors import ConfigurationError
 def allow_open_files(count: int) -> None:
     """Raise this process's limit of open files to `count`, if it is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY in (soft, hard) or count <= soft:
+    if soft == resource.RLIM_INFINITY or count <= soft:
         return
-    if count > hard:
+    if hard != resource.RLIM_INFINITY and count > hard:
         raise ConfigurationError(
             f"{count} open files are needed, but a process may have {hard} here: "
             f"raise the limit (ulimit -Hn {count})"

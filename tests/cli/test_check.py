@@ -4,6 +4,8 @@ import socket
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
 from phalanx import Cluster, Role, Task, TFConfig
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -40,4 +42,10 @@ def test_a_wrong_tf_config_is_wrong_use(phalanx: Phalanx) -> None:
     done = phalanx("check", TF_CONFIG='{"cluster": {}')
     assert done.returncode == 2
     assert "TF_CONFIG: not JSON" in done.stderr
-    assert phalanx("check", "--timeout", 0).returncode == 2
+
+
+@pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "1e12", "soon"])
+def test_a_timeout_that_is_none_is_wrong_use(phalanx: Phalanx, timeout: str) -> None:
+    done = phalanx("check", "--timeout", timeout)
+    assert done.returncode == 2
+    assert "seconds" in done.stderr

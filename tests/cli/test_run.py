@@ -15,7 +15,7 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--workers", "0", "x.py"], "'--workers': 0 is not in the range x>=1"),
+        (["--workers", "0", "x.py"], "'--workers': 0 is not in the range 1<=x<=10000"),
         (["--workers", "-2", "x.py"], "'--workers': -2 is not in the range"),
         (["--ps", "0", "--workers", "1", "x.py"], "'--ps': 0 is not in the range"),
         (["--restarts", "-1", "x.py"], "'--restarts': -1 is not in the range"),
@@ -31,7 +31,14 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
         (["notes.txt"], "notes.txt is not a Python file: put -- before it"),
         (["."], "is a directory without a __main__.py"),
         (["-m", "no_such"], "there is no module no_such"),
-        (["-m", "phalanx.no_such"], "'no_such' was not found in the package phalanx"),
+        (["-m", "phalanx.no_such"], "'no_such' was not found in phalanx"),
+        (["-m", "email"], "email is a package without a __main__"),
+        (["x" * 300 + ".py"], "cannot be a program: File name too long"),
+        (["--", "./noshebang"], "./noshebang cannot be started: it is neither a program nor"),
+        (["--", "./badshebang"], "./badshebang cannot be started: its first line (#!) names"),
+        (["--model-dir", "", "x.py"], "the model directory is empty"),
+        (["--grace", "nan", "x.py"], "nan is not from 0 to 10,000,000 seconds"),
+        (["--linger", "inf", "x.py"], "inf is not from 0"),
         (["--", "no-such-command"], "there is no command no-such-command"),
         (["x.py", "{rank}"], "unknown placeholder {rank}"),
         (["--log-dir", "notes.txt", "x.py"], "no output can be written to notes.txt: a file"),
@@ -45,6 +52,9 @@ def test_wrong_use(phalanx: Phalanx, tmp_path: Path, arguments: list[str], said:
     program.write_text("open('started', 'w')")
     (tmp_path / "train.py").touch()
     (tmp_path / "notes.txt").touch()
+    for name, text in (("noshebang", "echo hi"), ("badshebang", "#!/no/such/shell\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
     done = phalanx("run", *arguments)
     assert done.returncode == 2
     assert said in done.stderr

@@ -74,6 +74,12 @@ def test_lint_reads_the_argument_a_file_stdin_or_the_environment(
     assert phalanx("tf-config", "lint", "-").returncode == 1  # nothing on standard input
 
 
+def test_lint_takes_the_json_of_a_large_cluster(phalanx: Phalanx) -> None:
+    workers = [f"host{number}.example.com:2222" for number in range(200)]
+    text = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 7}})
+    assert phalanx("tf-config", "lint", text).stdout == "no problems in the argument\n"
+
+
 def test_lint_names_every_problem_and_exits_1(phalanx: Phalanx) -> None:
     for done in (phalanx("tf-config", "lint", BAD), phalanx("tf-config", "lint", TF_CONFIG=BAD)):
         assert done.returncode == 1
@@ -88,7 +94,7 @@ def test_wrong_use_of_lint_exits_2(phalanx: Phalanx, tmp_path: Path) -> None:
         ([], "TF_CONFIG is not set"),
         (["missing.json"], "cannot read missing.json: No such file or directory"),
         (["."], "cannot read .: Is a directory"),
-        (["binary"], "binary is not a text file"),
+        (["binary"], "binary is not text"),
         (["--no-such-option"], "No such option"),
     ]:
         done = phalanx("tf-config", "lint", *arguments)

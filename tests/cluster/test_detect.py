@@ -155,6 +155,19 @@ def pod(index: int, **more: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"PHALANX_PORT": "abc"}, "PHALANX_PORT is 'abc'"),
+        ({"PHALANX_PORT": "65535"}, "what Slurm says of the cluster.*\n.*has the port '65536'"),
+        ({"SLURM_STEP_NODELIST": "a[x-y]"}, "'x-y' in Slurm's list of nodes"),
+    ],
+)
+def test_what_slurm_cannot_mean_is_an_error(wrong: dict[str, str], said: str) -> None:
+    with pytest.raises(ClusterError, match=said):
+        detect(slurm(1, **wrong), [])
+
+
 def test_an_indexed_kubernetes_job() -> None:
     config = detect(pod(2), [])
     assert config.task == Task(Role.WORKER, 1)
@@ -173,6 +186,8 @@ def test_a_pod_beyond_the_shape_or_with_another_name_is_an_error() -> None:
         detect(pod(5), [])
     with pytest.raises(ClusterError, match="HOSTNAME is 'node7'"):
         detect(pod(0, HOSTNAME="node7"), [])
+    with pytest.raises(ClusterError, match="PHALANX_PORT is '99999'"):
+        detect(pod(0, PHALANX_PORT="99999"), [])
 
 
 def test_an_indexed_job_without_a_shape_is_no_cluster() -> None:

@@ -113,6 +113,11 @@ def test_without_a_chief_worker_0_is_it() -> None:
     assert not read(cluster=cluster, task={"type": "ps", "index": 0}).is_chief()
 
 
+def test_a_process_on_its_own_is_the_chief_whatever_it_is_called() -> None:
+    assert read(task={"type": "worker", "index": 0}).is_chief()
+    assert not read(task={"type": "evaluator", "index": 0}).is_chief()
+
+
 def test_a_sparse_cluster_keeps_its_indices() -> None:
     config = read(cluster={"worker": {"1": "b:1"}}, task={"type": "worker", "index": 1})
     assert config.cluster.addresses == {Task(Role.WORKER, 1): "b:1"}

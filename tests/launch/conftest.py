@@ -48,9 +48,9 @@ def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
         shutil.copy(EXAMPLE, tmp_path / "digits.py")
         shape = ["--workers", 2, "--ps", 1, "--restarts", 1, "--name", "digits"]
         program = ["--python", python] if python else []
-        done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 1500)
+        done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 4000)
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: "step 200" in phalanx("logs", "digits", "chief-0").stdout, 120)
+        wait_for(lambda: "step 100" in phalanx("logs", "digits", "chief-0").stdout, 120)
         os.kill(find_tasks("digits.py")["worker-1"][0], signal.SIGKILL)
         wait_for(lambda: restarts_of(phalanx, "worker-1") == 1)
         ended = phalanx("logs", "-f", "digits", timeout=200)

@@ -36,7 +36,10 @@ def launch(launching: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, s
 
 @pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
 def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
-    launch: Phalanx, tmp_path: Path, backend: str
+    launch: Phalanx,
+    tmp_path: Path,
+    cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
+    backend: str,
 ) -> None:
     (tmp_path / "hold").touch()
     shape = ["--workers", 2, "--ps", 1, "--restarts", 1]
@@ -54,6 +57,11 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert ended.stdout.count(said) == 2
     assert "ps-0      ended" in launch("status", "train").stdout
     assert not find_tasks("train.py")
+    again = launch("launch", backend, *OPTIONS, *shape, *program)
+    assert again.returncode == 2
+    assert "already exists (an earlier job's goes with: phalanx cancel train)" in again.stderr
+    assert launch("cancel", "train").returncode == 0
+    assert cluster[0].objects == {}
 
 
 @pytest.mark.parametrize(("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -131,7 +133,7 @@ def test_a_failed_task_is_restarted_as_often_as_was_allowed(
     assert done.returncode == 1
     assert "restart 1 of 2" in done.stderr
     assert "restart 2 of 2" in done.stderr
-    assert "worker-0 failed with exit code 4 after 2 restarts" in done.stderr
+    assert "worker-0 failed with exit code 4, restarted 2 times" in done.stderr
     assert (tmp_path / "logs/worker-0.log").read_text() == "attempt\n" * 3
 
 
@@ -308,3 +310,165 @@ def test_from_python_a_job_can_be_followed_and_cancelled(tmp_path: Path) -> None
     assert list(handle.logs(job.tasks()[0])) == ["up"]
     assert marked_processes(run_id) == []
     assert MARK not in os.environ
+
+
+@pytest.fixture
+def polite_script(tmp_path: Path) -> str:
+    """A command that runs until it is asked to end, and then saves."""
+    (tmp_path / "polite.sh").write_text(POLITE)
+    return "sh polite.sh"
+
+
+def test_what_runs_outside_its_tasks_group_is_ended_politely_too(
+    start_phalanx: Start, tmp_path: Path, polite_script: str
+) -> None:
+    launcher = start_phalanx("run", *script(f"setsid {polite_script} & wait"))
+    wait_until((tmp_path / "polite.sh.up").exists)
+    launcher.terminate()
+    launcher.communicate(timeout=60)
+    assert (tmp_path / "polite.sh.asked").exists()
+
+
+def test_a_restarted_task_finds_nothing_of_its_former_self(phalanx: Phalanx) -> None:
+    first = "setsid sh -c 'echo $$ > stray; exec sleep 1000' & sleep 0.5; exit 1"
+    second = "grep State /proc/$(cat stray)/status"
+    done = phalanx("run", "--restarts", 1, *script(f"[ -e stray ] || {{ {first}; }}; {second}; :"))
+    assert done.returncode == 0, done.stderr
+    assert "sleeping" not in done.stdout
+
+
+def test_ctrl_c_in_a_pipeline_leaves_the_tasks_their_grace(
+    tmp_path: Path, environ: dict[str, str], polite_script: str
+) -> None:
+    """A terminal sends SIGINT to `tee` as well: that nobody reads any more changes nothing."""
+    command = f"{sys.executable} -m phalanx run -- {polite_script} | cat"
+    pipeline = subprocess.Popen(
+        ["bash", "-c", command], cwd=tmp_path, env=environ, start_new_session=True
+    )
+    wait_until((tmp_path / "polite.sh.up").exists)
+    os.killpg(pipeline.pid, signal.SIGINT)
+    pipeline.wait(timeout=60)
+    wait_until((tmp_path / "polite.sh.asked").exists)
+    wait_until(lambda: not alive_groups(pipeline.pid))
+
+
+def alive_groups(session: int) -> list[int]:
+    """The processes of a session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_reader_that_does_not_read_cannot_keep_the_job_from_ending(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "phalanx", "run", "--grace", "0.5", "--", "yes"],
+        cwd=tmp_path,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    log = tmp_path / "phalanx-logs"
+    wait_until(lambda: any(path.stat().st_size > 100_000 for path in log.glob("*/*.log")))
+    time.sleep(0.5)
+    launcher.terminate()
+    assert launcher.wait(timeout=60) == 143
+    assert launcher.stdout is not None
+    launcher.stdout.close()
+
+
+@pytest.mark.parametrize("closed", [">/dev/full", "2>/dev/full", ">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_goes_nowhere_does_not_spoil_the_job(
+    tmp_path: Path, environ: dict[str, str], closed: str
+) -> None:
+    command = f"{sys.executable} -m phalanx run --log-dir logs -- sh -c 'echo hi; sleep 0.3'"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {closed}"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs/chief-0.log").read_text() == "hi\n"
+
+
+def test_letters_that_the_terminal_does_not_know_are_replaced(
+    phalanx: Phalanx,
+) -> None:
+    done = phalanx("run", "--", "printf", r"caf\303\251\n", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout) == (0, "chief-0 | caf?\n")
+
+
+def test_a_failure_is_not_hidden_by_a_ctrl_c_after_it(start_phalanx: Start, tmp_path: Path) -> None:
+    fails = f"[ $0 = worker ] && {{ echo the reason; touch failed; exit 3; }}; {DEAF}"
+    launcher = start_phalanx("run", "--workers", 1, "--grace", 2, *script(fails))
+    wait_until((tmp_path / "failed").exists)
+    time.sleep(0.5)
+    launcher.send_signal(signal.SIGINT)
+    _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert "the reason" in stderr
+    assert "worker-0 failed with exit code 3" in stderr
+
+
+def test_on_a_terminal_there_is_a_table_of_the_tasks(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    main, terminal = pty.openpty()
+    command = [
+        "run",
+        "--workers",
+        "1",
+        "--ps",
+        "1",
+        *script("echo $0 says hi; [ $0 != ps ] || cat <> f"),
+    ]
+    os.mkfifo(tmp_path / "f")
+    with subprocess.Popen(
+        [sys.executable, "-m", "phalanx", *command],
+        cwd=tmp_path,
+        env={**environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+        stdout=terminal,
+        stderr=terminal,
+    ) as launcher:
+        os.close(terminal)
+        shown = read_terminal(main)
+    assert launcher.returncode == 0
+    last = shown.rpartition("task ")[2]
+    for row in (r"chief-0 +done +chief says hi", r"worker-0 +done +worker says", r"ps-0 +ended"):
+        assert re.search(row, last), shown
+    assert "succeeded" in last
+
+
+def read_terminal(main: int) -> str:
+    """All that appears on a terminal until it is closed, without colours and movements."""
+    data = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(main, 65536):
+            data += chunk
+    os.close(main)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode())
+
+
+def test_a_terminal_that_is_closed_ends_the_job_politely(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    pid, main = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        command = [sys.executable, "-m", "phalanx", "run", "--", "sh", "-c", POLITE, "t", "0"]
+        os.execve(sys.executable, command, environ)
+    wait_until((tmp_path / "t0.up").exists)
+    os.close(main)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert (tmp_path / "t0.asked").exists()

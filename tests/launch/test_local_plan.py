@@ -44,21 +44,25 @@ def test_the_rendered_plan_is_what_could_be_typed_into_a_shell() -> None:
 # chief-0, output in logs/chief-0.log
 TF_CONFIG='{{{cluster}, "task": {{"type": "chief", "index": 0}}}}' \\
 TF_ENABLE_ONEDNN_OPTS=1 \\
+TF_CPP_MIN_LOG_LEVEL=1 \\
 PYTHONUNBUFFERED=1 \\
 OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\
 TF_NUM_INTEROP_THREADS=4 \\
 PHALANX_RUN_ID=r1 \\
+PHALANX_TASK=chief-0 \\
 python3 train.py --job_name=chief --rate 0.1
 
 # worker-0, output in logs/worker-0.log
 TF_CONFIG='{{{cluster}, "task": {{"type": "worker", "index": 0}}}}' \\
 TF_ENABLE_ONEDNN_OPTS=1 \\
+TF_CPP_MIN_LOG_LEVEL=1 \\
 PYTHONUNBUFFERED=1 \\
 OMP_NUM_THREADS=4 \\
 TF_NUM_INTRAOP_THREADS=4 \\
 TF_NUM_INTEROP_THREADS=4 \\
 PHALANX_RUN_ID=r1 \\
+PHALANX_TASK=worker-0 \\
 python3 train.py --job_name=worker --rate 0.1"""
     )
 
@@ -138,6 +142,7 @@ def test_the_same_job_gives_the_same_plan() -> None:
     [
         (replace(JOB, chief=False, workers=0, ps=0), "nobody trains"),
         (replace(JOB, workers=0), "1 ps but no worker"),
+        (replace(JOB, model_dir=""), "the model directory is empty"),
         (replace(JOB, program=Program(ProgramKind.COMMAND, "x", ("{rank}",))), "{rank}"),
     ],
 )

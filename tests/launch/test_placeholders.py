@@ -22,6 +22,7 @@ TASK = Task(Role.WORKER, 1)
         ('{"a": {"b": {}}}', '{"a": {"b": {}}}'),
         ("{}", "{}"),
         ("{1..3}", "{1..3}"),
+        ("index=5; echo ${index}", "index=5; echo ${index}"),
     ],
 )
 def test_only_known_words_in_braces_are_filled_in(argument: str, filled: str) -> None:

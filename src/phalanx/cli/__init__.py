@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -13,8 +16,10 @@ from phalanx.errors import PhalanxError
 COMMANDS = {
     "cancel": "phalanx.cli.cancel",
     "check": "phalanx.cli.check",
+    "dataset": "phalanx.cli.dataset",
     "launch": "phalanx.cli.launch",
     "logs": "phalanx.cli.logs",
+    "records": "phalanx.cli.records",
     "run": "phalanx.cli.run",
     "status": "phalanx.cli.status",
     "tf-config": "phalanx.cli.tf_config",
@@ -37,7 +42,10 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(phalanx.__version__, prog_name="phalanx")
 def cli() -> None:
     """One experiment, from a laptop to a cluster.
@@ -48,8 +56,19 @@ def cli() -> None:
     """
 
 
+def _mend_streams() -> None:
+    """Output that is closed, or cannot show a letter, is no reason to fail."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we run
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def main() -> None:
     """Run the command; an error of ours is one clear message and its exit code, never a trace."""
+    _mend_streams()
     try:
         cli(prog_name="phalanx")
     except PhalanxError as error:

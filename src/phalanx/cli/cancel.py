@@ -22,7 +22,8 @@ from phalanx.launch.ledger import Ledger
 def command(name: str, timeout: float) -> None:
     """End every task of the job NAME, and wait until it is over.
 
-    A job that is over is only forgotten: its name is free, its output stays where it is.
+    A job that is over is forgotten, with whatever its manager still keeps of it: its name is free.
+    Output in files stays where it is.
 
     \b
     Example:
@@ -31,6 +32,8 @@ def command(name: str, timeout: float) -> None:
     ledger = Ledger.of_user()
     handle = attach(ledger.read(name))
     if handle.wait(0) is not None:
+        # What a manager keeps of a job that is over goes, too: its objects, TensorBoard.
+        handle.cancel()
         ledger.forget(name)
         click.echo(f"phalanx: {name} was over, and is forgotten", err=True)
         return

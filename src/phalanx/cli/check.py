@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from phalanx.cli.options import Seconds
 from phalanx.cluster import detect
 from phalanx.cluster.preflight import check_peers
 
@@ -13,7 +14,7 @@ from phalanx.cluster.preflight import check_peers
 @click.command()
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(least=0.001),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

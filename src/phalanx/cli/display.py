@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import IO
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
+from phalanx.launch.processes.supervisor import Observer, Silent
 
 _COLOURS = {
     Role.CHIEF: "green",
@@ -35,6 +38,67 @@ _STATE_COLOURS = {
 _URGENCY = [TaskState.FAILED, TaskState.RUNNING, TaskState.WAITING, TaskState.DONE, TaskState.ENDED]
 
 
+class Relay:
+    """Hands everything to a display in a thread of its own.
+
+    Whoever reads our output may be slow, or not read at all, and a write then blocks. The tasks may
+    wait for that, but not the supervisor's end of the job: after `hurry` nothing waits any more.
+    """
+
+    def __init__(self, on_closed: Callable[[], None]) -> None:
+        self._on_closed = on_closed
+        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1000)
+        self._hurry = threading.Event()
+        self._display: Observer = Silent()
+        self._thread = threading.Thread(target=self._run, name="phalanx-display", daemon=True)
+
+    def start(self, display: Observer) -> None:
+        """Show what has come so far, and what will come, on this display."""
+        self._display = display
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """From now on rather lose output than wait."""
+        self._hurry.set()
+
+    def finish(self, seconds: float) -> bool:
+        """Show what is left. False if that could not be done in time."""
+        self._put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def output(self, task: Task, lines: list[str]) -> None:
+        """The task has printed these lines."""
+        self._put(lambda: self._display.output(task, lines))
+
+    def changed(self, status: TaskStatus) -> None:
+        """The task has another state."""
+        self._put(lambda: self._display.changed(status))
+
+    def note(self, message: str) -> None:
+        """Something worth a line of its own."""
+        self._put(lambda: self._display.note(message))
+
+    def _put(self, call: Callable[[], None] | None) -> None:
+        while True:
+            try:
+                return self._calls.put(call, timeout=0.1)
+            except queue.Full:
+                if self._hurry.is_set():
+                    return None
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BrokenPipeError:
+                self._display = Silent()
+                self._on_closed()
+            except (OSError, ValueError):
+                # A full disk or a lost terminal is no reason to end the job.
+                self._display = Silent()
+
+
 class PlainDisplay:
     """Each line with its task's name on stdout; what the launcher has to say on stderr."""
 
@@ -44,23 +108,24 @@ class PlainDisplay:
     def output(self, task: Task, lines: list[str]) -> None:
         """One write for all lines, so that lines of tasks are never mixed."""
         name = str(task).ljust(self._width)
-        self._write(sys.stdout, "".join(f"{name} | {line}\n" for line in lines))
+        _write(sys.stdout, "".join(f"{name} | {line}\n" for line in lines))
 
     def changed(self, status: TaskStatus) -> None:
         """Starts and ends that went as they should need no words."""
 
     def note(self, message: str) -> None:
         """A line of the launcher's own."""
-        self._write(sys.stderr, f"phalanx: {message}\n")
+        _write(sys.stderr, f"phalanx: {message}\n")
 
-    def _write(self, stream: IO[str], text: str) -> None:
-        try:
-            stream.write(text)
-            stream.flush()
-        except BrokenPipeError:
-            # What is still in the buffer would raise this again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            raise
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        # What is still in the buffer would raise this again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
 
 
 class LiveDisplay:
@@ -78,17 +143,19 @@ class LiveDisplay:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        self._live.stop()
+        # The terminal may be gone.
+        with contextlib.suppress(OSError, ValueError):
+            self._live.stop()
 
     def output(self, task: Task, lines: list[str]) -> None:
-        """Above the table, in the task's colour."""
-        name = Text(f"{str(task).ljust(self._width)} | ", style=_COLOURS[task.role])
-        shown = [Text.assemble(name, Text.from_ansi(line)) for line in lines]
-        for line in reversed(lines):
-            if line.strip():
-                self._statuses[task] = replace(self._statuses[task], last_line=line)
-                break
-        self._console.print(Group(*shown))
+        """Above the table, with the name in the task's colour."""
+        name = f"{str(task).ljust(self._width)} | "
+        text = Text()
+        for line in lines:
+            text.append(name, _COLOURS[task.role])
+            text.append(Text.from_ansi(line) if "\x1b" in line else line).append("\n")
+        # Lines are left to the terminal to wrap: that is much faster, and they can be copied.
+        self._console.print(text, end="", soft_wrap=True)
 
     def changed(self, status: TaskStatus) -> None:
         """The table shows it at its next refresh."""
@@ -106,7 +173,9 @@ class LiveDisplay:
         if len(statuses) > room:
             by_urgency = sorted(statuses, key=lambda status: _URGENCY.index(status.state))
             shown = sorted(by_urgency[:room], key=lambda status: status.task)
-        table = Table(expand=True, box=None, header_style="dim", padding=(0, 2, 0, 0))
+        # A line as wide as the terminal would wrap when a ^C is typed into it.
+        width = self._console.width - 1
+        table = Table(width=width, box=None, header_style="dim", padding=(0, 2, 0, 0))
         table.add_column("task", no_wrap=True)
         table.add_column("state", no_wrap=True)
         table.add_column("restarts", justify="right")

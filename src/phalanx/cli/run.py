@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,8 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, count_roles
+from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay, count_roles
+from phalanx.cli.options import Seconds
 from phalanx.cli.program import ProgramCommand
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult
@@ -23,6 +26,7 @@ from phalanx.launch.local.launcher import LocalLauncher
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.ports import hold_ports
 from phalanx.launch.local.program import check_program
+from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import (
     EVALUATOR_LINGER_SECONDS,
     GRACE_SECONDS,
@@ -31,8 +35,8 @@ from phalanx.launch.processes.plan import (
 )
 from phalanx.launch.processes.supervisor import Observer
 
-_COUNT = click.IntRange(min=1)
-_SECONDS = click.FloatRange(min=0)
+_COUNT = click.IntRange(1, 10_000)
+_LAST_WORDS_SECONDS = 10.0
 
 
 @click.command(
@@ -73,7 +77,7 @@ _SECONDS = click.FloatRange(min=0)
 )
 @click.option(
     "--grace",
-    type=_SECONDS,
+    type=Seconds(),
     default=GRACE_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -81,7 +85,7 @@ _SECONDS = click.FloatRange(min=0)
 )
 @click.option(
     "--linger",
-    type=_SECONDS,
+    type=Seconds(),
     default=LINGER_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -89,7 +93,7 @@ _SECONDS = click.FloatRange(min=0)
 )
 @click.option(
     "--evaluator-linger",
-    type=_SECONDS,
+    type=Seconds(),
     default=EVALUATOR_LINGER_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -175,21 +179,60 @@ def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
     """Run the plan to its end, show it, and give the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
-    with _display(tasks) as display, _signals() as interrupted:
-        handle = launcher.submit(plan, display)
-        display.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
-        # Waiting in pieces, since a signal is noted only between them.
-        while (result := handle.wait(0.1)) is None:
-            while interrupted:
-                number = interrupted.pop()
-                handle.cancel(JobResult(128 + number, f"ended by {number.name}"))
-    if result.last_lines:
-        click.echo(f"phalanx: the last lines of {result.failed}:", err=True)
-        click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
-    outcome = "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
-    seconds = time.monotonic() - started
-    click.echo(f"phalanx: {outcome} ({seconds:.1f} s; output in {launcher.log_dir})", err=True)
+    gone = threading.Event()
+    relay = Relay(on_closed=gone.set)
+    with _signals() as interrupts:
+        handle = launcher.submit(plan, relay)
+        try:
+            with _display(tasks) as display:
+                relay.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
+                relay.start(display)
+                result = _wait(handle, relay, interrupts, gone)
+                is_shown = relay.finish(_LAST_WORDS_SECONDS)
+        finally:
+            relay.hurry()
+            handle.cancel()
+            handle.wait()
+    if not is_shown:
+        # Whoever does not read would hold up the end of this process too.
+        os._exit(result.exit_code)
+    _report(result, time.monotonic() - started, launcher.log_dir)
     return result.exit_code
+
+
+def _wait(
+    handle: SupervisedHandle,
+    relay: Relay,
+    interrupts: list[signal.Signals],
+    gone: threading.Event,
+) -> JobResult:
+    """Until the job has ended, or has been asked to and then has."""
+    asked = 0
+    while True:
+        result = handle.wait(0.1)
+        if result is not None:
+            return result
+        if gone.is_set():
+            handle.cancel(JobResult(1, "nobody reads its output any more"))
+        while interrupts:
+            number = interrupts.pop(0)
+            relay.hurry()
+            handle.cancel(JobResult(128 + number, f"ended by {number.name}"))
+            asked += number == signal.SIGINT
+            if asked > 1:
+                handle.kill()
+
+
+def _report(result: JobResult, seconds: float, log_dir: Path) -> None:
+    lines = []
+    if result.last_lines:
+        lines = [f"phalanx: the last lines of {result.failed}:"]
+        lines += [f"    {line}" for line in result.last_lines]
+    outcome = "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
+    lines.append(f"phalanx: {outcome} ({seconds:.1f} s; output in {log_dir})")
+    # The job's outcome stands, whether or not anybody can be told.
+    with contextlib.suppress(OSError):
+        click.echo("\n".join(lines), err=True)
 
 
 @contextlib.contextmanager

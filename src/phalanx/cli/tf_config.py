@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
@@ -81,7 +81,7 @@ def lint_command(config: str | None) -> None:
     Example:
       phalanx tf-config lint '{"cluster": {"worker": ["a"]}, "task": {"type": "worker"}}'
     """
-    text, source = _find(config, sys.stdin)
+    text, source = _find(config, sys.stdin.buffer)
     problems = lint(text)
     if problems:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -90,7 +90,7 @@ def lint_command(config: str | None) -> None:
     click.echo(f"no problems in {source}")
 
 
-def _find(config: str | None, stdin: TextIO) -> tuple[str, str]:
+def _find(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
     """The text to check, and what to call it."""
     if config is None:
         text = os.environ.get(VARIABLE)
@@ -99,16 +99,18 @@ def _find(config: str | None, stdin: TextIO) -> tuple[str, str]:
                 f"there is nothing to check: {VARIABLE} is not set; give the JSON, a file, or -"
             )
         return text, VARIABLE
-    if config == "-":
-        return stdin.read(), "standard input"
-    if set(config) & set('{}[]" ') and not Path(config).exists():
+    if config.lstrip()[:1] in ("", "{", "[", '"'):
         return config, "the argument"
+    name = "standard input" if config == "-" else config
     try:
-        return Path(config).read_text(encoding="utf-8"), config
+        data = stdin.read() if config == "-" else Path(config).read_bytes()
+        return data.decode(), name
     except OSError as error:
-        raise ClusterError(f"cannot read {config}: {error.strerror}") from None
+        if set(config) & set('{}[]" '):
+            return config, "the argument"
+        raise ClusterError(f"cannot read {name}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ClusterError(f"{config} is not a text file") from None
+        raise ClusterError(f"{name} is not text") from None
 
 
 def _listed(problems: list[Problem]) -> str:

@@ -24,11 +24,11 @@ def from_host_lists(
     cluster = Cluster.of(
         chief=chief_host or None, workers=_split(worker_hosts), ps=_split(ps_hosts)
     )
-    config = TFConfig(cluster, Task(Role.parse(job_name), int(task_index)))
     try:
-        return loads(config.dumps())
+        role = Role.parse(job_name)
     except ClusterError as error:
-        raise ClusterError(str(error).replace("TF_CONFIG", source, 1)) from None
+        raise ClusterError(f"{source} cannot be used: {error}") from None
+    return loads(TFConfig(cluster, Task(role, int(task_index))).dumps(), source)
 
 
 def _split(hosts: str) -> list[str]:

@@ -176,7 +176,9 @@ def _shape_problem(name: str, members: Any) -> Problem | None:
             f"{_shown(bad[0])} is not an index",
             'Number sparse entries from 0: {"1": "host:port"}.',
         )
-    fix = f"Write [{_shown(members)}]." if isinstance(members, str) else 'Write ["host:port", …].'
+    fix = 'Write ["host:port", …].'
+    if isinstance(members, str):
+        fix = f"Write {json.dumps([each.strip() for each in members.split(',')])}."
     return Problem(where, f"{_kind(members)}, not a list of addresses", fix)
 
 
@@ -221,7 +223,9 @@ def _lint_task(config: Mapping[str, Any], addresses: Mapping[Task, str]) -> Iter
     yield from _unknown_keys("task", task, _TASK_KEYS)
     if not _is_count(task.get("trial", 0)):
         yield Problem(
-            "task.trial", f"{_shown(task['trial'])} is not a number", "Number trials from 0."
+            "task.trial",
+            f"{_shown(task['trial'])} is not the number of a trial",
+            "Number trials from 0.",
         )
 
     role = index = None
@@ -257,7 +261,7 @@ def _place_problems(task: Task, addresses: Mapping[Task, str]) -> Iterator[Probl
         what = f"the cluster has no {task.role}"
         fix = f'Add "{task.role}" to "cluster", or correct "type".'
     else:
-        known = f"index {there[0]}" if len(there) == 1 else f"indices {there[0]} to {there[-1]}"
+        known = f"index {there[0]}" if len(there) == 1 else f"indices {_ranges(there)}"
         what = f"{task.index} is out of range: the cluster has {task.role} {known}"
         fix = f'Correct "index", or add the address of {task}.'
     yield Problem("task.index" if there else "task.type", what, fix)
@@ -302,6 +306,13 @@ def _is_count(value: Any) -> bool:
     if isinstance(value, str):
         return bool(_INDEX.fullmatch(value))
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0 to 3`, and `0, 2, 5` where some are missing."""
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def _kind(value: Any) -> str:

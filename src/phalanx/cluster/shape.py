@@ -6,10 +6,13 @@ is whom: the chief first, then the workers, the ps and the evaluators.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ClusterError
 
 VARIABLE = "PHALANX_SHAPE"
+PORT_VARIABLE = "PHALANX_PORT"
 
 
 def parse_shape(text: str) -> list[Task]:
@@ -29,6 +32,14 @@ def parse_shape(text: str) -> list[Task]:
     if counts.get(Role.CHIEF, 0) > 1:
         raise ClusterError(f"{VARIABLE} is {text!r}: a cluster has one chief at the most")
     return [Task(role, index) for role in Role for index in range(counts.get(role, 0))]
+
+
+def read_port(environ: Mapping[str, str], default: int) -> int:
+    """PHALANX_PORT if it is set."""
+    text = environ.get(PORT_VARIABLE) or str(default)
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ClusterError(f"{PORT_VARIABLE} is {text!r}: set it to a port from 1 to 65535")
+    return int(text)
 
 
 def place(tasks: list[Task], number: int, source: str) -> Task:

@@ -34,7 +34,9 @@ class TFConfig:
     environment: Environment = "local"
 
     def is_chief(self) -> bool:
-        """Whether this process has the chief's duties."""
+        """Whether this process has the chief's duties, as one on its own always has."""
+        if not self.cluster.addresses:
+            return self.task.role is not Role.EVALUATOR
         return self.task == self.cluster.chief()
 
     def for_strategy(self) -> TFConfig:
@@ -78,12 +80,15 @@ def dump_each(
         yield task, f'{{"cluster": {shared}, {alone[1:]}'
 
 
-def loads(text: str) -> TFConfig:
-    """Read TF_CONFIG; what cannot be read as it was meant is a ClusterError with every problem."""
+def loads(text: str, source: str = VARIABLE) -> TFConfig:
+    """Read TF_CONFIG; what cannot be read as it was meant is a ClusterError with every problem.
+
+    `source` is what to call it in that error.
+    """
     problems = [problem for problem in lint(text) if not problem.tolerated]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ClusterError(f"{VARIABLE} cannot be used:{listed}")
+        raise ClusterError(f"{source} cannot be used:{listed}")
     config = json.loads(text)
     entries = read_cluster(config.get("cluster", {}))
     task = config.get("task", {"type": "chief", "index": 0})

@@ -23,22 +23,22 @@ class ProgramKind(Enum):
 class Program:
     """What every task runs. `{role}` and the like in the arguments stand for the task's own values.
 
-    >>> Program(ProgramKind.MODULE, "trainer.main", ("--job_name={role}",)).argv(python="python3")
-    ['python3', '-m', 'trainer.main', '--job_name={role}']
+    >>> Program(ProgramKind.MODULE, "trainer.main", ("--job_name={role}",)).start("python3")
+    ['python3', '-m', 'trainer.main']
     """
 
     kind: ProgramKind
     target: str
     arguments: tuple[str, ...] = ()
 
-    def argv(self, python: str = "python") -> list[str]:
-        """The command line, with `python` as the interpreter of a file or module."""
-        start = {
+    def start(self, python: str = "python") -> list[str]:
+        """The command line up to its arguments, with this interpreter for a file or module."""
+        starts = {
             ProgramKind.FILE: [python, self.target],
             ProgramKind.MODULE: [python, "-m", self.target],
             ProgramKind.COMMAND: [self.target],
         }
-        return [*start[self.kind], *self.arguments]
+        return starts[self.kind]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,8 @@ class Job:
                 "without a chief and without workers nobody trains: "
                 "leave out --no-chief, or add --workers 1"
             )
+        if self.model_dir == "":
+            raise JobError("the model directory is empty: name one, or leave out --model-dir")
         if self.ps and not self.workers:
             raise JobError(
                 f"{self.ps} ps but no worker: parameter servers serve workers; "

@@ -44,6 +44,10 @@ class NotThereError(LaunchError):
     """The API has no such object."""
 
 
+class TakenError(LaunchError):
+    """The API has an object of this name already."""
+
+
 class Client:
     """Talks to the cluster of a context in the user's kubeconfig, or to the one we are in."""
 
@@ -169,7 +173,7 @@ class Client:
 
 
 def _error(status: int, body: str | bytes | None) -> LaunchError:
-    kind = NotThereError if status == 404 else LaunchError
+    kind = {404: NotThereError, 409: TakenError}.get(status, LaunchError)
     try:
         return kind(str(json.loads(body or "")["message"]))
     except (ValueError, KeyError, TypeError):

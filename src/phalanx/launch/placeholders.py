@@ -17,8 +17,8 @@ _VALUES: dict[str, Callable[[Task, Cluster], str]] = {
     "chief_host": lambda task, cluster: ",".join(cluster.hosts(Role.CHIEF)),
 }
 
-# A word in braces is a placeholder, in double braces itself; other braces, as in JSON, are text.
-_WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+# A word in braces is a placeholder, in double braces itself; JSON and a shell's ${word} are text.
+_WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
 def check_placeholders(arguments: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.kubernetes_client import Client, NotThereError
+from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.pods import ObjectsPlan
 
@@ -50,7 +50,9 @@ def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHand
         except LaunchError as error:
             for other in reversed(made):
                 client.delete(*other, plan.namespace)
-            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}") from None
+            taken = isinstance(error, TakenError)
+            hint = f" (an earlier job's goes with: phalanx cancel {plan.name})" if taken else ""
+            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
         made.append(name)
     return PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
 

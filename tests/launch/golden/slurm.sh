@@ -19,6 +19,7 @@ model_dir=', "model_dir": "/scratch/my digits"'
 restarts=1 requeue=yes
 grace=30 linger=10 evaluator_linger=600
 export TF_ENABLE_ONEDNN_OPTS=1
+export TF_CPP_MIN_LOG_LEVEL=1
 export PYTHONUNBUFFERED=1
 export OMP_NUM_THREADS=2
 export TF_NUM_INTRAOP_THREADS=2

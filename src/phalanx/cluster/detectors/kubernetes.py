@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phalanx.cluster.shape import VARIABLE, parse_shape, place
+from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
 from phalanx.cluster.spec import Cluster, Role
-from phalanx.cluster.tf_config import TFConfig
+from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
 DEFAULT_PORT = 2222
@@ -30,11 +30,12 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
             f"Indexed Job are called NAME-{index}; do not set hostNetwork or hostname"
         )
     service = environ.get("PHALANX_SERVICE") or job
-    port = environ.get("PHALANX_PORT") or DEFAULT_PORT
+    port = read_port(environ, DEFAULT_PORT)
     tasks = parse_shape(environ[VARIABLE])
     addresses = {
         task: f"{job}-{number}.{service}:{port}"
         for number, task in enumerate(tasks)
         if task.role is not Role.EVALUATOR
     }
-    return TFConfig(Cluster(addresses), place(tasks, int(index), "JOB_COMPLETION_INDEX"))
+    task = place(tasks, int(index), "JOB_COMPLETION_INDEX")
+    return loads(TFConfig(Cluster(addresses), task).dumps(), "what Kubernetes says of the cluster")

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from phalanx.cluster.shape import VARIABLE, parse_shape, place
+from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
 from phalanx.cluster.spec import Cluster, Role
-from phalanx.cluster.tf_config import TFConfig
+from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
 
 def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     """Only inside a step: a batch script outside `srun` has nobody beside it."""
-    if "SLURM_STEP_NODELIST" not in environ or "SLURM_PROCID" not in environ:
+    if "SLURM_STEP_NODELIST" not in environ or not environ.get("SLURM_PROCID", "").isdecimal():
         return None
     hosts = _slots(environ)
     if len(hosts) == 1:
@@ -28,12 +28,13 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
             f"{VARIABLE} has {len(tasks)} tasks, but srun started {len(hosts)}: "
             f"start as many (srun --ntasks={len(tasks)})"
         )
-    port = int(environ.get("PHALANX_PORT") or _job_port(int(environ.get("SLURM_JOB_ID", "0"))))
+    port = read_port(environ, _job_port(environ.get("SLURM_JOB_ID", "")))
     addresses = {
         task: f"{node}:{port + slot}" for task, (node, slot) in zip(tasks, hosts, strict=True)
     }
     trainers = {task: at for task, at in addresses.items() if task.role is not Role.EVALUATOR}
-    return TFConfig(Cluster(trainers), place(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID"))
+    task = place(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID")
+    return loads(TFConfig(Cluster(trainers), task).dumps(), "what Slurm says of the cluster")
 
 
 def _slots(environ: Mapping[str, str]) -> list[tuple[str, int]]:
@@ -83,6 +84,8 @@ def _expand_ranges(ranges: str) -> Iterator[str]:
         first, dash, last = part.partition("-")
         if not dash:
             yield first
+        elif not (first.isdecimal() and last.isdecimal()):
+            raise ClusterError(f"{part!r} in Slurm's list of nodes is not a range of numbers")
         else:
             for number in range(int(first), int(last) + 1):
                 yield str(number).zfill(len(first))
@@ -95,6 +98,6 @@ def _expand_counts(text: str) -> Iterator[int]:
             yield int(count)
 
 
-def _job_port(job: int) -> int:
+def _job_port(job: str) -> int:
     """A range of 64 ports for each job, below the ports that the kernel hands out by itself."""
-    return 10000 + job % 340 * 64
+    return 10000 + (int(job) % 340 * 64 if job.isdecimal() else 0)

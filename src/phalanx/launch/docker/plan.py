@@ -20,7 +20,7 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders, fill
-from phalanx.launch.processes.guardian import MARK
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 
 
@@ -115,11 +115,12 @@ def _plan_container(
         options.append(f"--memory={needs.memory}")
     if needs.gpus:
         options.append(f"--gpus={needs.gpus}")
-    arguments = job.program.arguments
-    start = job.program.argv(container.python)[: -len(arguments) or None]
-    filled = (fill(each, task, cluster) for each in arguments)
+    start = job.program.start(container.python)
+    filled = (fill(each, task, cluster) for each in job.program.arguments)
     argv = ("docker", "run", *options, container.image, *start, *filled)
-    return TaskPlan(task, argv, {**environment, MARK: run_id}, directory / f"{task}.log")
+    return TaskPlan(
+        task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"
+    )
 
 
 def _mount(mount: Mount) -> str:

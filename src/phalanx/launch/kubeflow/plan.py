@@ -99,14 +99,13 @@ def _script(job: Job, container: Container, place: Place, role: Role) -> str:
         lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
-    arguments = job.program.arguments
-    start = job.program.argv(container.python)[: -len(arguments) or None]
+    start = job.program.start(container.python)
     values = {"role": str(role), **_hosts(job, place)}
 
     def value(name: str) -> str:
         return '"$index"' if name == "index" else quote(values[name])
 
-    filled = (fill_with(each, value, quote) for each in arguments)
+    filled = (fill_with(each, value, quote) for each in job.program.arguments)
     lines.append(" ".join(["exec", *map(quote, start), *filled]))
     return "\n".join(lines) + "\n"
 

@@ -130,9 +130,8 @@ def _pod(job: Job, container: Container, place: Place) -> dict[str, Any]:
 def _script(job: Job, container: Container) -> str:
     """The shell finds out which task the pod is, and becomes the program."""
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
-    arguments = job.program.arguments
-    start = job.program.argv(container.python)[: -len(arguments) or None]
-    filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in arguments)
+    start = job.program.start(container.python)
+    filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch.kubernetes").joinpath("task.sh").read_text()
     last = " ".join(["exec", *map(quote, start), *filled])
     return f"model_dir={quote(model_dir)}\n{body}{last}\n"

@@ -11,7 +11,7 @@ from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_var
 from phalanx.launch.job import Job
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.placeholders import check_placeholders, fill
-from phalanx.launch.processes.guardian import MARK
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import TaskPlan
 
 
@@ -31,7 +31,7 @@ def plan_tasks(
     if job.threads:
         asked |= thread_variables(job.threads)
     common = {name: text for name, text in defaults.items() if name not in machine.environ} | asked
-    start = job.program.argv(machine.python)[: -len(job.program.arguments) or None]
+    start = job.program.start(machine.python)
     return tuple(
         TaskPlan(
             task,
@@ -41,6 +41,7 @@ def plan_tasks(
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
                 **common,
                 MARK: run_id,
+                TASK_MARK: str(task),
             },
             log_dir / f"{task}.log",
         )

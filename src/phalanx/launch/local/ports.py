@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from phalanx.errors import JobError
+from phalanx.limits import allow_open_files
 
 
 @contextlib.contextmanager
@@ -22,6 +23,8 @@ def hold_ports(count: int, first: int | None = None) -> Iterator[tuple[int, ...]
         raise JobError(
             f"{count} ports from {first} on do not fit below 65536: choose a lower --base-port"
         )
+    # A socket and, for a port that was chosen, its lock.
+    allow_open_files(2 * count + 128)
     with contextlib.ExitStack() as held:
         ports = []
         for number in range(count):

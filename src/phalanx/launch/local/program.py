@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import shutil
-import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from phalanx.errors import JobError
@@ -24,15 +24,22 @@ def check_program(program: Program) -> None:
 
 def _check_file(name: str) -> None:
     path = Path(name)
-    if path.is_file() and path.suffix in (".py", ".pyc", ".pyz"):
+    if _is_file(path) and path.suffix in (".py", ".pyc", ".pyz"):
         return
-    if (path / "__main__.py").is_file():
+    if _is_file(path / "__main__.py"):
         return
-    if path.is_file():
+    if _is_file(path):
         raise JobError(f"{name} is not a Python file: put -- before it to run it as a command")
     if path.is_dir():
         raise JobError(f"{name} is a directory without a __main__.py: name the file to run")
     raise JobError(f"there is no file {name}{_alternatives(path)}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise JobError(f"{path} cannot be a program: {error.strerror}") from None
 
 
 def _alternatives(path: Path) -> str:
@@ -47,15 +54,32 @@ def _alternatives(path: Path) -> str:
 
 def _check_module(name: str) -> None:
     """Parts are looked up one by one, for to import a package may mean to import TensorFlow."""
-    path: list[str] | None = [str(Path.cwd()), *sys.path]
-    found = ""
-    for part in name.split("."):
-        spec = PathFinder.find_spec(part, path) if path is not None and part else None
+    first, *rest = name.split(".")
+    spec = _find_top_level(first)
+    found = first
+    for part in rest:
+        if spec is not None:
+            spec = _find_inside(spec, part)
         if spec is None:
-            where = f" in the package {found}" if found else ""
-            raise JobError(f"there is no module {name}: {part!r} was not found{where}")
-        found = f"{found}.{part}" if found else part
-        path = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
+            raise JobError(f"there is no module {name}: {part!r} was not found in {found}")
+        found = f"{found}.{part}"
+    if spec is None:
+        raise JobError(f"there is no module {name}: {first!r} was not found")
+    if spec.submodule_search_locations is not None and not _find_inside(spec, "__main__"):
+        raise JobError(f"{name} is a package without a __main__: name the module to run")
+
+
+def _find_top_level(name: str) -> ModuleSpec | None:
+    """As Python would from here; this imports nothing."""
+    try:
+        return PathFinder.find_spec(name, [str(Path.cwd())]) or find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _find_inside(package: ModuleSpec, name: str) -> ModuleSpec | None:
+    places = package.submodule_search_locations
+    return None if places is None else PathFinder.find_spec(name, list(places))
 
 
 def _check_command(name: str) -> None:

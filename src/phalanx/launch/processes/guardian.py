@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 MARK = "PHALANX_RUN_ID"
+TASK_MARK = "PHALANX_TASK"
 _MOST_SECONDS = 5.0
 _TIDY_SECONDS = 60.0
 
@@ -74,23 +75,41 @@ def group_is_alive(group: int) -> bool:
     return any(state != "Z" for state in states) if states else sys.platform != "linux"
 
 
-def marked_processes(run_id: str) -> list[int]:
-    """Processes of a run wherever they went: their environment has its mark. Linux only."""
-    mark = f"{MARK}={run_id}".encode()
+def marked_processes(run_id: str, task: str | None = None) -> list[int]:
+    """Processes of a run, or of one of its tasks, wherever they went: their environment is marked.
+
+    Linux only: elsewhere there are none to be found.
+    """
+    marks = {f"{MARK}={run_id}".encode()}
+    if task is not None:
+        marks.add(f"{TASK_MARK}={task}".encode())
     found = []
     for pid, _, state in _processes():
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if state != "Z" and mark in environment and pid != os.getpid():
+            if state != "Z" and marks.issubset(environment) and pid != os.getpid():
                 found.append(pid)
     return found
 
 
-def kill_marked(run_id: str) -> None:
-    """End what left its process group and so was missed."""
-    for pid in marked_processes(run_id):
+def end_strays(run_id: str, grace: float, task: str | None = None) -> None:
+    """End what is left of a run: SIGTERM, and after the grace period SIGKILL."""
+    started = time.monotonic()
+    # What they start in order to end well, as to save, is not asked to end.
+    signal_all(marked_processes(run_id, task), signal.SIGTERM if grace else signal.SIGKILL)
+    while (pids := marked_processes(run_id, task)) and time.monotonic() < started + grace:
+        time.sleep(0.02)
+    while pids and time.monotonic() < started + grace + _MOST_SECONDS:
+        # One that starts others must be met again and again.
+        signal_all(pids, signal.SIGKILL)
+        pids = marked_processes(run_id, task)
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each of these processes that is still there."""
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
@@ -120,7 +139,7 @@ def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
         time.sleep(0.05)
     for group in groups:
         signal_group(group, signal.SIGKILL)
-    kill_marked(run_id)
+    end_strays(run_id, grace=0)
     tidy_up(cleanup)
 
 

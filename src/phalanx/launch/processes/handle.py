@@ -18,8 +18,8 @@ def start(
     plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
 ) -> SupervisedHandle:
     """Start the tasks; `observer` is told of their output and of what becomes of them."""
-    # A held port, a pipe and a log for each task.
-    allow_open_files(3 * len(plan.tasks) + 128)
+    # A held port and its lock, a pipe and a log for each task.
+    allow_open_files(4 * len(plan.tasks) + 128)
     _make_logs(plan)
     supervisor = Supervisor(plan, environ, observer or Silent())
     thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
@@ -44,8 +44,12 @@ class SupervisedHandle:
         yield from read_log(paths[task], (lambda: not self._thread.is_alive()) if follow else None)
 
     def cancel(self, result: JobResult | None = None) -> None:
-        """End the job; a second call does not wait for anyone."""
+        """End the job, with this result unless it has failed already."""
         self._supervisor.cancel(result or JobResult(1, "cancelled"))
+
+    def kill(self) -> None:
+        """Wait for nobody any more: SIGKILL to every task."""
+        self._supervisor.kill()
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -10,12 +11,21 @@ from collections import deque
 from collections.abc import Mapping
 from typing import IO
 
-from phalanx.errors import LaunchError
-from phalanx.launch.processes.guardian import group_is_alive, signal_group
+from phalanx.errors import JobError, LaunchError
+from phalanx.launch.processes.guardian import (
+    MARK,
+    TASK_MARK,
+    group_is_alive,
+    marked_processes,
+    signal_all,
+    signal_group,
+)
 from phalanx.launch.processes.plan import TaskPlan
 
 LAST_LINES = 20
 _CHUNK = 1 << 16
+# Longer than this after SIGKILL is for ever, as with a process of another user.
+_MOST_SECONDS_DYING = 10.0
 
 
 class TaskProcess:
@@ -25,6 +35,8 @@ class TaskProcess:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
+        self._left_at: float | None = None
+        self._at_end = False
         self._process = process
         self._log = log
         self._partial = b""
@@ -33,7 +45,10 @@ class TaskProcess:
     @classmethod
     def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
         """Start the task; `again` adds to the log of its earlier start instead of replacing it."""
-        log = plan.log.open("ab" if again else "wb", buffering=0)
+        try:
+            log = plan.log.open("ab" if again else "wb", buffering=0)
+        except OSError as error:
+            raise LaunchError(f"{plan.log} cannot be written: {error.strerror}") from None
         try:
             process = subprocess.Popen(
                 plan.argv,
@@ -46,9 +61,7 @@ class TaskProcess:
             )
         except OSError as error:
             log.close()
-            raise LaunchError(
-                f"{plan.task} cannot be started: {plan.argv[0]}: {error.strerror}"
-            ) from None
+            raise JobError(f"{plan.argv[0]} cannot be started: {_explain(error)}") from None
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         return cls(plan, process, log)
@@ -65,6 +78,7 @@ class TaskProcess:
         except BlockingIOError:
             return []
         if not chunk:
+            self._at_end = True
             return None
         # A full disk must not take the job with it: the output still reaches the screen.
         with contextlib.suppress(OSError):
@@ -91,6 +105,10 @@ class TaskProcess:
             self._process.wait(timeout=5)
         self._close()
 
+    def current_line(self) -> str:
+        """The line that has no end yet, such as a progress bar."""
+        return self._text(self._partial)
+
     def last_lines(self) -> tuple[str, ...]:
         """The end of its output."""
         return tuple(self._last_lines)
@@ -100,8 +118,25 @@ class TaskProcess:
         return self._process.poll()
 
     def is_gone(self) -> bool:
-        """Whether the process and all it has started in its group are gone."""
-        return self.exit_code() is not None and not group_is_alive(self.group)
+        """Whether the process is gone, and all it has started.
+
+        What left its group is found by its mark; it is looked for only if somebody still holds the
+        other end of the pipe.
+        """
+        if self.exit_code() is None or group_is_alive(self.group):
+            return False
+        return self._at_end or not self._strays()
+
+    def end_rest(self, now: float, grace: float) -> bool:
+        """End what the process has left behind; False if that proves impossible."""
+        if self._left_at is None:
+            self._left_at = now
+            signal_group(self.group, signal.SIGTERM)
+            signal_all(self._strays(), signal.SIGTERM)
+        elif now >= self._left_at + grace:
+            signal_group(self.group, signal.SIGKILL)
+            signal_all(self._strays(), signal.SIGKILL)
+        return now < self._left_at + grace + _MOST_SECONDS_DYING
 
     def terminate(self, now: float) -> None:
         """Ask the whole group to end, once."""
@@ -113,6 +148,10 @@ class TaskProcess:
         """End the whole group."""
         signal_group(self.group, signal.SIGKILL)
 
+    def _strays(self) -> list[int]:
+        environment = self.plan.environment
+        return marked_processes(environment[MARK], environment[TASK_MARK])
+
     def _close(self) -> None:
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -120,6 +159,19 @@ class TaskProcess:
 
     def _decode(self, lines: list[bytes]) -> list[str]:
         """Text as a terminal would leave it: of a line that rewrites itself, the last state."""
-        texts = [line.decode(errors="replace").rstrip("\r").rpartition("\r")[2] for line in lines]
+        texts = [self._text(line) for line in lines]
         self._last_lines.extend(texts)
         return texts
+
+    @staticmethod
+    def _text(line: bytes) -> str:
+        return line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+
+
+def _explain(error: OSError) -> str:
+    """The system says «no such file» of a script that is there too."""
+    if isinstance(error, FileNotFoundError):
+        return "its first line (#!) names a program that is not there"
+    if error.errno == errno.ENOEXEC:
+        return "it is neither a program nor a script with a first line (#!) that says what runs it"
+    return error.strerror or str(error)

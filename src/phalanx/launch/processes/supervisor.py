@@ -76,11 +76,12 @@ class Supervisor:
         self._tell: Callable[[str], None] = lambda message: None
 
     def cancel(self, result: JobResult) -> None:
-        """Ask for the end, with this result; asked a second time, do not wait for anyone."""
-        if self._wanted is None:
-            self._wanted = result
-        else:
-            self._kill.set()
+        """Ask for the end, with this result unless the job has failed by itself."""
+        self._wanted = self._wanted or result
+
+    def kill(self) -> None:
+        """End every task with SIGKILL now."""
+        self._kill.set()
 
     def run(self) -> None:
         """Start every task and stay until the last process is gone."""
@@ -93,9 +94,10 @@ class Supervisor:
                 finally:
                     self._kill_everything()
                     guardian.tidy_up(self.plan.cleanup)
+        except PhalanxError as error:
+            self.result = JobResult(error.exit_code, str(error))
         except Exception as error:  # whatever broke, the caller of `wait` must learn of it
-            reason = str(error) if isinstance(error, PhalanxError) else repr(error)
-            self.result = JobResult(1, f"the launcher failed: {reason}")
+            self.result = JobResult(1, f"the launcher itself failed: {error!r}")
 
     def _loop(self) -> None:
         for task_plan in self.plan.tasks:
@@ -107,7 +109,8 @@ class Supervisor:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 self._read(key.fileobj)  # type: ignore[arg-type]
             now = time.monotonic()
-            if self._wanted is not None and self.result is not self._wanted:
+            has_failed = self.result is not None and self.result.exit_code != 0
+            if self._wanted is not None and not has_failed:
                 self._end(self._wanted, now)
             if self.result is None and now - started > (self.plan.time_limit or float("inf")):
                 self._end(JobResult(1, f"over its time limit of {self.plan.time_limit:g} s"), now)
@@ -129,39 +132,44 @@ class Supervisor:
         if lines is None:
             self._selector.unregister(process)
         else:
-            self._show(process.plan.task, lines)
+            self._show(process, lines)
 
-    def _show(self, task: Task, lines: list[str]) -> None:
+    def _show(self, process: TaskProcess, lines: list[str]) -> None:
+        task = process.plan.task
         if lines:
-            last = next((line for line in reversed(lines) if line.strip()), None)
-            if last is not None:
-                self.statuses[task] = replace(self.statuses[task], last_line=last)
             self._observe(self._observer.output, task, lines)
+        newest = (line for line in (process.current_line(), *reversed(lines)) if line.strip())
+        last = next(newest, None)
+        if last is not None:
+            self._set(task, last_line=last)
 
     def _look_after(self, task: Task, process: TaskProcess, now: float) -> None:
-        """Follow one process out: what it left in its group goes too, before anything else."""
+        """Follow one process out: what it has left behind goes too, before anything else."""
         code = process.exit_code()
         if code is None:
             return
+        while lines := process.read():
+            self._show(process, lines)
         if not process.is_gone():
-            process.terminate(now)
-            self._kill_if_late(process, now)
-            return
+            if process.end_rest(now, 0 if self._kill.is_set() else self.plan.grace):
+                return
+            self._note(f"something that {task} has started cannot be ended")
         self._tell(f"-{process.group}")
         with contextlib.suppress(KeyError):
             self._selector.unregister(process)
-        self._show(task, process.finish_reading())
+        self._show(process, process.finish_reading())
         del self._processes[task]
         self._exited(process, code, now)
 
     def _exited(self, process: TaskProcess, code: int, now: float) -> None:
         task, status = process.plan.task, self.statuses[process.plan.task]
-        if code == 0:
+        is_ended = process.terminated_at is not None and self.result is not None
+        if is_ended or (self.result is not None and self.result.exit_code):
+            self._set(task, state=TaskState.ENDED, exit_code=code)
+        elif code == 0:
             self._set(task, state=TaskState.DONE, exit_code=0)
             if self.result is None and self._has_succeeded():
                 self._end(JobResult(0, "succeeded"), now)
-        elif self.result is not None and (process.terminated_at or self.result.exit_code):
-            self._set(task, state=TaskState.ENDED, exit_code=code)
         elif self.result is not None:
             self._set(task, state=TaskState.FAILED, exit_code=code)
             self._note(f"{task} {describe_exit(code)}, but the job was already over")
@@ -170,10 +178,11 @@ class Supervisor:
                 f"{task} {describe_exit(code)}: restart "
                 f"{status.restarts + 1} of {self.plan.restarts}"
             )
+            guardian.end_strays(self.plan.run_id, grace=0, task=str(task))
             self._start(process.plan, status.restarts + 1)
         else:
             self._set(task, state=TaskState.FAILED, exit_code=code)
-            spent = f" after {status.restarts} restarts" if status.restarts else ""
+            spent = f", restarted {status.restarts} times" if status.restarts else ""
             reason = f"{task} {describe_exit(code)}{spent}"
             self._end(JobResult(1, reason, task, process.last_lines()), now)
 
@@ -216,11 +225,13 @@ class Supervisor:
 
     def _kill_everything(self) -> None:
         """Also when the loop broke: nothing may stay."""
-        for process in self._processes.values():
+        broken = list(self._processes.values())
+        for process in broken:
             process.kill()
-        for process in self._processes.values():
+        for process in broken:
             process.reap()
-        guardian.kill_marked(self.plan.run_id)
+        in_hurry = broken or self._kill.is_set()
+        guardian.end_strays(self.plan.run_id, grace=0 if in_hurry else self.plan.grace)
         self._selector.close()
 
     def _set(self, task: Task, **changes: Any) -> None:
@@ -231,12 +242,11 @@ class Supervisor:
         self._observe(self._observer.note, message)
 
     def _observe(self, report: Callable[..., None], *what: object) -> None:
-        """A reader that has gone away, as `head` does, ends the job."""
+        """Whatever is wrong with the one who watches, the job goes on."""
         try:
             report(*what)
-        except BrokenPipeError:
+        except Exception:
             self._observer = Silent()
-            self.cancel(JobResult(1, "nobody reads its output any more"))
 
 
 def describe_exit(code: int) -> str:

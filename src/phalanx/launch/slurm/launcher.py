@@ -142,7 +142,7 @@ class SlurmHandle:
             # So that the script does not ask for another start.
             (self._log_dir / "cancelled").touch()
             _ask("scancel", "--batch", "--signal=TERM", self.number)
-        elif state not in _OVER:
+        elif state and state not in _OVER:
             _ask("scancel", self.number)
 
     def wait(self, timeout: float | None = None) -> JobResult | None:

@@ -137,7 +137,8 @@ def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:
 
 def _command(job: Job, place: Place) -> str:
     """The program's command line; what differs from task to task is a variable of the shell."""
-    arguments = job.program.arguments
-    start = job.program.argv(place.python)[: -len(arguments) or None]
-    filled = (fill_with(each, lambda name: f'"${name}"', shlex.quote) for each in arguments)
+    start = job.program.start(place.python)
+    filled = (
+        fill_with(each, lambda name: f'"${name}"', shlex.quote) for each in job.program.arguments
+    )
     return " ".join([shlex.join(start), *filled])

@@ -13,7 +13,7 @@ from typing import Any
 from phalanx.errors import JobError
 from phalanx.launch.job import Job
 from phalanx.launch.processes.background import BackgroundHandle
-from phalanx.launch.processes.guardian import MARK
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import GRACE_SECONDS, TaskPlan
 from phalanx.launch.ssh import relay
 from phalanx.launch.ssh.plan import Host, Place, SshPlan, plan_tasks
@@ -67,7 +67,7 @@ class SshLauncher:
 def _relayed(plan: TaskPlan, run_id: str) -> TaskPlan:
     """The same task, its ssh behind a relay that ends it gently."""
     argv = (sys.executable, "-I", relay.__file__, *plan.argv)
-    return replace(plan, argv=argv, environment={MARK: run_id})
+    return replace(plan, argv=argv, environment={MARK: run_id, TASK_MARK: str(plan.task)})
 
 
 def _check_hosts(plan: SshPlan) -> None:

@@ -13,7 +13,6 @@ from phalanx.errors import JobError
 from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders, fill
-from phalanx.launch.processes.guardian import MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 
 # Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
@@ -131,7 +130,7 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
             task,
             (
                 *place.command(hosts[task]),
-                _remote_command(job, place, task, cluster, text, run_id, grace),
+                _remote_command(job, place, task, cluster, text, grace),
             ),
             {},
             directory / f"{task}.log",
@@ -148,7 +147,6 @@ def _remote_command(
     task: Task,
     cluster: Cluster,
     tf_config: str,
-    run_id: str,
     grace: float,
 ) -> str:
     """One line for the shell of the other host, whichever shell that is."""
@@ -158,15 +156,13 @@ def _remote_command(
         **DEFAULTS,
         **(thread_variables(threads) if threads else {}),
         **job.environment,
-        MARK: run_id,
     }
-    arguments = job.program.arguments
-    start = job.program.argv(place.python)[: -len(arguments) or None]
+    start = job.program.start(place.python)
     return "exec " + shlex.join(
         [
             *("sh", "-c", REMOTE, "phalanx", f"{grace:g}", place.directory, "env"),
             *(f"{name}={text}" for name, text in environment.items()),
             *start,
-            *(fill(argument, task, cluster) for argument in arguments),
+            *(fill(argument, task, cluster) for argument in job.program.arguments),
         ]
     )

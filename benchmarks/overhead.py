@@ -1,0 +1,114 @@
+"""What a step of ours costs beside a bare `tf.function` loop, and beside Keras' `fit`.
+
+One process, a tiny model, so that everything but the arithmetic shows. CPU time, several rounds in
+turn, median of the ratios.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import phalanx
+from phalanx.train.session import Session
+
+STEPS = 2000
+ROUNDS = 5
+BATCH = 32
+
+
+def make_model() -> keras.Model:
+    layers = [keras.layers.Dense(32, activation="relu") for _ in range(3)]
+    model = keras.Sequential([keras.Input((16,)), *layers, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse")
+    return model
+
+
+def make_data() -> tf.data.Dataset:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(BATCH * 200, 16)).astype("float32")
+    y = x.sum(axis=1, keepdims=True)
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).cache().repeat().prefetch(8)
+
+
+def train_bare() -> Any:
+    model, data = make_model(), iter(make_data())
+    optimizer = model.optimizer
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    def run() -> None:
+        for _ in range(STEPS):
+            step(*next(data))
+
+    return run
+
+
+def train_with_fit() -> Any:
+    model, data = make_model(), make_data()
+    return lambda: model.fit(data, steps_per_epoch=STEPS, epochs=1, verbose=0)
+
+
+class Rounds(phalanx.hooks.Hook):
+    """Notes the time at every STEPS steps; the other ways are run in between."""
+
+    def __init__(self, others: dict[str, Any]) -> None:
+        self.others = others
+        self.seconds: dict[str, list[float]] = {name: [] for name in ("ours", *others)}
+        self.started: float | None = None
+
+    def due(self, step: int) -> int:
+        return (step // STEPS + 1) * STEPS
+
+    def after_step(self, session: Session) -> None:
+        if session.step % STEPS:
+            return
+        if self.started is not None:
+            self.seconds["ours"].append(time.process_time() - self.started)
+            for name, run in self.others.items():
+                started = time.process_time()
+                run()
+                self.seconds[name].append(time.process_time() - started)
+        self.started = time.process_time()
+
+
+def main() -> None:
+    others = {"bare": train_bare(), "fit": train_with_fit()}
+    for run in others.values():
+        run()
+    rounds = Rounds(others)
+    experiment = phalanx.Experiment(
+        model=make_model, train_data=lambda context: make_data(), name="overhead"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        config = phalanx.RunConfig(
+            model_dir=directory,
+            train_steps=STEPS * (ROUNDS + 1),
+            global_batch_size=BATCH,
+            log_steps=STEPS,
+        )
+        phalanx.run(experiment, config, hooks=[rounds])
+    for name, seconds in rounds.seconds.items():
+        print(f"{name:5} {statistics.median(seconds) / STEPS * 1e6:8.1f} us of CPU time a step")
+    for name, goal in (("bare", 1.05), ("fit", 1.0)):
+        pairs = zip(rounds.seconds["ours"], rounds.seconds[name], strict=True)
+        ratio = statistics.median(ours / other for ours, other in pairs)
+        print(f"RESULT overhead_vs_{name} {ratio:.3f} x goal <= {goal}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Updates a second on a parameter server, against a bare ClusterCoordinator.
+
+A tiny model of seven dense layers, 1 ps and 2 workers (the chief only coordinates), so that what
+is measured is the round trips. Both run on clusters of the same kind, in turn, several rounds.
+"""
+
+import json
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from clusters import figure, run_cluster
+
+ROUNDS = 3
+SHAPE = {"chief": 1, "worker": 2, "ps": 1}
+BATCH = 32
+
+
+def make_model() -> Any:
+    import keras
+
+    layers = [keras.layers.Dense(16, activation="relu") for _ in range(6)]
+    model = keras.Sequential([keras.Input((16,)), *layers, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+def make_data() -> Any:
+    import tensorflow as tf
+
+    x = tf.random.stateless_normal([BATCH * 50, 16], seed=[1, 2])
+    y = tf.reduce_sum(x, axis=1, keepdims=True)
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+
+
+def run_ours() -> None:
+    import phalanx
+    from phalanx.train.session import Session
+
+    class Speed(phalanx.hooks.Hook):
+        """Updates a second between the first quarter of the run and its end."""
+
+        start: tuple[int, float] | None = None
+
+        def after_step(self, session: Session) -> None:
+            if self.start is None and session.step >= 1000:
+                self.start = (session.step, time.perf_counter())
+            elif self.start is not None:
+                self.figure = (session.step - self.start[0]) / (time.perf_counter() - self.start[1])
+
+    speed = Speed()
+    experiment = phalanx.Experiment(
+        model=make_model, train_data=lambda context: make_data(), name="ps_steps"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        config = phalanx.RunConfig(
+            model_dir=directory,
+            train_steps=4000,
+            global_batch_size=BATCH * 2,
+            chief_trains=False,
+            log_steps=None,
+            summary_steps=None,
+        )
+        result = phalanx.run(experiment, config, hooks=[speed])
+    if result.step:
+        print(f"SPEED {speed.figure}", flush=True)
+
+
+def run_bare() -> None:
+    import tensorflow as tf
+
+    config = json.loads(os.environ["TF_CONFIG"])
+    spec, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
+    if task["type"] != "chief":
+        tf.distribute.Server(spec, task["type"], task["index"])
+        # Nothing tells a bare server that the chief is done: it looks whether that still listens.
+        host, port = config["cluster"]["chief"][0].split(":")
+        for is_wanted in (True, False):
+            while is_listening(host, int(port)) is not is_wanted:
+                time.sleep(0.5)
+        os._exit(0)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model = make_model()
+        optimizer = model.optimizer
+        optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(iterator: Any) -> Any:
+        def replica(batch: Any) -> Any:
+            x, y = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+            gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+            optimizer.apply(gradients, model.trainable_variables)
+            return loss
+
+        return strategy.run(replica, args=(next(iterator),))
+
+    data = coordinator.create_per_worker_dataset(lambda: make_data().repeat())
+    iterator = iter(data)
+    for steps in (50, 400):
+        started = time.perf_counter()
+        for _ in range(steps):
+            coordinator.schedule(step, args=(iterator,))
+        coordinator.join()
+        speed = steps / (time.perf_counter() - started)
+    print(f"SPEED {speed}", flush=True)
+    os._exit(0)
+
+
+def is_listening(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def main() -> None:
+    speeds: dict[str, list[float]] = {"bare": [], "ours": []}
+    for number in range(ROUNDS):
+        for name, found in speeds.items():
+            found.append(figure(run_cluster(Path(__file__), SHAPE, name), "SPEED"))
+            print(f"round {number + 1}: {name} {found[-1]:.0f} updates/s", flush=True)
+    ratio = statistics.median(
+        ours / bare for ours, bare in zip(speeds["ours"], speeds["bare"], strict=True)
+    )
+    print(f"RESULT ps_updates_vs_bare {ratio:.2f} x goal >= 4")
+
+
+if __name__ == "__main__":
+    {"ours": run_ours, "bare": run_bare}.get(sys.argv[1] if sys.argv[1:] else "", main)()

@@ -1,0 +1,97 @@
+"""Examples a second: one process with one thread, two workers in step, two workers asynchronously.
+
+The same model and the same batch per trainer; each trainer has one thread. On a machine with two
+cores, two is the most there is to win.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from clusters import figure, run_cluster
+
+ROUNDS = 3
+BATCH = 64
+WAYS: dict[str, tuple[dict[str, int], int]] = {
+    "one": ({"chief": 1}, 1),
+    "in_step": ({"chief": 1, "worker": 1}, 2),
+    "async": ({"chief": 1, "worker": 1, "ps": 1}, 2),
+}
+
+
+def train(trainers: int) -> None:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import phalanx
+    from phalanx.train.session import Session
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+
+    def make_model() -> Any:
+        layers: list[Any] = [keras.Input((32, 32, 3))]
+        for filters in (32, 64, 64):
+            layers.append(keras.layers.Conv2D(filters, 3, padding="same", activation="relu"))
+            layers.append(keras.layers.MaxPooling2D())
+        model = keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(10)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss)
+        return model
+
+    def make_data(context: phalanx.Context) -> tf.data.Dataset:
+        x = np.random.default_rng(0).normal(size=(BATCH * 4, 32, 32, 3)).astype("float32")
+        data = tf.data.Dataset.from_tensor_slices((x, np.zeros(len(x), "int64")))
+        return data.batch(context.batch_size, drop_remainder=True).cache().repeat()
+
+    class Speed(phalanx.hooks.Hook):
+        start: tuple[float, float] | None = None
+
+        def after_step(self, session: Session) -> None:
+            now = time.perf_counter()
+            if self.start is None and session.step >= 8 * trainers:
+                self.start = (session.examples, now)
+            elif self.start is not None:
+                self.figure = (session.examples - self.start[0]) / (now - self.start[1])
+
+    speed = Speed()
+    is_async = bool(phalanx.detect().cluster.tasks(phalanx.Role.PS))
+    with tempfile.TemporaryDirectory() as directory:
+        config = phalanx.RunConfig(
+            model_dir=directory,
+            train_steps=100 * (trainers if is_async else 1),
+            global_batch_size=BATCH * trainers,
+            log_steps=None,
+            summary_steps=None,
+        )
+        experiment = phalanx.Experiment(model=make_model, train_data=make_data, name="scaling")
+        result = phalanx.run(experiment, config, hooks=[speed])
+    if result.step:
+        print(f"SPEED {speed.figure}", flush=True)
+
+
+def main() -> None:
+    speeds: dict[str, list[float]] = {name: [] for name in WAYS}
+    for number in range(ROUNDS):
+        for name, (shape, trainers) in WAYS.items():
+            output = run_cluster(Path(__file__), shape, str(trainers), threads=1)
+            speeds[name].append(figure(output, "SPEED"))
+            print(f"round {number + 1}: {name:8} {speeds[name][-1]:7.0f} examples/s", flush=True)
+    for name, goal in (("in_step", 1.85), ("async", 1.7)):
+        pairs = zip(speeds[name], speeds["one"], strict=True)
+        ratio = statistics.median(many / one for many, one in pairs)
+        print(f"RESULT scaling_{name} {ratio:.2f} x goal >= {goal}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        train(int(sys.argv[1]))
+    else:
+        main()

@@ -1,0 +1,58 @@
+"""Labelled pictures on their way to TFRecord files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.records import Feature, Kind, Schema, write_examples
+from phalanx.records.schema import FILE_NAME
+
+SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
+_BATCH = 2048
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures as rows of bytes, and their labels."""
+
+    images: Array
+    labels: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, part: slice) -> Pictures:
+        return Pictures(self.images[part], self.labels[part])
+
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """As features `image` and `label`."""
+        for begin in range(0, len(self), _BATCH):
+            images = np.ascontiguousarray(self.images[begin : begin + _BATCH])
+            size = images.shape[1]
+            offsets = np.arange(len(images) + 1, dtype=np.int32) * size
+            column = pa.Array.from_buffers(
+                pa.binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(images)]
+            )
+            labels = pa.array(self.labels[begin : begin + _BATCH].astype(np.int64))
+            yield pa.RecordBatch.from_arrays([column, labels], ["image", "label"])
+
+
+def write_splits(
+    splits: dict[str, Pictures], out: str | Path, shards: int | None
+) -> dict[str, int]:
+    """Write each split to `OUT/NAME.tfrecord`, or to its shards, and the schema beside them."""
+    directory = Path(out)
+    counts = {
+        name: write_examples(directory / f"{name}.tfrecord", pictures.batches(), shards=shards)
+        for name, pictures in splits.items()
+    }
+    SCHEMA.save(directory / FILE_NAME)
+    return counts

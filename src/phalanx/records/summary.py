@@ -1,0 +1,189 @@
+"""What is in files of Examples: a schema that fits them all, and figures about each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.errors import DataError, RecordError
+from phalanx.records.codec import RawColumn, codec
+from phalanx.records.framing import Chunk, Paths, read_chunks
+from phalanx.records.schema import KINDS, Feature, Schema
+from phalanx.records.storage import expand
+
+
+@dataclass(frozen=True)
+class FeatureSummary:
+    """What was found of one feature. Values of bytes are measured by their lengths."""
+
+    feature: Feature
+    missing: int
+    values: int
+    shortest: int
+    longest: int
+    least: float | None
+    greatest: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was found in some files."""
+
+    records: int
+    features: tuple[FeatureSummary, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that fits all the records that were read."""
+        return Schema(tuple(summary.feature for summary in self.features))
+
+
+def infer_schema(paths: Paths, *, most: int | None = None) -> Schema:
+    """The schema that fits all records, or the first `most`."""
+    return summarize(paths, most=most).schema
+
+
+def summarize(paths: Paths, *, most: int | None = None) -> Summary:
+    """Read all records, or the first `most`, and say what is in them."""
+    found: dict[tuple[bytes, bool], _Tally] = {}
+    records = 0
+    for path in expand(paths):
+        left = None if most is None else most - records
+        if left == 0:
+            break
+        for chunk in read_chunks(path, most=left):
+            for column in decode_chunk(path, chunk, None):
+                key = column.name, column.sequence
+                if key not in found:
+                    found[key] = _Tally(column.name, column.sequence, records)
+                found[key].add(path, chunk, column)
+            rows = len(chunk)
+            for tally in found.values():
+                tally.end_chunk(rows)
+            records += rows
+            if most is not None and records >= most:
+                break
+    return _finish(records, found.values())
+
+
+def summarize_chunk(chunk: Chunk) -> Summary:
+    """Say what is in records that are in memory."""
+    tallies = []
+    for column in decode_chunk("<memory>", chunk, None):
+        tallies.append(_Tally(column.name, column.sequence, 0))
+        tallies[-1].add("<memory>", chunk, column)
+    return _finish(len(chunk), tallies)
+
+
+def _finish(records: int, tallies: Iterable[_Tally]) -> Summary:
+    """A feature that never holds a list has no kind, and is no feature."""
+    summaries = [tally.finish() for tally in tallies if tally.kind]
+    return Summary(records, tuple(sorted(summaries, key=lambda summary: summary.feature.name)))
+
+
+def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColumn]:
+    """Decode a chunk's records; an error says which one it was."""
+    columns = None if schema is None else schema.codec_columns()
+    sequence = schema is None or schema.is_sequence
+    try:
+        raw = codec.decode(chunk.data, chunk.spans, columns, sequence)
+    except codec.DecodeError as error:
+        row, feature, text = error.args
+        raise RecordError(path, chunk.index + row, chunk.offset_of(row),
+                          text if feature is None else f"feature {feature!r} {text}",
+        ) from None  # fmt: skip
+    return [RawColumn(*column) for column in raw]
+
+
+class _Tally:
+    """A feature's summary while it is made."""
+
+    def __init__(self, name: bytes, sequence: bool, rows_before: int) -> None:
+        self.name, self.sequence = name, sequence
+        self.kind = 0
+        self.missing = rows_before
+        self.values = 0
+        self.shortest: int | None = None
+        self.longest = 0
+        self.narrowest: int | None = None
+        self.widest = 0
+        self.least: float | None = None
+        self.greatest: float | None = None
+        self._seen_in_chunk = False
+
+    def add(self, path: str, chunk: Chunk, column: RawColumn) -> None:
+        self._seen_in_chunk = True
+        self.missing += column.missing
+        present = len(chunk) - column.missing
+        if column.kind == 0 or present == 0:
+            return
+        if self.kind not in (0, column.kind):
+            row = _first_present(column)
+            raise RecordError(path, chunk.index + row, chunk.offset_of(row),
+                f"feature {self.name.decode('utf-8', 'replace')!r} holds {KINDS[column.kind]} "
+                f"values, and {KINDS[self.kind]} values were expected",
+            )  # fmt: skip
+        self.kind = column.kind
+        self._measure(column)
+
+    def _measure(self, column: RawColumn) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        self.shortest = _least(self.shortest, column.shortest)
+        self.longest = max(self.longest, column.longest)
+        if memoryview(column.step_offsets).nbytes > 4:
+            self.narrowest = _least(self.narrowest, column.narrowest)
+            self.widest = max(self.widest, column.widest)
+        values: Any
+        if column.kind == 1:
+            values = np.diff(np.frombuffer(memoryview(column.value_offsets), np.int32))
+        else:
+            dtype = np.dtype("float32" if column.kind == 2 else "int64")
+            values = np.frombuffer(memoryview(column.values), dtype)
+        self.values += len(values)
+        if len(values) == 0:
+            return
+        least, greatest = values.min().item(), values.max().item()
+        self.least = least if self.least is None else min(self.least, least)
+        self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+
+    def end_chunk(self, rows: int) -> None:
+        if not self._seen_in_chunk:
+            self.missing += rows
+        self._seen_in_chunk = False
+
+    def finish(self) -> FeatureSummary:
+        if self.sequence:
+            low, high = self.narrowest or 0, self.widest
+        else:
+            low, high = self.shortest or 0, self.longest
+        shape: tuple[int | None, ...] = (None,)
+        if low == high and high > 0:
+            shape = () if high == 1 else (high,)
+        try:
+            name = self.name.decode()
+        except UnicodeDecodeError:
+            raise DataError(f"a feature is called {self.name!r}, which is not UTF-8: "
+                            "give a schema without it") from None  # fmt: skip
+        feature = Feature(name, KINDS[self.kind], shape, self.sequence)
+        return FeatureSummary(
+            feature,
+            missing=self.missing,
+            values=self.values,
+            shortest=self.shortest or 0,
+            longest=self.longest,
+            least=self.least,
+            greatest=self.greatest,
+        )
+
+
+def _least(known: int | None, new: int) -> int:
+    return new if known is None else min(known, new)
+
+
+def _first_present(column: RawColumn) -> int:
+    for place, byte in enumerate(memoryview(column.validity).cast("B")):
+        if byte:
+            return 8 * place + (byte & -byte).bit_length() - 1
+    return 0

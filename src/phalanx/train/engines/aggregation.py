@@ -1,0 +1,319 @@
+"""In step on parameter servers: gradients meet there, and one update is made of several."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, DataError, PeerError
+from phalanx.train.engines.base import Progress
+from phalanx.train.pace import Pace
+from phalanx.train.packing import Tensor
+from phalanx.train.servers import Servers
+from phalanx.train.step import Step
+from phalanx.train.weights import Master, Weights
+
+STOP = -1
+_POLL_SECONDS = 0.5
+
+
+class AggregationEngine:
+    """Updates are made of the sum of `required` gradients; gradients of an older step are dropped.
+
+    Each trainer runs one long call: it waits for a token, the number of a turn, works on one batch
+    with the weights as they are then, and adds what it found to the sums on the parameter
+    servers. The chief takes a sum as soon as enough have come, makes the update, and hands out the
+    next tokens. If more trainers are there than are required, the slowest of each step are backups.
+    """
+
+    exact = True
+
+    def __init__(
+        self,
+        servers: Servers,
+        step: Step,
+        master: Master,
+        *,
+        element_spec: Any,
+        limits: dict[str, float | None],
+        required: int | None,
+        wait_seconds: float,
+        steps_per_call: int | None,
+        xla: bool = False,
+    ) -> None:
+        self._servers = servers
+        self._step = step
+        self._wait_seconds = wait_seconds
+        trainers = len(servers.trainers)
+        self._required = required or trainers
+        if self._required > trainers:
+            raise ConfigurationError(
+                f"replicas_to_aggregate is {required}, but there are only {trainers} trainers"
+            )
+        self.weights = Weights.place(master, servers.devices, limits)
+        self._sizes = [
+            sum(
+                _size(self.weights.packing.pieces[i].shape)
+                for i in self.weights.packing.in_store(n)
+            )
+            for n in range(len(servers.devices))
+        ]
+        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
+        # The first sum has the report before the gradients, and the state after them.
+        self._sizes[0] += step.report_size + sum(self._state_sizes)
+        self._sums = []
+        for device, size in zip(servers.devices, self._sizes, strict=True):
+            with tf.device(device):
+                self._sums.append(
+                    tf.raw_ops.ResourceConditionalAccumulator(
+                        dtype=tf.float32, shape=[size], reduction_type="SUM"
+                    )
+                )
+        with tf.device(servers.devices[0]):
+            self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
+        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
+        self._there = tf.function(self._work).get_concrete_function(
+            tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
+        )
+        self._here = tf.function(self._work)
+        self._apply = tf.function(self._apply_sums)
+        self._update = tf.function(self._update_many)
+        self._pace = Pace(fixed=steps_per_call)
+        self._threads = ThreadPoolExecutor(max_workers=trainers + 1)
+        self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self._working: list[Future[None]] = []
+        self._has_tokens = False
+        self._started = False
+        self._turn = 0
+
+    def begin(self, step: int, skip: int) -> None:
+        """Fill the parameter servers and set everybody to work."""
+        self.weights.push()
+        for accumulator in self._sums:
+            tf.raw_ops.ResourceAccumulatorSetGlobalStep(
+                handle=accumulator, new_global_step=tf.constant(step, tf.int64)
+            )
+        self._turn = step
+        self._started = skip > 0
+        self._open(skip)
+
+    def advance(self, step: int, due: int, limit: int) -> Progress:
+        """Make updates, as many as fit the pace, while the trainers work on their own."""
+        steps = max(0, min(self._pace.steps, due - step, limit - step))
+        if not steps:
+            return Progress(0, np.zeros([self._step.report_size]))
+        started = time.perf_counter()
+        call = self._threads.submit(
+            self._update, tf.constant(steps), tf.constant(self._turn, tf.int64),
+            tf.constant(not self._has_tokens),
+        )  # fmt: skip
+        done, report, more, turn = self._wait_for(call, step)
+        self._turn = int(turn)
+        self._has_tokens = bool(more)
+        self._pace.record(int(done), time.perf_counter() - started)
+        if not int(done) and not self._started:
+            raise DataError(
+                "train_data gave no batch to any trainer: the data is empty; check its paths and "
+                "filters"
+            )
+        self._started = True
+        return Progress(int(done), report.numpy().astype(np.float64), not bool(more))
+
+    def rewind(self) -> None:
+        """Let everybody open the data again."""
+        self._dismiss()
+        self._open(0)
+
+    def pull(self) -> None:
+        """Between two updates nothing changes."""
+        self.weights.pull()
+
+    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
+        """On the chief."""
+        self.pull()
+        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+
+    def is_interrupted(self) -> bool:
+        """Whether another task was asked to end."""
+        return self._servers.is_interrupted()
+
+    def finish(self, error: BaseException | None) -> None:
+        """Send the trainers home."""
+        if error is None:
+            self._dismiss()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _open(self, skip: int) -> None:
+        remote = self._servers.open_remote(skip, 1)
+        self._has_tokens = False
+        self._working = []
+        for slot in range(len(self._servers.trainers)):
+            number = tf.constant(slot)
+            if slot == 0 and self._servers.chief_trains:
+                local = self._servers.open_local(skip, 1)
+                self._working.append(self._threads.submit(self._work_here, local, number))
+            else:
+                value = self._servers.coordinator.schedule(self._there, args=(remote, number))
+                self._working.append(self._threads.submit(self._watch, value))
+
+    def _dismiss(self) -> None:
+        for tokens in self._tokens:
+            tokens.enqueue(tf.constant(STOP, tf.int64))
+        deadline = time.monotonic() + self._wait_seconds
+        for task, future in zip(self._servers.trainers, self._working, strict=True):
+            try:
+                future.result(timeout=max(0.1, deadline - time.monotonic()))
+            except FutureTimeoutError:
+                raise PeerError(
+                    f"gave up after {self._wait_seconds:.0f} s waiting for {task} to end its work"
+                ) from None
+
+    def _work_here(self, iterator: Any, slot: Tensor) -> None:
+        try:
+            with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+                self._here(iterator, slot)
+        except BaseException as error:
+            self._failures.put(error)
+
+    def _watch(self, value: Any) -> None:
+        try:
+            value.fetch()
+        except BaseException as error:
+            self._failures.put(error)
+
+    def _wait_for(self, call: Future[Any], step: int) -> Any:
+        """An update waits inside TensorFlow for gradients that may never come: keep watch."""
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                return call.result(timeout=_POLL_SECONDS)
+            except FutureTimeoutError:
+                if not self._failures.empty():
+                    raise self._failures.get() from None
+                if time.monotonic() > deadline:
+                    names = ", ".join(str(task) for task in self._servers.trainers)
+                    raise PeerError(
+                        f"gave up after {self._wait_seconds:.0f} s at step {step}: fewer than "
+                        f"{self._required} of the trainers ({names}) sent a gradient"
+                    ) from None
+
+    def _work(self, iterator: Any, slot: Tensor) -> Tensor:
+        """A trainer's whole work, until it gets the token that says stop."""
+        worked = tf.constant(0)
+        token = self._next_token(slot)
+        while token >= 0:
+            pieces, state = self.weights.read(), self.weights.read_state()
+            optional = iterator.get_next_as_optional()
+            sums = tf.cond(
+                optional.has_value(),
+                lambda: self._weigh(pieces, state, optional.get_value(), slot, token),  # noqa: B023
+                lambda: [tf.zeros([size]) for size in self._sizes],
+            )
+            for accumulator, value in zip(self._sums, sums, strict=True):
+                tf.raw_ops.ResourceAccumulatorApplyGradient(
+                    handle=accumulator, local_step=token, gradient=value
+                )
+            worked += 1
+            token = self._next_token(slot)
+        return worked
+
+    def _next_token(self, slot: Tensor) -> Tensor:
+        """Wait for a token; if several are there, this trainer was slow: take the newest."""
+
+        def take(tokens: Any) -> Tensor:
+            with tf.device(self._servers.devices[0]):
+                return tokens.dequeue_many(tf.maximum(tokens.size(), 1))[-1]
+
+        return tf.switch_case(slot, [lambda tokens=tokens: take(tokens) for tokens in self._tokens])
+
+    def _weigh(
+        self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor
+    ) -> list[Tensor]:
+        """What one batch adds to the sum on each server: everything times its examples."""
+        gradients, new_state, report = self._compute(self.weights, pieces, state, batch, slot, step)
+        count = report[0]
+        packing = self.weights.packing
+        sums = []
+        for store in range(len(self._sums)):
+            parts = [
+                tf.reshape(tf.cast(tf.convert_to_tensor(gradients[i]), tf.float32) * count, [-1])
+                for i in packing.in_store(store)
+            ]
+            if store == 0:
+                joined = self.weights.state_packing.join(new_state)
+                parts = [report, *parts]
+                parts += [tf.cast(value, tf.float32) * count for value in joined]
+            sums.append(tf.concat(parts, 0) if parts else tf.zeros([0]))
+        return sums
+
+    def _update_many(
+        self, steps: Tensor, turn: Tensor, is_first: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        done = tf.constant(0)
+        total = tf.zeros([self._step.report_size])
+        more = tf.constant(True)
+        if is_first:
+            self._hand_out(turn)
+        while more and done < steps:
+            sums = [self._take(store) for store in range(len(self._sums))]
+            report = sums[0][: self._step.report_size]
+            more = report[0] > 0
+            # To take a sum moves it on by one: what comes later for the old turn is dropped.
+            turn += 1
+            if more:
+                # As a function of its own, so that the tokens can wait for all that it does.
+                applied = self._apply(sums, report[0])
+                total += report
+                done += 1
+                with tf.control_dependencies([applied]):
+                    self._hand_out(turn)
+        return done, total, more, turn
+
+    def _take(self, store: int) -> Tensor:
+        taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
+            handle=self._sums[store], num_required=self._required, dtype=tf.float32
+        )
+        return tf.ensure_shape(taken, [self._sizes[store]])
+
+    def _hand_out(self, turn: Tensor) -> None:
+        with tf.device(self._servers.devices[0]):
+            for tokens in self._tokens:
+                tokens.enqueue(turn)
+
+    def _apply_sums(self, sums: list[Tensor], count: Tensor) -> Tensor:
+        packing, state_packing = self.weights.packing, self.weights.state_packing
+        gradients: list[Tensor] = [None] * len(packing.pieces)
+        for store, whole in enumerate(sums):
+            mine = packing.in_store(store)
+            head = [self._step.report_size] if store == 0 else []
+            tail = self._state_sizes if store == 0 else []
+            sizes = [_size(packing.pieces[i].shape) for i in mine]
+            if not sizes and not head:
+                continue
+            parts = tf.split(whole, [*head, *sizes, *tail])
+            for index, part in zip(mine, parts[len(head) : len(head) + len(sizes)], strict=True):
+                piece = packing.pieces[index]
+                gradients[index] = tf.cast(tf.reshape(part / count, piece.shape), piece.dtype)
+            if tail:
+                self.weights.write_state(
+                    [
+                        tf.cast(tf.reshape(part / count, piece.shape), piece.dtype)
+                        for part, piece in zip(
+                            parts[len(head) + len(sizes) :], state_packing.pieces, strict=True
+                        )
+                    ]
+                )
+        self.weights.apply(gradients)
+        return tf.constant(True)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape))

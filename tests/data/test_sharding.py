@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from phalanx.cluster import Cluster, Role, Task
+from phalanx.data import Share, share_of
+from phalanx.errors import DataError
+
+CLUSTER = Cluster.of(chief="a:1", workers=["b:1", "c:1"], ps=["d:1"], evaluators=["e:1"])
+
+
+def test_chief_and_workers_share_the_examples() -> None:
+    assert share_of(CLUSTER, Task(Role.CHIEF)) == Share(3, 0)
+    assert share_of(CLUSTER, Task(Role.WORKER, 1)) == Share(3, 2)
+
+
+def test_a_chief_that_coordinates_has_no_share() -> None:
+    assert share_of(CLUSTER, Task(Role.WORKER, 1), chief_trains=False) == Share(2, 1)
+    with pytest.raises(DataError, match="chief-0 is not one of the tasks that train"):
+        share_of(CLUSTER, Task(Role.CHIEF), chief_trains=False)
+
+
+def test_an_evaluator_and_a_process_on_its_own_have_the_whole() -> None:
+    assert share_of(CLUSTER, Task(Role.EVALUATOR)) == Share(1, 0)
+    assert share_of(Cluster(), Task(Role.WORKER)) == Share(1, 0)
+
+
+def test_a_parameter_server_reads_no_data() -> None:
+    with pytest.raises(DataError, match="ps-0 is a parameter server"):
+        share_of(CLUSTER, Task(Role.PS))

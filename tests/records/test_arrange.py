@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phalanx.errors import DataError
+from phalanx.records import RecordWriter, read_records
+from phalanx.records.arrange import merge, shuffle, split, split_by_shares
+
+RECORDS = [b"%06d" % number for number in range(5000)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    with RecordWriter(tmp_path / "in.tfrecord") as writer:
+        writer.write_all(RECORDS)
+    return str(tmp_path / "in.tfrecord")
+
+
+def test_split_and_merge_lose_nothing(tmp_path: Path, path: str) -> None:
+    written = split(path, str(tmp_path / "part.tfrecord"), 7)
+    assert [count for _, count in written] == [715, 715, 714, 714, 714, 714, 714]
+    assert merge(tmp_path / "part-*", str(tmp_path / "all.tfrecord")) == 5000
+    assert sorted(read_records(tmp_path / "all.tfrecord")) == RECORDS
+
+
+def test_shares_are_exact(tmp_path: Path, path: str) -> None:
+    shares = {str(tmp_path / "a"): 0.7, str(tmp_path / "b"): 0.2, str(tmp_path / "c"): 0.1}
+    assert [count for _, count in split_by_shares(path, shares)] == [3500, 1000, 500]
+    assert list(read_records(list(shares))) == RECORDS
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 20_000])
+def test_a_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) -> None:
+    outs = []
+    for name in ("a", "b"):
+        assert shuffle(path, str(tmp_path / name), seed=4, memory=memory) == 5000
+        outs.append(list(read_records(tmp_path / name)))
+    assert outs[0] == outs[1] != RECORDS
+    assert sorted(outs[0]) == RECORDS
+    # Neighbours are torn apart: few are still side by side.
+    near = sum(abs(int(x) - int(y)) == 1 for x, y in zip(outs[0], outs[0][1:], strict=False))
+    assert near < 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in.tfrecord"]
+
+
+def test_a_file_is_never_read_and_written_at_once(tmp_path: Path, path: str) -> None:
+    with pytest.raises(DataError, match="would be read and written"):
+        merge([path], path)
+    assert list(read_records(path)) == RECORDS

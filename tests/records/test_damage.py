@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from phalanx.errors import DataError
+from phalanx.records import RecordWriter, read_records, repair, verify, verify_all
+
+SIZE = 400
+COUNT = 200
+
+
+@pytest.fixture
+def records() -> list[bytes]:
+    source = random.Random(5)
+    return [source.randbytes(SIZE) for _ in range(COUNT)]
+
+
+@pytest.fixture
+def sound(tmp_path: Path, records: list[bytes]) -> bytes:
+    with RecordWriter(tmp_path / "sound") as writer:
+        writer.write_all(records)
+    return (tmp_path / "sound").read_bytes()
+
+
+def damage(data: bytes, how: str, source: random.Random) -> bytes:
+    place = source.randrange(len(data) - SIZE)
+    if how == "flip":
+        return data[:place] + bytes([data[place] ^ 1 << source.randrange(8)]) + data[place + 1 :]
+    if how == "remove":
+        return data[:place] + data[place + source.randrange(1, SIZE) :]
+    if how == "insert":
+        return data[:place] + source.randbytes(source.randrange(1, SIZE)) + data[place:]
+    return data[:place] + bytes(SIZE) + data[place + SIZE :]
+
+
+@pytest.mark.parametrize("how", ["flip", "remove", "insert", "zeros"])
+@pytest.mark.parametrize("seed", range(8))
+def test_only_what_is_damaged_is_lost(
+    tmp_path: Path, records: list[bytes], sound: bytes, how: str, seed: int
+) -> None:
+    damaged = damage(sound, how, random.Random(seed))
+    (tmp_path / "damaged").write_bytes(damaged)
+    report = repair(str(tmp_path / "damaged"), str(tmp_path / "repaired"))
+    saved = list(read_records(tmp_path / "repaired"))
+    # A stretch touches two records at the most, as it is no longer than one.
+    assert len(saved) >= COUNT - 2
+    remaining = iter(records)
+    assert all(record in remaining for record in saved)
+    assert report.records == len(saved)
+    lost = sum(part.size for part in report.damage)
+    assert lost + sum(len(record) + 16 for record in saved) == len(damaged)
+    assert verify(str(tmp_path / "repaired")).is_sound
+
+
+def test_a_report_names_each_damaged_record(tmp_path: Path, sound: bytes) -> None:
+    frame = SIZE + 16
+    damaged = bytearray(sound)
+    for number in (3, 70, 71):
+        damaged[number * frame + 100] ^= 4
+    (tmp_path / "damaged").write_bytes(damaged)
+    report = verify(str(tmp_path / "damaged"))
+    assert [(part.index, part.offset) for part in report.damage] == [
+        (3, 3 * frame),
+        (70, 70 * frame),
+        (71, 71 * frame),
+    ]
+    assert report.records == COUNT - 3
+
+
+def test_the_end_of_a_file_cut_short_is_dropped(
+    tmp_path: Path, records: list[bytes], sound: bytes
+) -> None:
+    (tmp_path / "damaged").write_bytes(sound[:-7])
+    report = repair(str(tmp_path / "damaged"), str(tmp_path / "repaired"))
+    assert list(read_records(tmp_path / "repaired")) == records[:-1]
+    assert [part.size for part in report.damage] == [SIZE + 16 - 7]
+
+
+def test_a_file_without_any_record_has_only_damage(tmp_path: Path) -> None:
+    (tmp_path / "damaged").write_bytes(random.Random(1).randbytes(1_500_000))
+    report = verify(str(tmp_path / "damaged"))
+    assert report.records == 0
+    assert [part.size for part in report.damage] == [1_500_000]
+
+
+def test_a_file_is_not_repaired_onto_itself(tmp_path: Path, sound: bytes) -> None:
+    with pytest.raises(DataError, match="another name"):
+        repair(str(tmp_path / "sound"), str(tmp_path / "sound"))
+    assert (tmp_path / "sound").read_bytes() == sound
+
+
+def test_many_files_are_checked_side_by_side(tmp_path: Path, sound: bytes) -> None:
+    (tmp_path / "damaged").write_bytes(sound[:-1])
+    done: list[int] = []
+    reports = verify_all(
+        [str(tmp_path / "sound"), str(tmp_path / "damaged")], threads=2, progress=done.append
+    )
+    assert [report.is_sound for report in reports] == [True, False]
+    assert sum(done) == 2 * len(sound) - 1

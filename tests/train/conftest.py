@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "toy.py"
+ROLES = {"c": "chief", "w": "worker", "p": "ps", "e": "evaluator"}
+
+
+@dataclass
+class Tasks:
+    """The processes of one cluster, started by hand with TF_CONFIG, and their logs."""
+
+    directory: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def log(self, task: str) -> str:
+        return (self.directory / f"{task}.log").read_text(errors="replace")
+
+    def wait_for_line(self, task: str, text: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.log(task):
+            assert time.monotonic() < deadline, f"{task} never said {text!r}:\n{self.log(task)}"
+            assert self.processes[task].poll() is None, self.log(task)
+            time.sleep(0.05)
+
+    def wait(self, seconds: float = 90) -> dict[str, int]:
+        """The exit code of every task; to be late is to fail."""
+        deadline = time.monotonic() + seconds
+        codes = {}
+        for task, process in self.processes.items():
+            try:
+                codes[task] = process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"{task} did not end within {seconds} s:\n{self.log(task)[-3000:]}")
+        return codes
+
+    def check(self, seconds: float = 90) -> None:
+        """All tasks must end well, by themselves."""
+        codes = self.wait(seconds)
+        bad = [task for task, code in codes.items() if code]
+        assert not bad, "\n".join(
+            f"{task}: {codes[task]}\n{self.log(task)[-3000:]}" for task in bad
+        )
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+
+
+StartCluster = Callable[..., Tasks]
+
+
+@pytest.fixture(scope="module")
+def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+    started: list[Tasks] = []
+
+    def start(shape: str, *flags: str, without: str = "", program: Path = PROGRAM) -> Tasks:
+        """`shape` names the tasks: c w w p; `without` names tasks that are never started."""
+        tasks = Tasks(tmp_path_factory.mktemp("cluster"))
+        started.append(tasks)
+        names = [ROLES[letter] for letter in shape.split()]
+        addresses: dict[str, list[str]] = {}
+        for role, port in zip(names, free_ports(len(names)), strict=True):
+            addresses.setdefault(role, []).append(f"127.0.0.1:{port}")
+        for role, listed in addresses.items():
+            for index in range(len(listed)):
+                if f"{role}-{index}" in without.split():
+                    continue
+                config: dict[str, Any] = {"task": {"type": role, "index": index}}
+                environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+                environment.pop("TF_CONFIG", None)
+                if len(names) > 1:
+                    environment["TF_CONFIG"] = json.dumps({"cluster": addresses, **config})
+                log = (tasks.directory / f"{role}-{index}.log").open("wb")
+                tasks.processes[f"{role}-{index}"] = subprocess.Popen(
+                    [sys.executable, str(program), *flags],
+                    env=environment, stdout=log, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+                log.close()
+        return tasks
+
+    yield start
+    for tasks in started:
+        tasks.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+def read_checkpoint() -> Callable[[Path, int], dict[str, Any]]:
+    """Model, optimizer and numbers of a checkpoint, as plain TensorFlow reads them."""
+    import tensorflow as tf
+
+    def read(directory: Path, step: int) -> dict[str, Any]:
+        reader = tf.train.load_checkpoint(str(directory / f"model.ckpt-{step}"))
+        return {
+            name: np.asarray(reader.get_tensor(name))
+            for name in reader.get_variable_to_shape_map()
+            if name.endswith("VARIABLE_VALUE") and "save_counter" not in name
+        }
+
+    return read

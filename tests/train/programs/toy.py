@@ -1,0 +1,112 @@
+"""A small experiment, with ways to go wrong, for the tests with real processes."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import phalanx
+from phalanx.train.session import Session
+
+EXAMPLES = 91
+
+
+class Toy(phalanx.Experiment):
+    def __init__(self, fail: bool = False, slow: float = 0.0) -> None:
+        self._fail = fail
+        self._slow = slow
+
+    def model(self) -> Any:
+        model = keras.Sequential(
+            [
+                keras.Input((8,)),
+                keras.layers.Dense(16, activation="relu"),
+                keras.layers.BatchNormalization(trainable=False),
+                keras.layers.Dense(3),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+        return model
+
+    def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
+        data = make_data(EXAMPLES, context)
+        if self._slow:
+            data = data.map(lambda x, y: (tf.py_function(self._wait, [x], tf.float32), y))
+            data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 8]), y))
+        if self._fail:
+            data = data.map(lambda x, y: (tf.py_function(self._raise, [x], tf.float32), y))
+            data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 8]), y))
+        return data
+
+    def eval_data(self, context: phalanx.Context) -> tf.data.Dataset:
+        return make_data(101, context)
+
+    def _wait(self, x: Any) -> Any:
+        time.sleep(self._slow)
+        return x
+
+    def _raise(self, x: Any) -> Any:
+        raise ZeroDivisionError("this is the user's own mistake")
+
+
+def make_data(count: int, context: phalanx.Context) -> tf.data.Dataset:
+    random = np.random.RandomState(0)
+    x = random.randn(count, 8).astype("float32")
+    y = x[:, :3].argmax(axis=1)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shard(context.num_shards, context.shard)
+    return data.batch(context.batch_size)
+
+
+class DumpAtBegin(phalanx.hooks.Hook):
+    """Write down what came back from where the weights are trained, after a restore."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def begin(self, session: Session) -> None:
+        for variable in session.model.variables:
+            variable.assign(tf.zeros_like(variable.value))
+        session.pull()
+        np.savez(self.path, *session.model.get_weights())
+
+
+class CountUpdates(phalanx.hooks.Hook):
+    def end(self, session: Session) -> None:
+        engine: Any = session._engine
+        print(f"UPDATES {engine.count_updates()} STEP {session.step}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    phalanx.RunConfig.add_flags(parser)
+    parser.add_argument("--dump-at-begin")
+    parser.add_argument("--count-updates", action="store_true")
+    parser.add_argument("--fail-on")
+    parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--devices-there", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.devices_there > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration()] * arguments.devices_there
+        tf.config.set_logical_device_configuration(cpu, logical)
+    hooks: list[phalanx.hooks.Hook] = []
+    if arguments.dump_at_begin:
+        hooks.append(DumpAtBegin(arguments.dump_at_begin))
+    if arguments.count_updates:
+        hooks.append(CountUpdates())
+    fail = bool(arguments.fail_on) and arguments.fail_on == str(phalanx.detect().task)
+    config = phalanx.RunConfig.from_flags(arguments, seed=1)
+    result = phalanx.run(Toy(fail, arguments.slow), config, hooks=hooks)
+    print(f"METRICS {result.metrics}", flush=True)
+    print(f"RETURNED {Path(sys.argv[0]).name} {os.getpid()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""However a run ends, every task ends by itself, in time, and says why."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLAGS = ("--global-batch-size", "30", "--log-steps", "10")
+LONG = (*FLAGS, "--train-steps", "1000000")
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked"), [("c w", "worker-0"), ("c w p", "ps-0"), ("c w p", "chief-0")]
+)
+def test_sigterm_to_any_task_saves_and_asks_for_another_run(
+    shape: str, asked: str, start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(shape, "--model-dir", str(tmp_path), *LONG)
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes[asked].send_signal(signal.SIGTERM)
+    codes = tasks.wait(60)
+    assert set(codes.values()) == {75}, codes
+    log = tasks.log("chief-0")
+    assert "run it again" in log
+    step = int(log.rpartition("saved step ")[2].split()[0])
+    assert step > 0
+    assert (tmp_path / f"model.ckpt-{step}.index").exists()
+
+
+def test_a_mistake_on_one_worker_is_shown_once_at_the_chief(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        "c w w",
+        "--model-dir",
+        str(tmp_path),
+        *FLAGS,
+        "--train-steps",
+        "20",
+        "--fail-on",
+        "worker-1",
+    )
+    codes = tasks.wait(90)
+    assert all(code == 1 for code in codes.values()), codes
+    log = tasks.log("chief-0")
+    assert "worker-1 failed" in log
+    assert log.count("ZeroDivisionError: this is the user's own mistake") == 1
+    assert "worker-1" in tasks.log("worker-0") or "chief-0 failed" in tasks.log("worker-0")
+
+
+def test_when_the_chief_fails_the_others_know_why(start_cluster: Any, tmp_path: Path) -> None:
+    tasks = start_cluster(
+        "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--fail-on", "chief-0"
+    )
+    codes = tasks.wait(90)
+    assert all(codes.values()), codes
+    mistake = "ZeroDivisionError: this is the user's own mistake"
+    assert tasks.log("chief-0").rpartition("phalanx: ")[2].count(mistake) == 1
+    for task in ("worker-0", "ps-0"):
+        assert f"phalanx: chief-0 failed: {mistake}\n" in tasks.log(task)
+
+
+def test_when_the_chief_is_killed_the_others_end(start_cluster: Any, tmp_path: Path) -> None:
+    tasks = start_cluster("c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000")
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes["chief-0"].kill()
+    codes = tasks.wait(40)
+    assert codes["worker-0"] == codes["ps-0"] == 1
+    assert "the chief (chief-0 at 127.0.0.1:" in tasks.log("ps-0")
+    assert "went away without a word" in tasks.log("ps-0")
+
+
+@pytest.mark.parametrize(
+    ("shape", "missing"), [("c w p", "ps-0"), ("c w w", "worker-1"), ("c w p", "chief-0")]
+)
+def test_a_missing_peer_is_named(
+    shape: str, missing: str, start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        shape, "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--wait-seconds", "4",
+        without=missing,
+    )  # fmt: skip
+    waiter = "ps-0" if missing == "chief-0" else "chief-0"
+    started = time.monotonic()
+    assert tasks.processes[waiter].wait(60) == 1
+    assert time.monotonic() - started < 60
+    assert "gave up after 4 s waiting for" in tasks.log(waiter)
+    assert missing in tasks.log(waiter).rpartition("gave up")[2]
+
+
+def test_an_evaluator_follows_to_the_last_checkpoint(start_cluster: Any, tmp_path: Path) -> None:
+    tasks = start_cluster(
+        "c w p e", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "60", "--save-steps", "20"
+    )
+    tasks.check()
+    log = tasks.log("evaluator-0")
+    assert "Evaluation of step 60" in log
+    assert "METRICS {'loss'" in log
+    assert "Evaluation" not in tasks.log("chief-0")
+    assert list((tmp_path / "eval").glob("events.*"))

@@ -1,0 +1,249 @@
+"""Experiments in this process: what is promised, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import phalanx
+from phalanx.errors import ConfigurationError, DataError, TrainingError
+from phalanx.train.checkpoint import read_status
+from phalanx.train.session import Session
+
+Fit = Callable[..., phalanx.Result]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def make_xy(count: int = 50) -> tuple[Any, Any]:
+    random = np.random.RandomState(1)
+    x = random.randn(count, 4).astype("float32")
+    return x, (x @ np.array([[1.0], [-2.0], [0.5], [0.0]], "float32"))
+
+
+def read(context: phalanx.Context) -> tf.data.Dataset:
+    data = tf.data.Dataset.from_tensor_slices(make_xy())
+    return data.shard(context.num_shards, context.shard).batch(context.batch_size)
+
+
+def make_model(optimizer: Any = "sgd", loss: Any = "mse", **options: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    hidden = keras.layers.Dense(5, activation="tanh", **options)
+    model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(1)])
+    model.compile(optimizer, loss, metrics=["mae"])
+    return model
+
+
+def train(tmp_path: Path, hooks: Any = (), steps: int = 7, **functions: Any) -> phalanx.Result:
+    settings: dict[str, Any] = {"model_dir": str(tmp_path / "run"), "train_steps": steps}
+    settings["global_batch_size"] = 16
+    settings |= functions.pop("settings", {})
+    functions = {"model": make_model, "train_data": read, "eval_data": read, **functions}
+    return phalanx.run(phalanx.Experiment(**functions), phalanx.RunConfig(**settings), hooks=hooks)
+
+
+def excluded() -> Any:
+    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+        lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.05, 10)),
+        excluded,
+        lambda: keras.optimizers.RMSprop(0.01, clipnorm=0.05),
+        lambda: keras.optimizers.Adagrad(0.1, global_clipnorm=0.05),
+        lambda: keras.optimizers.Lamb(0.05),
+        lambda: keras.optimizers.Muon(0.01),
+    ],
+    ids=["momentum", "schedule", "decay", "clipnorm", "global clipnorm", "lamb", "muon"],
+)
+def test_training_is_what_keras_fit_does(tmp_path: Path, make_optimizer: Any) -> None:
+    plain = make_model(make_optimizer(), kernel_regularizer="l2")
+    plain.fit(*make_xy(), batch_size=16, epochs=2, shuffle=False, verbose=0)
+    model = lambda: make_model(make_optimizer(), kernel_regularizer="l2")  # noqa: E731
+    result = train(tmp_path, model=model, steps=8)
+    for found, wanted in zip(result.model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    evaluated = plain.evaluate(*make_xy(), batch_size=16, verbose=0, return_dict=True)
+    assert result.metrics == pytest.approx(evaluated, rel=1e-4)
+
+
+def test_plain_tensorflow_reads_the_checkpoint(tmp_path: Path) -> None:
+    result = train(tmp_path, model=lambda: make_model("adam"))
+    model = make_model()
+    tf.train.Checkpoint(model=model).restore(result.checkpoint).expect_partial()
+    for found, wanted in zip(model.get_weights(), result.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", steps=9, model=lambda: make_model("adam"))
+    train(tmp_path / "parts", steps=5, model=lambda: make_model("adam"))
+    rest = train(tmp_path / "parts", steps=9, model=lambda: make_model("adam"))
+    for found, wanted in zip(rest.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_module_and_a_step_of_ones_own(tmp_path: Path) -> None:
+    class Line(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [{"w": tf.Variable(tf.zeros([4, 1])), "b": tf.Variable([0.0])}]
+
+        def __call__(self, x: Any) -> Any:
+            return x @ self.layers[0]["w"] + self.layers[0]["b"]
+
+    def train_step(model: Any, batch: Any) -> Any:
+        x, y = batch
+        error = tf.square(model(x) - y)[:, 0]
+        return {"loss": error, "largest": tf.reduce_max(error)}
+
+    result = train(
+        tmp_path, model=Line, train_step=train_step, optimizer=keras.optimizers.SGD(0.1), steps=60
+    )
+    assert result.metrics["loss"] < 0.01
+    assert result.metrics["largest"] >= result.metrics["loss"]
+    names = [name for name, _ in tf.train.list_variables(result.checkpoint)]
+    assert "model/layers/0/w/.ATTRIBUTES/VARIABLE_VALUE" in names
+
+
+def test_batch_norm_and_dropout_are_trained(tmp_path: Path) -> None:
+    def model() -> Any:
+        layers = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
+        model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    result = train(tmp_path, model=model, steps=20, settings={"seed": 5})
+    again = train(tmp_path / "again", model=model, steps=20, settings={"seed": 5})
+    averages = result.model.layers[0].moving_mean.numpy()
+    assert np.abs(averages).max() > 0
+    np.testing.assert_array_equal(result.model.get_weights()[-1], again.model.get_weights()[-1])
+
+
+def test_epochs_and_hooks_and_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    class Witness(phalanx.hooks.Hook):
+        def begin(self, session: Session) -> None:
+            seen.append("begin")
+
+        def due(self, step: int) -> int:
+            return step + 1
+
+        def after_step(self, session: Session) -> None:
+            seen.append(str(session.step))
+
+        def on_save(self, session: Session, path: str) -> None:
+            seen.append("save")
+
+        def end(self, session: Session) -> None:
+            seen.append("end")
+
+    settings = {"train_steps": None, "epochs": 2, "save_steps": 4, "keep_max": 2, "log_steps": 4}
+    with caplog.at_level(logging.INFO, "phalanx"):
+        result = train(tmp_path, [Witness()], settings=settings)
+    assert result.step == 8
+    wanted = "save begin 1 2 3 save 4 5 6 7 save 8 end"
+    assert " ".join(seen) == wanted
+    directory = tmp_path / "run"
+    assert len(list(directory.glob("model.ckpt-*.index"))) == 2
+    assert list(directory.glob("events.*")) and list((directory / "eval").glob("events.*"))
+    status = read_status(str(directory))
+    assert status is not None and (status.state, status.step) == ("done", 8)
+    assert "Average examples/sec: " in caplog.text
+    assert "Evaluation [1/4]" in caplog.text
+
+
+def test_settings_weigh_code_then_flags_then_tf_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*argv: str, **code: Any) -> str:
+        config = phalanx.RunConfig.parse([*argv, "--train-steps", "1"], **code)
+        return phalanx.run(phalanx.Experiment(model=make_model, train_data=read), config).model_dir
+
+    place = {"model_dir": str(tmp_path / "tf_config"), "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    assert run() == str(tmp_path / "tf_config")
+    assert run("--model-dir", str(tmp_path / "flag")) == str(tmp_path / "flag")
+    code = str(tmp_path / "code")
+    assert run("--model-dir", str(tmp_path / "flag"), model_dir=code) == code
+
+
+def test_nan_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="the loss is nan at step 1"):
+        train(tmp_path, model=lambda: make_model(loss=lambda y, p: p * float("nan")))
+
+
+def bad(tmp_path: Path, match: str, kind: Any = ConfigurationError, **functions: Any) -> None:
+    with pytest.raises(kind, match=match) as caught:
+        train(tmp_path, **functions)
+    assert "in user code" not in str(caught.value)
+
+
+def test_bad_data(tmp_path: Path) -> None:
+    bad(tmp_path, "train_data is empty for shard 0 of 1", DataError,
+        train_data=lambda context: read(context).take(0))  # fmt: skip
+    bad(tmp_path, "gave no batch for shard 0 of 1", DataError,
+        train_data=lambda context: read(context).filter(lambda x, y: False))  # fmt: skip
+    bad(tmp_path, "return a tf.data.Dataset", train_data=lambda context: make_xy())
+    rows = iter([(np.zeros([16, 4]), np.zeros([16, 1]))])
+    signature = (tf.TensorSpec([None, 4]), tf.TensorSpec([None, 1]))
+    bad(tmp_path, "the data ended too early: .* read again after step 1, and 7 steps", DataError,
+        train_data=lambda context: tf.data.Dataset.from_generator(
+            lambda: rows, output_signature=signature))  # fmt: skip
+
+
+def test_bad_model_and_loss(tmp_path: Path) -> None:
+    bad(tmp_path, r"the loss has the shape \(None, 1\)", loss=lambda y, p: tf.square(y - p),
+        optimizer="sgd")  # fmt: skip
+    bad(tmp_path, "return a keras.Model", model=lambda: 3)
+    bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
+
+    class Forgetful(tf.Module):  # type: ignore[misc]
+        def __call__(self, x: Any) -> Any:
+            return x @ tf.Variable(tf.zeros([4, 1]))
+
+    bad(tmp_path, "makes variables each time", model=Forgetful, loss="mse", optimizer="sgd")
+
+
+def test_bad_directories(tmp_path: Path) -> None:
+    bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://bucket/run"})
+    bad(tmp_path, "cannot write to hdfs://", settings={"model_dir": "hdfs://there/run"})
+    bad(tmp_path, "model_dir is not set", settings={"model_dir": None})
+    file = tmp_path / "file"
+    file.write_text("")
+    bad(tmp_path, "cannot be written", settings={"model_dir": str(file / "run")})
+    train(tmp_path, model=lambda: make_model("adam"))
+    other = keras.layers.Dense(9)
+
+    def wider() -> Any:
+        model = keras.Sequential([keras.Input((4,)), other, keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+        return model
+
+    bad(tmp_path, "checkpoint of another model", model=wider)
+
+
+def test_bad_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="accumulate is 0: it must be at least 1"):
+        phalanx.RunConfig(accumulate=0)
+    bad(tmp_path, "global_batch_size is 16, which 1 replicas with 3 parts each cannot share evenly:"
+        " take 15 or 18", settings={"accumulate": 3})  # fmt: skip
+    bad(tmp_path, "mode is async, but this is one process", settings={"mode": "async"})
+    bad(tmp_path, "devices is 3, but this host has 0 GPUs", settings={"devices": 3})

@@ -1,0 +1,119 @@
+"""The same experiment gives the same weights, whichever way it is trained."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+# 91 examples in batches of 30: each pass ends with a batch of one, which only one worker has.
+FLAGS = ("--global-batch-size", "30", "--save-steps", "10", "--log-steps", "10")
+
+Read = Callable[[Path, int], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """One process, 20 steps, saved at 10 and 20."""
+    directory = tmp_path_factory.mktemp("reference")
+    tasks = start_cluster("c", "--model-dir", str(directory), "--train-steps", "20", *FLAGS)
+    tasks.check()
+    return directory, metrics(tasks.log("chief-0"))
+
+
+def metrics(log: str) -> Any:
+    line = next(line for line in log.splitlines() if line.startswith("METRICS"))
+    return ast.literal_eval(line.removeprefix("METRICS "))
+
+
+def check_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    assert any("optimizer" in name for name in wanted)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
+
+
+def copy_at_step_10(reference: Path, to: Path) -> None:
+    for path in reference.glob("model.ckpt-10.*"):
+        shutil.copy(path, to)
+    (to / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags", "restored"),
+    [
+        pytest.param(
+            "c", ["--devices-there=3", "--devices=CPU:0,CPU:1,CPU:2"], False, id="devices"
+        ),
+        pytest.param(
+            "c", ["--devices-there=2", "--devices=CPU:0,CPU:1", "--variables=cpu"], True, id="cpu"
+        ),
+        pytest.param("c", ["--accumulate=3"], True, id="accumulated"),
+        pytest.param("c w", [], True, id="chief and a worker"),
+        pytest.param("w w w", [], False, id="three workers"),
+        pytest.param("c w p p", ["--sync"], False, id="in step on two ps"),
+        pytest.param("w w w p", ["--sync"], True, id="in step on a ps, no chief"),
+    ],
+)
+def test_in_step_is_one_process(
+    shape: str,
+    flags: list[str],
+    restored: bool,
+    start_cluster: Any,
+    reference: tuple[Path, Any],
+    read_checkpoint: Read,
+    tmp_path: Path,
+) -> None:
+    wanted, wanted_metrics = reference
+    if restored:
+        copy_at_step_10(wanted, tmp_path)
+    flags = ["--model-dir", str(tmp_path), "--train-steps", "20", *FLAGS, *flags]
+    tasks = start_cluster(shape, *flags)
+    tasks.check()
+    check_equal(read_checkpoint(tmp_path, 20), read_checkpoint(wanted, 20))
+    chief = "chief-0" if "c" in shape else "worker-0"
+    found = metrics(tasks.log(chief))
+    assert found == pytest.approx(wanted_metrics, rel=1e-4)
+    assert ("restored step 10" in tasks.log(chief)) == restored
+
+
+def test_async_applies_every_gradient_once_and_learns(
+    start_cluster: Any, reference: tuple[Path, Any], read_checkpoint: Read, tmp_path: Path
+) -> None:
+    wanted, _ = reference
+    copy_at_step_10(wanted, tmp_path)
+    dump = tmp_path / "begin.npz"
+    tasks = start_cluster(
+        "c w w p p", "--model-dir", str(tmp_path), "--train-steps", "400", "--count-updates",
+        "--dump-at-begin", str(dump), *FLAGS,
+    )  # fmt: skip
+    tasks.check()
+    log = tasks.log("chief-0")
+    assert "UPDATES 400 STEP 400" in log
+    assert metrics(log)["accuracy"] > 0.9
+    saved = read_checkpoint(tmp_path, 400)
+    assert saved["step/.ATTRIBUTES/VARIABLE_VALUE"] == 400
+    begin = read_checkpoint(wanted, 10)
+    for value in np.load(dump).values():
+        assert any(
+            value.shape == other.shape and np.array_equal(value, other) for other in begin.values()
+        )
+
+
+def test_one_process_goes_on_from_parameter_servers(
+    start_cluster: Any, tmp_path: Path, read_checkpoint: Read
+) -> None:
+    flags = ["--model-dir", str(tmp_path), *FLAGS]
+    start_cluster("c w p", *flags, "--train-steps", "30").check()
+    before = read_checkpoint(tmp_path, 30)
+    dump = tmp_path / "begin.npz"
+    tasks = start_cluster("c", *flags, "--train-steps", "31", "--dump-at-begin", str(dump))
+    tasks.check()
+    assert "restored step 30" in tasks.log("chief-0")
+    for value in np.load(dump).values():
+        assert any(np.array_equal(value, other) for other in before.values())
