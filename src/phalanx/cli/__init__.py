@@ -14,10 +14,14 @@ import phalanx
 from phalanx.errors import PhalanxError
 
 COMMANDS = {
+    "cancel": "phalanx.cli.cancel",
     "check": "phalanx.cli.check",
     "dataset": "phalanx.cli.dataset",
+    "launch": "phalanx.cli.launch",
+    "logs": "phalanx.cli.logs",
     "records": "phalanx.cli.records",
     "run": "phalanx.cli.run",
+    "status": "phalanx.cli.status",
     "tf-config": "phalanx.cli.tf_config",
 }
 
