@@ -3,7 +3,9 @@
 PhalanxError                     exit code 1
 ├── ConfigurationError           exit code 2: what was asked cannot be done, nothing was started
 │   ├── ClusterError             TF_CONFIG, or what stands in for it, is wrong
+│   ├── DataError                data asked for is not there, or cannot be used so
 │   └── JobError                 a job cannot be launched as described
+├── RecordError                  a file of records is damaged, or a record is not what it should be
 └── LaunchError                  a job was launched and went wrong
 """
 
@@ -26,8 +28,27 @@ class ClusterError(ConfigurationError):
     """The description of the cluster, or of this task's place in it, is wrong."""
 
 
+class DataError(ConfigurationError):
+    """The data that was asked for is not there, or cannot be used in the way asked for."""
+
+
 class JobError(ConfigurationError):
     """A job cannot be launched as it is described."""
+
+
+class RecordError(PhalanxError):
+    """A record is damaged, or is not what it should be; says in which file and where.
+
+    `index` counts the file's records from 0; `offset` is in bytes, in the unpacked data if the file
+    is compressed.
+    """
+
+    def __init__(self, path: str, index: int, offset: int, reason: str) -> None:
+        super().__init__(f"{path}: record {index} at offset {offset}: {reason}")
+        self.path, self.index, self.offset, self.reason = path, index, offset, reason
+
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, int, str]]:
+        return type(self), (self.path, self.index, self.offset, self.reason)
 
 
 class LaunchError(PhalanxError):

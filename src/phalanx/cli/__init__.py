@@ -12,6 +12,8 @@ from phalanx.errors import PhalanxError
 
 COMMANDS = {
     "check": "phalanx.cli.check",
+    "dataset": "phalanx.cli.dataset",
+    "records": "phalanx.cli.records",
     "run": "phalanx.cli.run",
     "tf-config": "phalanx.cli.tf_config",
 }

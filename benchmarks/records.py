@@ -1,0 +1,250 @@
+"""TFRecord files: Phalanx against TensorFlow, protobuf (upb) and, if installed, `tfrecord`.
+
+Every figure is the median of rounds in which the contestants take turns. All run in this process,
+bound to one core, so that CPU time and wall time say the same; the ratios are of CPU time, which
+other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROUNDS = 5
+SMALL, LARGE = 200_000, 50_000
+
+
+def measure(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+    """CPU seconds of each, the median; wall time is printed beside it."""
+    cpu: dict[str, list[float]] = {name: [] for name in contestants}
+    wall: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            cpu_start, wall_start = time.process_time(), time.perf_counter()
+            run()
+            cpu[name].append(time.process_time() - cpu_start)
+            wall[name].append(time.perf_counter() - wall_start)
+    for name in contestants:
+        print(f"  {name:24} {statistics.median(cpu[name]):8.3f} s CPU "
+              f"{statistics.median(wall[name]):8.3f} s wall")  # fmt: skip
+    return {name: statistics.median(times) for name, times in cpu.items()}
+
+
+def result(name: str, value: float, unit: str, goal: str) -> None:
+    print(f"RESULT {name} {value:.3g} {unit} goal {goal}", flush=True)
+
+
+def small_columns() -> dict[str, object]:
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    words = [b"news", b"sports", b"weather", b"science", b"travel", b"music"]
+    return {
+        "user_id": random.integers(0, 1_000_000, SMALL),
+        "item_id": random.integers(0, 50_000, SMALL),
+        "hour": random.integers(0, 24, SMALL),
+        "clicked": random.integers(0, 2, SMALL),
+        "price": random.random(SMALL, dtype=np.float32),
+        "discount": random.random(SMALL, dtype=np.float32),
+        "rating": random.random(SMALL, dtype=np.float32),
+        "category": [words[i] for i in random.integers(0, len(words), SMALL)],
+        "country": [b"country-%d" % i for i in random.integers(0, 200, SMALL)],
+        "history": [list(range(i)) for i in random.integers(0, 5, SMALL)],
+    }
+
+
+def decode(directory: Path) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from phalanx.records import infer_schema, read_batches, write_examples
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.threading.max_intra_op_parallelism = 1
+
+    def by_tensorflow(path: str, spec: dict[str, object]) -> Callable[[], object]:
+        def run() -> None:
+            dataset = tf.data.TFRecordDataset(path).batch(1000)
+            dataset = dataset.map(lambda batch: tf.io.parse_example(batch, spec))
+            for _ in dataset.with_options(options):
+                pass
+
+        return run
+
+    def by_phalanx(path: str) -> Callable[[], object]:
+        schema = infer_schema(path)
+        return lambda: sum(batch.num_rows for batch in read_batches(path, schema))
+
+    def by_tfrecord(path: str) -> Callable[[], object] | None:
+        try:
+            from tfrecord.reader import tfrecord_loader
+        except ImportError:
+            print("  (pip install tfrecord to compare with it, too)")
+            return None
+        return lambda: sum(1 for _ in tfrecord_loader(path, None))
+
+    fixed, strings = tf.io.FixedLenFeature, tf.string
+    small, large = str(directory / "small.tfrecord"), str(directory / "large.tfrecord")
+    write_examples(small, small_columns())
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (LARGE, 3072), np.uint8)
+    write_examples(large, {"image": [row.tobytes() for row in pixels],
+                           "label": random.integers(0, 10, LARGE)})  # fmt: skip
+    spec = {name: fixed([], tf.int64) for name in ("user_id", "item_id", "hour", "clicked")}
+    spec |= {name: fixed([], tf.float32) for name in ("price", "discount", "rating")}
+    spec |= {name: fixed([], strings) for name in ("category", "country")}
+    spec["history"] = tf.io.RaggedFeature(tf.int64)
+    for path, title, goal, wanted in (
+        (small, "decode-small", ">= 8", spec),
+        (large, "decode-3kb", ">= 1.2", {"image": fixed([], strings), "label": fixed([], tf.int64)}),
+    ):
+        print(f"{title}: all Examples of a file to columns (TensorFlow: tensors of 1000, Phalanx: Arrow batches of 4096)")
+        contestants = {"tensorflow": by_tensorflow(path, wanted), "phalanx": by_phalanx(path)}
+        for run in contestants.values():
+            run()
+        times = measure(contestants)
+        result(title, times["tensorflow"] / times["phalanx"], "x-tensorflow", goal)
+        slow = by_tfrecord(path)
+        if slow is not None:
+            times |= measure({"tfrecord": slow}, rounds=1)
+            result(f"{title}-tfrecord", times["tfrecord"] / times["phalanx"], "x-tfrecord", ">= 1")
+
+
+def encode() -> None:
+    import pyarrow as pa
+    import tensorflow as tf
+
+    from phalanx.records import encode_batch
+
+    count = 20_000
+    columns = {name: values[:count] for name, values in small_columns().items()}  # type: ignore[index]
+    table = pa.table(columns)
+    rows = table.to_pylist()
+    train = tf.train
+
+    def by_upb() -> None:
+        for row in rows:
+            example = train.Example()
+            feature = example.features.feature
+            for name, value in row.items():
+                if isinstance(value, bytes):
+                    feature[name].bytes_list.value.append(value)
+                elif isinstance(value, float):
+                    feature[name].float_list.value.append(value)
+                elif isinstance(value, int):
+                    feature[name].int64_list.value.append(value)
+                else:
+                    feature[name].int64_list.value.extend(value)
+            example.SerializeToString()
+
+    def by_phalanx() -> None:
+        for batch in table.to_batches(max_chunksize=1000):
+            encode_batch(batch)
+
+    def by_phalanx_from_rows() -> None:
+        from phalanx.records import encode_examples
+
+        encode_examples(rows)
+
+    print("encode: 20,000 small Examples; upb and `rows` from dictionaries, Phalanx from columns")
+    times = measure({"upb": by_upb, "phalanx": by_phalanx, "phalanx, rows": by_phalanx_from_rows})
+    result("encode", times["upb"] / times["phalanx"], "x-upb", ">= 10")
+    result("encode-rows", times["upb"] / times["phalanx, rows"], "x-upb", ">= 1")
+
+
+def verify(directory: Path) -> None:
+    from phalanx.records import RecordWriter
+    from phalanx.records import verify as verify_file
+
+    path = str(directory / "verify.tfrecord")
+    record = os.urandom(3100)
+    with RecordWriter(path) as writer:
+        for _ in range(200_000):
+            writer.write(record)
+    size = Path(path).stat().st_size
+    print(f"verify: {size / 1e6:.0f} MB of cached file, every checksum")
+    times = measure({"phalanx": lambda: verify_file(path)})
+    result("verify", size / times["phalanx"] / 1e9, "GB/s", ">= 2")
+    Path(path).unlink()
+
+
+def start(directory: Path) -> None:
+    seconds = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        plain = time.perf_counter() - began
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import phalanx.records"], check=True)
+        seconds.append(time.perf_counter() - began - plain)
+    result("import", statistics.median(seconds), "s", "<= 0.3")
+
+
+MEMORY = """
+import os, sys
+from phalanx.records import RecordWriter, read_batches, verify, infer_schema, encode_examples
+message = encode_examples([{"image": os.urandom(3072), "label": 1}])[0]
+with RecordWriter(sys.argv[1]) as writer:
+    for _ in range(650_000):
+        writer.write(message)
+assert verify(sys.argv[1]).records == 650_000
+schema = infer_schema(sys.argv[1])
+assert sum(batch.num_rows for batch in read_batches(sys.argv[1], schema)) == 650_000
+peak = [line for line in open("/proc/self/status") if line.startswith("VmHWM")][0]
+print(int(peak.split()[1]) / 1024)
+"""
+
+
+def memory(directory: Path) -> None:
+    path = directory / "huge.tfrecord"
+    print("memory: write, verify, summarize and decode a file of 2 GB")
+    out = subprocess.run([sys.executable, "-c", MEMORY, str(path)], check=True, capture_output=True)
+    path.unlink()
+    result("memory-2gb", float(out.stdout), "MB", "<= 200")
+
+
+def cifar(directory: Path) -> None:
+    import pickle
+
+    import numpy as np
+
+    from phalanx.data.collections import convert_cifar10
+
+    source = directory / "cifar-10-batches-py"
+    source.mkdir()
+    random = np.random.default_rng(0)
+    for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
+        batch = {b"data": random.integers(0, 256, (10_000, 3072), np.uint8),
+                 b"labels": random.integers(0, 10, 10_000).tolist()}  # fmt: skip
+        (source / name).write_bytes(pickle.dumps(batch))
+    began = time.perf_counter()
+    convert_cifar10(source, directory / "cifar10", validation=True)
+    result("cifar10", time.perf_counter() - began, "s", "<= 10")
+
+
+def main() -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        decode(directory)
+        encode()
+        verify(directory)
+        start(directory)
+        memory(directory)
+        cifar(directory)
+    print(f"(peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB)")
+
+
+if __name__ == "__main__":
+    main()

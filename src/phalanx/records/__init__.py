@@ -1,0 +1,71 @@
+"""TFRecord files without TensorFlow: read, write, check, mend, convert.
+
+    from phalanx import records
+
+    for record in records.read_records("train-*.tfrecord"):     # bytes
+        ...
+    table = records.read_table("train-*.tfrecord")              # an Arrow table of Examples
+    records.write_examples("out.tfrecord", table)
+"""
+
+from __future__ import annotations
+
+from phalanx.records.compression import Compression
+from phalanx.records.damage import Report, repair, verify, verify_all
+from phalanx.records.example import (
+    decode_examples,
+    encode_batch,
+    encode_examples,
+    read_arrays,
+    read_batches,
+    read_rows,
+    read_table,
+    write_examples,
+)
+from phalanx.records.framing import Chunk, Damage, count_records, read_chunks, read_records
+from phalanx.records.index import RecordIndex, open_index
+from phalanx.records.schema import (
+    Feature,
+    FeatureSummary,
+    Kind,
+    Schema,
+    Summary,
+    infer_schema,
+    summarize,
+)
+from phalanx.records.storage import expand
+from phalanx.records.writer import RecordWriter, ShardedWriter, shard_path
+
+__all__ = [
+    "Chunk",
+    "Compression",
+    "Damage",
+    "Feature",
+    "FeatureSummary",
+    "Kind",
+    "RecordIndex",
+    "RecordWriter",
+    "Report",
+    "Schema",
+    "ShardedWriter",
+    "Summary",
+    "count_records",
+    "decode_examples",
+    "encode_batch",
+    "encode_examples",
+    "expand",
+    "infer_schema",
+    "open_index",
+    "read_arrays",
+    "read_batches",
+    "read_chunks",
+    "read_records",
+    "read_rows",
+    "read_table",
+    "repair",
+    "shard_path",
+    "summarize",
+    "verify",
+    "verify_all",
+    "write_examples",
+]

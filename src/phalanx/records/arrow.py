@@ -1,0 +1,203 @@
+"""Decoded features as Arrow columns without a copy, and Arrow columns as features to encode."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import DataError
+from phalanx.records.codec import RAGGED, RawColumn, SourceColumn
+from phalanx.records.schema import Feature, Kind, Schema
+
+_TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
+
+
+@cache
+def to_arrow_schema(schema: Schema) -> pa.Schema:
+    """The types of the columns that the features are decoded to."""
+    return pa.schema([pa.field(feature.name, _arrow_type(feature)) for feature in schema.features])
+
+
+def _arrow_type(feature: Feature) -> pa.DataType:
+    type_ = _TYPES[feature.kind]
+    if feature.sequence:
+        return pa.list_(pa.list_(type_))
+    if not feature.shape:
+        return type_
+    return pa.list_(type_) if feature.shape[0] is None else pa.list_(type_, feature.shape[0])
+
+
+def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBatch:
+    """The codec's columns, which are in the schema's order, as a batch that shares their memory."""
+    arrays = [
+        _to_array(column, rows, feature)
+        for column, feature in zip(columns, schema.features, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=to_arrow_schema(schema))
+
+
+def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
+    validity = pa.py_buffer(column.validity) if column.missing else None
+    is_scalar = not feature.sequence and not feature.shape
+    buffers = [validity if is_scalar else None]
+    values = pa.py_buffer(column.values)
+    if feature.kind is Kind.BYTES:
+        offsets = pa.py_buffer(column.value_offsets)
+        buffers += [offsets, values]
+        count = offsets.size // 4 - 1
+    else:
+        buffers.append(values)
+        count = values.size // (4 if feature.kind is Kind.FLOAT else 8)
+    array = pa.Array.from_buffers(_TYPES[feature.kind], rows if is_scalar else count, buffers)
+    if is_scalar:
+        return array
+    if feature.sequence:
+        steps = pa.py_buffer(column.step_offsets)
+        array = pa.Array.from_buffers(
+            pa.list_(array.type), steps.size // 4 - 1, [None, steps], children=[array]
+        )
+    type_ = _arrow_type(feature)
+    if feature.width == RAGGED:
+        buffers = [validity, pa.py_buffer(column.row_offsets)]
+    else:
+        buffers = [validity]
+    return pa.Array.from_buffers(type_, rows, buffers, children=[array])
+
+
+def from_arrow_schema(schema: pa.Schema) -> Schema:
+    """The features that columns of these types are encoded as."""
+    features = []
+    for field in schema:
+        type_, depth, size = _unwrap(field.type), 0, None
+        while _is_list(type_):
+            size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
+            type_, depth = _unwrap(type_.value_type), depth + 1
+        if pa.types.is_null(type_):
+            continue
+        if depth > 2:
+            raise _unusable(field.name, field.type)
+        shape = () if depth == 0 else (size,)
+        features.append(Feature(field.name, _kind_of(field.name, type_), shape, depth == 2))
+    return Schema(tuple(features))
+
+
+def to_source_columns(batch: pa.RecordBatch) -> list[SourceColumn]:
+    """The columns as the encoder takes them, by name: as protobuf orders them."""
+    sources = [
+        _to_source(name, batch.column(place))
+        for place, name in enumerate(batch.schema.names)
+        if not pa.types.is_null(_innermost(batch.schema.field(place).type))
+    ]
+    return sorted(sources, key=lambda source: source.name)
+
+
+def _to_source(name: str, array: pa.Array) -> SourceColumn:
+    present = None
+    if array.null_count:
+        present = np.asarray(array.is_valid()).astype(np.uint8)
+    array = _plain(array)
+    row_offsets = step_offsets = None
+    step_count, depth = 0, 0
+    if _is_list(array.type):
+        row_offsets, array = _open_list(array)
+        depth = 1
+        if _is_list(array.type):
+            _refuse_nulls(name, array)
+            step_offsets, array = _open_list(array)
+            step_count, depth = len(step_offsets) - 1, 2
+    if _is_list(array.type):
+        raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
+    if depth:
+        _refuse_nulls(name, array)
+    kind = _kind_of(name, array.type)
+    values, value_offsets = _open_values(name, kind, array)
+    return SourceColumn(
+        *(name.encode(), kind.number, depth == 2, RAGGED if depth else 1, values, len(array)),
+        *(value_offsets, step_offsets, step_count, row_offsets, present),
+    )
+
+
+def _open_list(array: pa.Array) -> tuple[Any, pa.Array]:
+    """The offsets of a column of lists, and what they point into."""
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.list_(array.type.value_type))
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    return offsets, _plain(array.values)
+
+
+def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[Any, Any]:
+    """The values' memory, and for bytes the offsets into it."""
+    try:
+        if kind is Kind.BYTES:
+            array = array.cast(pa.large_binary())
+            _, offsets, data = array.buffers()
+            if offsets is None:
+                return b"", np.zeros(len(array) + 1, np.int64)
+            first, last = array.offset, array.offset + len(array) + 1
+            return data or b"", np.frombuffer(offsets, np.int64)[first:last]
+        if array.null_count:
+            array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
+        # Numbers of 64 bits are narrowed as TensorFlow does it: to the nearest float.
+        array = array.cast(_TYPES[kind], safe=kind is Kind.INT64)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"column {name!r} cannot become a feature of {kind}: {error}") from None
+    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False)), None
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Without dictionaries and types of extensions."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array
+
+
+def _unwrap(type_: pa.DataType) -> pa.DataType:
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(is_any or pa.types.is_fixed_size_list(type_))
+
+
+def _innermost(type_: pa.DataType) -> pa.DataType:
+    type_ = _unwrap(type_)
+    while _is_list(type_):
+        type_ = _unwrap(type_.value_type)
+    return type_
+
+
+def _kind_of(name: str, type_: pa.DataType) -> Kind:
+    types = pa.types
+    if types.is_integer(type_) or types.is_boolean(type_):
+        return Kind.INT64
+    if types.is_floating(type_):
+        return Kind.FLOAT
+    if (
+        types.is_binary(type_)
+        or types.is_string(type_)
+        or types.is_large_binary(type_)
+        or types.is_large_string(type_)
+        or types.is_fixed_size_binary(type_)
+    ):
+        return Kind.BYTES
+    raise _unusable(name, type_)
+
+
+def _unusable(name: str, type_: pa.DataType) -> DataError:
+    return DataError(
+        f"column {name!r} has the type {type_}, which no feature can hold: make it integers, "
+        "floats, text or bytes, or lists of these"
+    )
+
+
+def _refuse_nulls(name: str, array: pa.Array) -> None:
+    if array.null_count:
+        raise DataError(f"column {name!r} has empty places inside its lists: a feature cannot")

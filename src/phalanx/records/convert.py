@@ -1,0 +1,280 @@
+"""Examples to and from Parquet, CSV, JSON lines and folders of images.
+
+    convert("train.parquet", "train.tfrecord")
+    convert("train.tfrecord", "train.jsonl")
+    convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/2.jpg, ...
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from phalanx.errors import DataError
+from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
+from phalanx.records.images import identify_image
+from phalanx.records.schema import Schema, infer_schema, saved_schema
+from phalanx.records.storage import expand, open_input, open_output
+
+_RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz)?$|-\d+-of-\d+$")
+_IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
+_ENDINGS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMATS = ("tfrecord", "parquet", "csv", "jsonl", "images")
+
+Progress = Callable[[int], None]
+
+
+def format_of(path: str) -> str:
+    """What a path holds, by its ending; a folder, or a path that ends in /, holds images."""
+    if path.endswith("/") or Path(path).is_dir():
+        return "images"
+    if _RECORDS.search(path):
+        return "tfrecord"
+    try:
+        return _ENDINGS[Path(path).suffix.lower()]
+    except KeyError:
+        raise DataError(
+            f"{path} does not say what it holds: end it in .tfrecord, .parquet, .csv or .jsonl, "
+            "in / for a folder of images, or name the format"
+        ) from None
+
+
+def convert(
+    source: str,
+    out: str,
+    *,
+    source_format: str | None = None,
+    out_format: str | None = None,
+    shards: int | None = None,
+    image: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Convert a file, a glob or a folder; how many examples is returned.
+
+    `image` names the feature that holds pictures when they are written to a folder; left out, it is
+    the first one that does.
+    """
+    source_format = source_format or format_of(source)
+    out_format = out_format or format_of(out)
+    if source_format != "tfrecord" and out_format != "tfrecord":
+        raise DataError(f"one of {source} and {out} must be TFRecord")
+    if shards is not None and out_format != "tfrecord":
+        raise DataError("only TFRecord files can be written in shards")
+    batches = _counted(_READERS[source_format](source), progress)
+    if out_format == "tfrecord":
+        return write_examples(out, batches, shards=shards)
+    if out_format == "images":
+        return _write_images(out, batches, image)
+    files = expand(source)
+    schema = saved_schema(files) or infer_schema(files)
+    output = open_output(out)
+    try:
+        count = _WRITERS[out_format](output.file, batches, schema)
+        output.commit()
+    except BaseException:
+        output.discard()
+        raise
+    return count
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        if progress is not None:
+            progress(batch.num_rows)
+
+
+def _read_records(source: str) -> Iterator[pa.RecordBatch]:
+    yield from read_batches(source)
+
+
+def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    for path in expand(source):
+        with open_input(path) as file:
+            try:
+                parquet = pq.ParquetFile(file)
+                yield from parquet.iter_batches(batch_size=BATCH_SIZE)
+            except pa.ArrowInvalid as error:
+                raise DataError(f"{path} is not a Parquet file: {error}") from None
+
+
+def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow import csv  # noqa: PLC0415
+
+    for path in expand(source):
+        with open_input(path) as file:
+            try:
+                yield from csv.open_csv(file)
+            except pa.ArrowInvalid as error:
+                raise DataError(f"{path} is not a CSV file with a header: {error}") from None
+
+
+def _read_jsonl(source: str) -> Iterator[pa.RecordBatch]:
+    for path in expand(source):
+        with open_input(path) as file:
+            yield from to_batches(_parse_lines(path, _lines(file)))
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    rest = b""
+    while block := file.read(1 << 20):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    yield rest
+
+
+def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}, is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}, is not an object but {type(row).__name__}")
+        yield {name: _from_json(value) for name, value in row.items()}
+
+
+def _read_images(source: str) -> Iterator[pa.RecordBatch]:
+    """A folder for each label, or pictures side by side without labels."""
+    root = Path(source)
+    if not root.is_dir():
+        raise DataError(f"there is no folder {source}")
+    files = sorted(path for path in root.rglob("*") if path.suffix.lower() in _IMAGES)
+    if not files:
+        raise DataError(f"there are no pictures in {source}: looked for {', '.join(sorted(_IMAGES))}")
+    names = sorted({path.parent.name for path in files if path.parent != root})
+    labels = {name: number for number, name in enumerate(names)}
+    rows = iter(files)
+    while some := list(islice(rows, 256)):
+        columns: dict[str, list[Any]] = {
+            "image": [path.read_bytes() for path in some],
+            "filename": [os.fspath(path.relative_to(root)).encode() for path in some],
+        }
+        if labels:
+            columns["label"] = [labels.get(path.parent.name) for path in some]
+            columns["label_name"] = [path.parent.name.encode() if path.parent != root else None
+                                     for path in some]  # fmt: skip
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    count = 0
+    with pq.ParquetWriter(file, schema.to_arrow()) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
+    from pyarrow import csv  # noqa: PLC0415
+
+    lists = [feature.name for feature in schema.features if feature.shape or feature.sequence]
+    if lists:
+        raise DataError(f"CSV holds single values, and these are lists: {', '.join(lists)}; "
+                        "write Parquet or JSON lines")  # fmt: skip
+    count = 0
+    types = pa.schema([pa.field(f.name, pa.string() if f.type == pa.binary() else f.type)
+                       for f in schema.to_arrow()])  # fmt: skip
+    with csv.CSVWriter(file, types) as writer:
+        for batch in batches:
+            try:
+                writer.write_batch(batch.cast(types))
+            except pa.ArrowInvalid as error:
+                raise DataError(f"CSV holds text, and a feature holds other bytes ({error}); "
+                                "write Parquet or JSON lines") from None  # fmt: skip
+            count += batch.num_rows
+    return count
+
+
+def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
+    count = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            file.write(row_to_json(row).encode() + b"\n")
+            count += 1
+    return count
+
+
+def row_to_json(row: dict[str, Any]) -> str:
+    """An example as a line of JSON; bytes that are not text are written {"base64": "..."}."""
+    return json.dumps({name: _to_json(value) for name, value in row.items()}, ensure_ascii=False)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_json(item) for item in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return base64.b64decode(value["base64"])
+    return value.encode() if isinstance(value, str) else value
+
+
+def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None) -> int:
+    root, count = Path(out), 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            name = image or _find_image(row)
+            info = identify_image(row.get(name) or b"")
+            if info is None:
+                raise DataError(f"feature {name!r} of example {count} holds no picture")
+            label = row.get("label_name", row.get("label"))
+            folder = root / _folder_name(label)
+            folder.mkdir(parents=True, exist_ok=True)
+            ending = "jpg" if info.format == "jpeg" else info.format
+            (folder / f"{count:06d}.{ending}").write_bytes(row[name])
+            count += 1
+    return count
+
+
+def _folder_name(label: Any) -> str:
+    """A label as the name of one folder, whatever it holds."""
+    text = label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
+    return "" if label is None else re.sub(r"[^\w .-]", "_", text).strip(". ") or "_"
+
+
+def _find_image(row: dict[str, Any]) -> str:
+    for name, value in row.items():
+        if isinstance(value, bytes) and identify_image(value):
+            return name
+    raise DataError(f"no feature holds pictures in a known format: there are {', '.join(row)}")
+
+
+_READERS: dict[str, Callable[[str], Iterator[pa.RecordBatch]]] = {
+    "tfrecord": _read_records,
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "jsonl": _read_jsonl,
+    "images": _read_images,
+}
+_WRITERS: dict[str, Callable[[BinaryIO, Iterator[pa.RecordBatch], Schema], int]] = {
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+    "jsonl": _write_jsonl,
+}

@@ -1,0 +1,288 @@
+"""Examples and SequenceExamples to and from Arrow, NumPy and Python rows.
+
+    table = read_table("train-*.tfrecord")              # pyarrow.Table
+    arrays = read_arrays("train-*.tfrecord")            # {"label": array([...]), ...}
+    for row in read_rows("train-*.tfrecord"):           # {"label": 3, "image": b"..."}
+        ...
+    write_examples("out.tfrecord", table)               # or arrays, or rows
+
+A feature that a record lacks is null (None). A feature list of a SequenceExample is a column of
+lists of lists, and a column of lists of lists becomes one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from phalanx.errors import DataError
+from phalanx.records.codec import codec
+from phalanx.records.compression import Compression
+from phalanx.records.framing import OVERHEAD, Chunk, Paths, read_chunks
+from phalanx.records.schema import Schema, decode_chunk, infer_schema, saved_schema
+from phalanx.records.storage import expand
+from phalanx.records.writer import RecordWriter, ShardedWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Columns = pa.Table | pa.RecordBatch | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+BATCH_SIZE = 4096
+
+
+def read_batches(
+    paths: Paths,
+    schema: Schema | None = None,
+    *,
+    batch_size: int = BATCH_SIZE,
+    columns: Sequence[str] | None = None,
+    threads: int = 1,
+    compression: Compression | None = None,
+    check: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The files' Examples as Arrow batches of `batch_size` rows; a file's last may have fewer.
+
+    Without a schema the one saved beside the files is taken, and if there is none, all files are
+    read once to find it. `columns` chooses some features: the others are not even decoded. Several
+    threads decode several batches at the same time, and their order stays.
+    """
+    from phalanx.records.arrow import to_batch  # noqa: PLC0415
+
+    if batch_size < 1:
+        raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
+    files = expand(paths)
+    schema = schema or saved_schema(files) or infer_schema(files)
+    if columns is not None:
+        schema = schema.select(list(columns))
+
+    def decode(path: str, chunk: Chunk) -> pa.RecordBatch:
+        return to_batch(decode_chunk(path, chunk, schema), len(chunk), schema)
+
+    chunks = (
+        (path, chunk)
+        for path in files
+        for chunk in read_chunks(path, most=batch_size, compression=compression, check=check)
+    )
+    if threads <= 1:
+        for path, chunk in chunks:
+            yield decode(path, chunk)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[pa.RecordBatch]] = deque()
+        for path, chunk in chunks:
+            copy = Chunk(memoryview(bytes(chunk.data)), chunk.spans, chunk.index, chunk.offset)
+            waiting.append(pool.submit(decode, path, copy))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def read_table(paths: Paths, schema: Schema | None = None, **options: Any) -> pa.Table:
+    """All the files' Examples as one Arrow table. Options as for `read_batches`."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    files = expand(paths)
+    schema = schema or saved_schema(files) or infer_schema(files)
+    chosen = schema if options.get("columns") is None else schema.select(list(options["columns"]))
+    return pa.Table.from_batches(read_batches(files, schema, **options), chosen.to_arrow())
+
+
+def read_arrays(
+    paths: Paths, schema: Schema | None = None, **options: Any
+) -> dict[str, np.ndarray[Any, Any]]:
+    """All the files' Examples as NumPy arrays, one for each feature.
+
+    Single values become an array of one dimension, fixed numbers of them one of two; ragged features
+    and feature lists an array of objects, in which a missing one is None. A missing single value
+    is an error for numbers, as there is no number for it: give a schema that leaves it out.
+    """
+    table = read_table(paths, schema, **options)
+    return {name: column_to_numpy(name, table.column(name)) for name in table.column_names}
+
+
+def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, Any]:
+    """An Arrow column as NumPy has it; see `read_arrays`."""
+    import numpy as np  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    type_ = column.type
+    is_fixed = pa.types.is_fixed_size_list(type_)
+    leaf = type_.value_type if is_fixed else type_
+    is_number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
+    if is_number and column.null_count:
+        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an array "
+                        "of numbers cannot leave a place empty")  # fmt: skip
+    if is_fixed and is_number:
+        return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
+    if is_number:
+        return np.asarray(column)
+    result = np.empty(len(column), object)
+    if pa.types.is_list(type_) and not pa.types.is_list(leaf := type_.value_type) and (
+        pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
+    ):  # fmt: skip
+        result[:] = [None if item is None else item.values.to_numpy() for item in _scalars(column)]
+    else:
+        result[:] = column.to_pylist()
+    return result
+
+
+def _scalars(column: pa.Array) -> Iterator[Any]:
+    for item in column:
+        yield item if item.is_valid else None
+
+
+def read_rows(
+    paths: Paths, schema: Schema | None = None, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """The files' Examples one by one, as dictionaries of Python values."""
+    for batch in read_batches(paths, schema, **options):
+        yield from batch.to_pylist()
+
+
+def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> pa.RecordBatch:
+    """Messages that are in memory as an Arrow batch. Without a schema theirs is found first."""
+    from array import array  # noqa: PLC0415
+
+    from phalanx.records.arrow import to_batch  # noqa: PLC0415
+
+    spans, at = array("q"), 0
+    for message in messages:
+        spans.extend((at, len(message)))
+        at += len(message)
+    chunk = Chunk(memoryview(b"".join(messages)), memoryview(spans), 0, 12)
+    if schema is None:
+        schema = _schema_of(chunk)
+    return to_batch(decode_chunk("<memory>", chunk, schema), len(messages), schema)
+
+
+def _schema_of(chunk: Chunk) -> Schema:
+    from phalanx.records.schema import _Tally  # noqa: PLC0415
+
+    tallies = []
+    for column in decode_chunk("<memory>", chunk, None):
+        if column.kind:
+            tally = _Tally(column.name, column.sequence, 0)
+            tally.add("<memory>", chunk, column)
+            tallies.append(tally)
+    features = sorted((tally.finish().feature for tally in tallies), key=lambda f: f.name)
+    return Schema(tuple(features))
+
+
+def encode_examples(data: Columns) -> list[bytes]:
+    """Columns or rows as messages: Examples, or SequenceExamples if there are lists of lists."""
+    messages = []
+    for batch in to_batches(data):
+        block, ends = encode_batch(batch, framed=False)
+        view, start = memoryview(block).cast("B"), 0
+        for end in memoryview(ends).cast("B").cast("q"):
+            messages.append(bytes(view[start:end]))
+            start = end
+    return messages
+
+
+def encode_batch(batch: pa.RecordBatch, *, framed: bool = True) -> tuple[Any, Any]:
+    """A batch as messages, one after the other, in TFRecord frames or not; and where each ends."""
+    from phalanx.records.arrow import to_source_columns  # noqa: PLC0415
+
+    columns = to_source_columns(batch)
+    sequence = any(column.sequence for column in columns)
+    return codec.encode(columns, batch.num_rows, sequence, framed)
+
+
+def write_examples(
+    path: str | os.PathLike[str],
+    data: Columns | Iterable[pa.RecordBatch],
+    *,
+    shards: int | None = None,
+    compression: Compression | None = None,
+    append: bool = False,
+) -> int:
+    """Write columns or rows as Examples; how many is returned.
+
+    `data` is an Arrow table or batches, a dictionary of NumPy arrays or lists, or rows as
+    dictionaries. With `shards` they are dealt out to so many files.
+    """
+    if shards is not None:
+        if append:
+            raise DataError("shards cannot be appended to: write new ones beside them")
+        with ShardedWriter(path, shards, compression=compression) as sharded:
+            for batch in to_batches(data):
+                block, ends = encode_batch(batch, framed=False)
+                view, start = memoryview(block).cast("B"), 0
+                for end in memoryview(ends).cast("B").cast("q"):
+                    sharded.write(view[start:end])
+                    start = end
+            return sharded.count
+    with RecordWriter(path, compression=compression, append=append) as writer:
+        for batch in to_batches(data):
+            block, ends = encode_batch(batch)
+            writer.write_framed(block, len(memoryview(ends)) // 8)
+        return writer.count
+
+
+def to_batches(data: Any) -> Iterator[pa.RecordBatch]:
+    """Whatever `write_examples` takes, as Arrow batches."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif isinstance(data, Mapping):
+        data = pa.table({name: _to_arrow(name, values) for name, values in data.items()})
+    if isinstance(data, pa.Table):
+        yield from data.to_batches(max_chunksize=BATCH_SIZE)
+        return
+    items = iter(data)
+    for first in items:
+        if isinstance(first, pa.RecordBatch):
+            yield first
+            continue
+        rows = [first, *islice(items, BATCH_SIZE - 1)]
+        names = dict.fromkeys(chain.from_iterable(rows))
+        columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
+        yield pa.RecordBatch.from_pydict(columns) if names else _rows_without_columns(len(rows))
+
+
+def _rows_without_columns(count: int) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.RecordBatch.from_pydict({"": pa.nulls(count)})
+
+
+def _to_arrow(name: str, values: Any) -> pa.Array:
+    import numpy as np  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        flat = values.reshape(len(values), -1)
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise DataError(f"column {name!r} cannot become a feature: {error}") from None
+
+
+__all__ = [
+    "BATCH_SIZE",
+    "OVERHEAD",
+    "column_to_numpy",
+    "decode_examples",
+    "encode_batch",
+    "encode_examples",
+    "read_arrays",
+    "read_batches",
+    "read_rows",
+    "read_table",
+    "to_batches",
+    "write_examples",
+]

@@ -1,0 +1,521 @@
+#include "decode.h"
+
+#define NAME_PADDING 8
+#define MOST_EXPECTED_ROWS 65536
+#define MOST_COLUMNS 16384 /* discovered ones: their count times the rows is memory */
+
+/* Protobuf joins a message that comes in several parts; here that costs a copy, and never happens
+   in files that a sane writer made. */
+struct joined {
+    struct joined *next;
+    size_t size;
+    uint8_t bytes[];
+};
+
+/* ---- columns by name ---- */
+
+static uint32_t hash_name(const uint8_t *name, size_t size, bool sequence) {
+    uint32_t hash = sequence ? 0x9e3779b9u : 0x811c9dc5u;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ name[i]) * 0x01000193u;
+    return hash ^ hash >> 15;
+}
+
+static uint64_t load64(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* Whether this is the column's name. The short names that features have are compared as one word,
+   which may reach past the name but never past `readable`. */
+static bool has_name(const column *c, span name, const uint8_t *readable, bool sequence) {
+    size_t size = (size_t)(name.end - name.at);
+    if (c->name_size != size || c->sequence != sequence)
+        return false;
+    if (size <= 8 && readable - name.at >= 8)
+        return ((load64(name.at) ^ c->name_word) & c->name_mask) == 0;
+    return size == 0 || memcmp(c->name, name.at, size) == 0;
+}
+
+static uint32_t find_slot(const decoder *d, span name, const uint8_t *readable, bool sequence) {
+    uint32_t slot = hash_name(name.at, (size_t)(name.end - name.at), sequence) & d->slot_mask;
+    while (d->slots[slot] >= 0 && !has_name(&d->columns[d->slots[slot]], name, readable, sequence))
+        slot = (slot + 1) & d->slot_mask;
+    return slot;
+}
+
+static uint32_t find_own_slot(const decoder *d, const column *c) {
+    span name = {c->name, c->name + c->name_size};
+    return find_slot(d, name, name.end + NAME_PADDING, c->sequence);
+}
+
+static bool grow_columns(decoder *d) {
+    int32_t capacity = d->capacity ? 2 * d->capacity : 16;
+    column *columns = realloc(d->columns, (size_t)capacity * sizeof *columns);
+    if (columns == NULL)
+        return false;
+    d->columns = columns;
+    int32_t *slots = malloc(4 * (size_t)capacity * sizeof *slots);
+    if (slots == NULL)
+        return false;
+    free(d->slots);
+    d->slots = slots;
+    d->slot_mask = 4 * (uint32_t)capacity - 1;
+    d->capacity = capacity;
+    memset(slots, 0xff, 4 * (size_t)capacity * sizeof *slots);
+    for (int32_t i = 0; i < d->count; i++) {
+        column *c = &d->columns[i];
+        slots[find_own_slot(d, c)] = i;
+    }
+    return true;
+}
+
+/* Makes the validity bits cover `rows`, the new ones 1. */
+static bool extend_validity(column *c, int64_t rows) {
+    size_t old = c->validity.size, size = (size_t)(rows + 7) / 8;
+    if (size <= old)
+        return true;
+    if (!buffer_append_zeros(&c->validity, size - old))
+        return false;
+    memset(c->validity.data + old, 0xff, size - old);
+    return true;
+}
+
+/* What rows without the feature leave in its column. */
+static bool add_missing_rows(column *c, int64_t row, int64_t count) {
+    if (!extend_validity(c, row + count))
+        return false;
+    for (int64_t i = row; i < row + count; i++)
+        c->validity.data[i / 8] &= (uint8_t)~(1u << i % 8);
+    c->missing += count;
+    if (c->width == RAGGED) {
+        int32_t end = 0;
+        if (c->row_offsets.size > 0)
+            memcpy(&end, c->row_offsets.data + c->row_offsets.size - 4, 4);
+        for (int64_t i = 0; i < count; i++)
+            if (!buffer_append_int32(&c->row_offsets, end))
+                return false;
+        return true;
+    }
+    size_t values = (size_t)(c->width * count);
+    if (c->kind == KIND_BYTES) {
+        for (size_t i = 0; i < values; i++)
+            if (!buffer_append_int32(&c->value_offsets, (int32_t)c->values.size))
+                return false;
+        return true;
+    }
+    return buffer_append_zeros(&c->values, values * (c->kind == KIND_FLOAT ? 4 : 8));
+}
+
+/* Room for what a column of single values will need, so that it need not grow step by step. */
+static bool reserve_rows(column *c, size_t rows) {
+    rows = rows < MOST_EXPECTED_ROWS ? rows : MOST_EXPECTED_ROWS;
+    if (c->width != 1)
+        return buffer_reserve(&c->row_offsets, 4 * rows + 4);
+    return c->kind == KIND_BYTES ? buffer_reserve(&c->value_offsets, 4 * rows + 4)
+                                 : buffer_reserve(&c->values, 8 * rows);
+}
+
+bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, bool sequence,
+                 int64_t width) {
+    if (d->count == d->capacity && !grow_columns(d))
+        return false;
+    column *c = &d->columns[d->count];
+    *c = (column){.name_size = name_size, .kind = kind, .sequence = sequence, .width = width,
+                  .shortest = INT64_MAX, .narrowest = INT64_MAX, .follower = d->count + 1};
+    c->name = calloc(1, name_size + NAME_PADDING);
+    if (c->name == NULL)
+        return false;
+    if (name_size > 0)
+        memcpy(c->name, name, name_size);
+    memcpy(&c->name_word, c->name, name_size < 8 ? name_size : 8);
+    c->name_mask = name_size < 8 ? (1ull << 8 * name_size) - 1 : UINT64_MAX;
+    d->slots[find_own_slot(d, c)] = d->count;
+    d->count++;
+    if (width != RAGGED)
+        c->shortest = c->longest = width;
+    return reserve_rows(c, d->expected_rows) && buffer_append_int32(&c->row_offsets, 0) &&
+           buffer_append_int32(&c->step_offsets, 0) && buffer_append_int32(&c->value_offsets, 0) &&
+           (d->rows == 0 || add_missing_rows(c, 0, d->rows));
+}
+
+void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows) {
+    *d = (decoder){.sequence = sequence, .discover = discover, .expected_rows = expected_rows,
+                   .failed = -1, .last = -1};
+}
+
+static void free_joined(decoder *d) {
+    while (d->joined != NULL) {
+        struct joined *next = d->joined->next;
+        free(d->joined);
+        d->joined = next;
+    }
+}
+
+void decoder_free(decoder *d) {
+    for (int32_t i = 0; i < d->count; i++) {
+        column *c = &d->columns[i];
+        free(c->name);
+        buffer_free(&c->values);
+        buffer_free(&c->value_offsets);
+        buffer_free(&c->step_offsets);
+        buffer_free(&c->row_offsets);
+        buffer_free(&c->validity);
+    }
+    free(d->columns);
+    free(d->slots);
+    free_joined(d);
+    *d = (decoder){0};
+}
+
+static int64_t count_values(const column *c) {
+    if (c->kind == KIND_BYTES)
+        return (int64_t)(c->value_offsets.size / 4) - 1;
+    return (int64_t)(c->values.size >> (c->kind == KIND_FLOAT ? 2 : 3));
+}
+
+/* ---- the lists of values ---- */
+
+static decode_status append_int64s(column *c, span packed) {
+    /* Every value takes a byte or more: this is room enough, and no more than 8 times it. */
+    if (!buffer_reserve(&c->values, 8 * (size_t)(packed.end - packed.at)))
+        return DECODE_NO_MEMORY;
+    while (!span_is_empty(packed)) {
+        uint64_t value;
+        if (!wire_read_varint(&packed, &value))
+            return DECODE_BAD_FEATURE;
+        memcpy(c->values.data + c->values.size, &value, 8);
+        c->values.size += 8;
+    }
+    return DECODE_DONE;
+}
+
+static decode_status append_floats(column *c, span packed) {
+    if ((packed.end - packed.at) % 4 != 0)
+        return DECODE_BAD_FEATURE;
+    bool has_memory = buffer_append(&c->values, packed.at, (size_t)(packed.end - packed.at));
+    return has_memory ? DECODE_DONE : DECODE_NO_MEMORY;
+}
+
+static decode_status append_bytes(column *c, span value) {
+    bool has_memory = buffer_append(&c->values, value.at, (size_t)(value.end - value.at)) &&
+                      buffer_append_int32(&c->value_offsets, (int32_t)c->values.size);
+    return has_memory ? DECODE_DONE : DECODE_NO_MEMORY;
+}
+
+/* A field 1 of a list that holds `kind`: packed numbers, or one value of bytes. */
+static decode_status append_field(column *c, kind kind, span field) {
+    if (kind == KIND_INT64)
+        return append_int64s(c, field);
+    return kind == KIND_FLOAT ? append_floats(c, field) : append_bytes(c, field);
+}
+
+/* Numbers may also stand one by one, each a field of its own. */
+static decode_status append_unpacked(column *c, kind kind, uint32_t tag, span *list) {
+    if (kind == KIND_INT64 && tag == TAG_VARINT(1)) {
+        uint64_t value;
+        if (!wire_read_varint(list, &value))
+            return DECODE_BAD_FEATURE;
+        return buffer_append(&c->values, &value, 8) ? DECODE_DONE : DECODE_NO_MEMORY;
+    }
+    if (kind == KIND_FLOAT && tag == TAG_FIXED32(1)) {
+        if (list->end - list->at < 4)
+            return DECODE_BAD_FEATURE;
+        list->at += 4;
+        return buffer_append(&c->values, list->at - 4, 4) ? DECODE_DONE : DECODE_NO_MEMORY;
+    }
+    return wire_skip(list, tag) ? DECODE_DONE : DECODE_BAD_FEATURE;
+}
+
+static decode_status read_list(column *c, kind kind, span list) {
+    decode_status status = DECODE_DONE;
+    while (status == DECODE_DONE && !span_is_empty(list)) {
+        uint32_t tag;
+        span field;
+        if (!wire_read_tag(&list, &tag))
+            return DECODE_BAD_FEATURE;
+        if (tag != TAG_DELIMITED(1))
+            status = append_unpacked(c, kind, tag, &list);
+        else if (wire_read_delimited(&list, &field))
+            status = append_field(c, kind, field);
+        else
+            status = DECODE_BAD_FEATURE;
+    }
+    return status;
+}
+
+static bool is_list(uint32_t tag) {
+    return tag == TAG_DELIMITED(KIND_BYTES) || tag == TAG_DELIMITED(KIND_FLOAT) ||
+           tag == TAG_DELIMITED(KIND_INT64);
+}
+
+/* Which list a Feature holds. Of several the last counts, with those of its kind right before it:
+   `feature` is cut to begin there. */
+static bool choose_list(span *feature, kind *chosen) {
+    span rest = *feature;
+    *chosen = KIND_NONE;
+    while (!span_is_empty(rest)) {
+        uint32_t tag;
+        const uint8_t *field = rest.at;
+        if (!wire_read_tag(&rest, &tag) || !wire_skip(&rest, tag))
+            return false;
+        if (is_list(tag) && (kind)(tag >> 3) != *chosen) {
+            *chosen = (kind)(tag >> 3);
+            feature->at = field;
+        }
+    }
+    return true;
+}
+
+/* A Feature as every writer writes it: one list and nothing else. */
+static bool read_plain_feature(span feature, kind *found, span *list) {
+    if (feature.end - feature.at < 2 || !is_list(*feature.at))
+        return false;
+    *found = (kind)(*feature.at++ >> 3);
+    return wire_read_delimited(&feature, list) && span_is_empty(feature);
+}
+
+static bool take_kind(decoder *d, column *c, kind found) {
+    if (c->kind == KIND_NONE)
+        c->kind = found;
+    d->found_kind = found;
+    return c->kind == found;
+}
+
+/* Appends a Feature's values to its column. `present` is false if it holds no list at all. */
+static decode_status read_feature(decoder *d, column *c, span feature, bool *present) {
+    kind found;
+    span list;
+    *present = true;
+    if (read_plain_feature(feature, &found, &list))
+        return take_kind(d, c, found) ? read_list(c, found, list) : DECODE_OTHER_KIND;
+    if (!choose_list(&feature, &found))
+        return DECODE_BAD_FEATURE;
+    *present = found != KIND_NONE;
+    if (*present && !take_kind(d, c, found))
+        return DECODE_OTHER_KIND;
+    while (*present && !span_is_empty(feature)) {
+        uint32_t tag;
+        if (!wire_read_tag(&feature, &tag))
+            return DECODE_BAD_FEATURE;
+        if (!is_list(tag)) {
+            if (!wire_skip(&feature, tag))
+                return DECODE_BAD_FEATURE;
+            continue;
+        }
+        if (!wire_read_delimited(&feature, &list))
+            return DECODE_BAD_FEATURE;
+        decode_status status = read_list(c, found, list);
+        if (status != DECODE_DONE)
+            return status;
+    }
+    return DECODE_DONE;
+}
+
+static decode_status read_steps(decoder *d, column *c, span feature_list, int64_t *steps) {
+    while (!span_is_empty(feature_list)) {
+        uint32_t tag;
+        span feature;
+        bool present;
+        if (!wire_read_tag(&feature_list, &tag))
+            return DECODE_BAD_FEATURE;
+        if (tag != TAG_DELIMITED(1)) {
+            if (!wire_skip(&feature_list, tag))
+                return DECODE_BAD_FEATURE;
+            continue;
+        }
+        if (!wire_read_delimited(&feature_list, &feature))
+            return DECODE_BAD_FEATURE;
+        int64_t before = count_values(c);
+        decode_status status = read_feature(d, c, feature, &present);
+        if (status != DECODE_DONE)
+            return status;
+        int64_t after = count_values(c);
+        if (!buffer_append_int32(&c->step_offsets, (int32_t)after))
+            return DECODE_NO_MEMORY;
+        if (after - before < c->narrowest)
+            c->narrowest = after - before;
+        if (after - before > c->widest)
+            c->widest = after - before;
+        ++*steps;
+    }
+    return DECODE_DONE;
+}
+
+/* ---- one row ---- */
+
+static decode_status end_row(decoder *d, column *c) {
+    bool present = true;
+    int64_t length = 0;
+    decode_status status;
+    if (c->found.at == NULL)
+        return add_missing_rows(c, d->rows, 1) ? DECODE_DONE : DECODE_NO_MEMORY;
+    if (c->sequence) {
+        status = read_steps(d, c, c->found, &length);
+    } else {
+        int64_t before = count_values(c);
+        status = read_feature(d, c, c->found, &present);
+        length = count_values(c) - before;
+    }
+    if (status != DECODE_DONE)
+        return status;
+    if (!present)
+        return add_missing_rows(c, d->rows, 1) ? DECODE_DONE : DECODE_NO_MEMORY;
+    if (c->width == RAGGED) {
+        int64_t end = c->sequence ? (int64_t)(c->step_offsets.size / 4) - 1 : count_values(c);
+        if (!buffer_append_int32(&c->row_offsets, (int32_t)end))
+            return DECODE_NO_MEMORY;
+        c->shortest = length < c->shortest ? length : c->shortest;
+        c->longest = length > c->longest ? length : c->longest;
+    } else if (length != c->width) {
+        d->found_width = length;
+        return DECODE_OTHER_WIDTH;
+    }
+    if (c->missing > 0 && !extend_validity(c, d->rows + 1))
+        return DECODE_NO_MEMORY;
+    return DECODE_DONE;
+}
+
+/* The column of this name, -1 if nobody asked for it. Records mostly have their features in the
+   same order, so the one that followed last time is tried first. */
+static decode_status find_column(decoder *d, span name, bool sequence, int32_t *found) {
+    int32_t guess = d->last < 0 ? 0 : d->columns[d->last].follower;
+    if (guess < d->count && has_name(&d->columns[guess], name, d->message_end, sequence)) {
+        *found = d->last = guess;
+        return DECODE_DONE;
+    }
+    int32_t number = d->count > 0 ? d->slots[find_slot(d, name, d->message_end, sequence)] : -1;
+    if (number < 0 && d->discover) {
+        if (d->count == MOST_COLUMNS)
+            return DECODE_TOO_MANY;
+        if (!decoder_add(d, name.at, (size_t)(name.end - name.at), KIND_NONE, sequence, RAGGED))
+            return DECODE_NO_MEMORY;
+        number = d->count - 1;
+    }
+    if (number >= 0) {
+        if (d->last >= 0)
+            d->columns[d->last].follower = number;
+        d->last = number;
+    }
+    *found = number;
+    return DECODE_DONE;
+}
+
+static bool join(decoder *d, span first, span second, span *both) {
+    size_t first_size = (size_t)(first.end - first.at), second_size = (size_t)(second.end - second.at);
+    struct joined *joined = malloc(sizeof *joined + first_size + second_size + 1);
+    if (joined == NULL)
+        return false;
+    memcpy(joined->bytes, first.at, first_size);
+    memcpy(joined->bytes + first_size, second.at, second_size);
+    joined->next = d->joined;
+    d->joined = joined;
+    *both = (span){joined->bytes, joined->bytes + first_size + second_size};
+    return true;
+}
+
+/* An entry as every writer writes it: a short name, its value, and nothing else. */
+static bool read_plain_entry(span entry, span *name, span *value) {
+    if (entry.end - entry.at < 4 || entry.at[0] != TAG_DELIMITED(1) || entry.at[1] >= 0x80 ||
+        entry.at[1] > entry.end - entry.at - 4)
+        return false;
+    *name = (span){entry.at + 2, entry.at + 2 + entry.at[1]};
+    span rest = {name->end + 1, entry.end};
+    return *name->end == TAG_DELIMITED(2) && wire_read_delimited(&rest, value) &&
+           span_is_empty(rest);
+}
+
+static decode_status read_any_entry(decoder *d, span entry, span *name, span *value) {
+    static const uint8_t nothing[1];
+    bool has_value = false;
+    *name = *value = (span){nothing, nothing};
+    while (!span_is_empty(entry)) {
+        uint32_t tag;
+        if (!wire_read_tag(&entry, &tag))
+            return DECODE_BAD_MESSAGE;
+        if (tag == TAG_DELIMITED(1)) {
+            if (!wire_read_delimited(&entry, name))
+                return DECODE_BAD_MESSAGE;
+        } else if (tag == TAG_DELIMITED(2)) {
+            span part;
+            if (!wire_read_delimited(&entry, &part))
+                return DECODE_BAD_MESSAGE;
+            if (!has_value)
+                *value = part;
+            else if (!join(d, *value, part, value))
+                return DECODE_NO_MEMORY;
+            has_value = true;
+        } else if (!wire_skip(&entry, tag)) {
+            return DECODE_BAD_MESSAGE;
+        }
+    }
+    return DECODE_DONE;
+}
+
+/* An entry of the map from names to features. The last entry of a name counts. */
+static decode_status read_entry(decoder *d, span entry, bool sequence) {
+    span name, value;
+    int32_t number;
+    decode_status status = DECODE_DONE;
+    if (!read_plain_entry(entry, &name, &value))
+        status = read_any_entry(d, entry, &name, &value);
+    if (status == DECODE_DONE)
+        status = find_column(d, name, sequence, &number);
+    if (status == DECODE_DONE && number >= 0)
+        d->columns[number].found = value;
+    return status;
+}
+
+static decode_status read_entries(decoder *d, span entries, bool sequence) {
+    while (!span_is_empty(entries)) {
+        uint32_t tag;
+        if (!wire_read_tag(&entries, &tag))
+            return DECODE_BAD_MESSAGE;
+        if (tag == TAG_DELIMITED(1)) {
+            span entry;
+            if (!wire_read_delimited(&entries, &entry))
+                return DECODE_BAD_MESSAGE;
+            decode_status status = read_entry(d, entry, sequence);
+            if (status != DECODE_DONE)
+                return status;
+        } else if (!wire_skip(&entries, tag)) {
+            return DECODE_BAD_MESSAGE;
+        }
+    }
+    return DECODE_DONE;
+}
+
+decode_status decoder_add_row(decoder *d, const uint8_t *message, size_t size) {
+    span rest = {message, message + size};
+    decode_status status = DECODE_DONE;
+    d->failed = d->last = -1;
+    d->message_end = rest.end;
+    while (!span_is_empty(rest)) {
+        uint32_t tag;
+        if (!wire_read_tag(&rest, &tag))
+            return DECODE_BAD_MESSAGE;
+        if (tag == TAG_DELIMITED(1) || (tag == TAG_DELIMITED(2) && d->sequence)) {
+            span entries;
+            if (!wire_read_delimited(&rest, &entries))
+                return DECODE_BAD_MESSAGE;
+            status = read_entries(d, entries, tag == TAG_DELIMITED(2));
+            if (status != DECODE_DONE)
+                return status;
+        } else if (!wire_skip(&rest, tag)) {
+            return DECODE_BAD_MESSAGE;
+        }
+    }
+    for (int32_t i = 0; i < d->count; i++) {
+        status = end_row(d, &d->columns[i]);
+        if (status != DECODE_DONE) {
+            d->failed = i;
+            return status;
+        }
+        d->columns[i].found = (span){NULL, NULL};
+    }
+    if (d->joined != NULL)
+        free_joined(d);
+    d->rows++;
+    return DECODE_DONE;
+}

@@ -1,0 +1,63 @@
+/* Reading and writing protobuf's wire format. No function reads at or past `end`. */
+#ifndef PHALANX_WIRE_H
+#define PHALANX_WIRE_H
+
+#include "buffer.h"
+
+/* Tags of the fields that Example and SequenceExample use: number << 3 | wire type. */
+#define TAG_VARINT(number) ((number) << 3 | 0u)
+#define TAG_DELIMITED(number) ((number) << 3 | 2u)
+#define TAG_FIXED32(number) ((number) << 3 | 5u)
+
+typedef struct {
+    const uint8_t *at, *end;
+} span;
+
+static inline bool span_is_empty(span s) { return s.at == s.end; }
+
+bool wire_read_long_varint(span *in, uint64_t *value);
+
+static inline bool wire_read_varint(span *in, uint64_t *value) {
+    if (in->at < in->end && *in->at < 0x80) {
+        *value = *in->at++;
+        return true;
+    }
+    return wire_read_long_varint(in, value);
+}
+
+/* A field's tag: 32 bits, and a number other than 0. */
+static inline bool wire_read_tag(span *in, uint32_t *tag) {
+    uint64_t value;
+    if (!wire_read_varint(in, &value) || value > UINT32_MAX || value < 8)
+        return false;
+    *tag = (uint32_t)value;
+    return true;
+}
+
+/* A length and as many bytes: `inside` becomes those bytes, `in` goes on after them. */
+static inline bool wire_read_delimited(span *in, span *inside) {
+    uint64_t length;
+    if (!wire_read_varint(in, &length) || length > (uint64_t)(in->end - in->at))
+        return false;
+    *inside = (span){in->at, in->at + length};
+    in->at += length;
+    return true;
+}
+
+/* Passes over a field that nobody asked for; its tag has been read. */
+bool wire_skip(span *in, uint32_t tag);
+
+/* Seven bits a byte, rounded up; the product stands in for a division. */
+static inline size_t varint_size(uint64_t value) {
+    unsigned bits = 64 - (unsigned)__builtin_clzll(value | 1);
+    return (bits * 9 + 64) / 64;
+}
+
+static inline uint8_t *varint_write(uint8_t *out, uint64_t value) {
+    for (; value >= 0x80; value >>= 7)
+        *out++ = (uint8_t)(value | 0x80);
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+#endif

@@ -1,0 +1,158 @@
+"""Where files are: on this machine by default, anywhere fsspec reaches for a path with a scheme."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from phalanx.errors import DataError
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_WILD = re.compile(r"[*?\[]")
+
+
+def is_remote(path: str) -> bool:
+    """Is it a path with a scheme, as in gs://bucket/file?"""
+    return _SCHEME.match(path) is not None
+
+
+def _filesystem(path: str) -> tuple[Any, str]:
+    """The fsspec file system of a path, and the path in it."""
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415
+    except ImportError:
+        raise DataError(f"{path} needs fsspec: pip install 'phalanx[records]'") from None
+    try:
+        return cast(tuple[Any, str], url_to_fs(path))
+    except (ImportError, ValueError) as error:
+        raise DataError(f"cannot open {path}: {error}") from None
+
+
+def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The files that paths and globs name, each glob's in order.
+
+    A pattern that matches nothing, or a directory, is an error: an empty data set is never meant.
+    """
+    if isinstance(patterns, (str, os.PathLike)):
+        patterns = [patterns]
+    files: list[str] = []
+    for pattern in map(os.fspath, patterns):
+        if is_remote(pattern):
+            filesystem, inside = _filesystem(pattern)
+            if filesystem.isdir(inside):
+                raise _directory(pattern)
+            scheme = pattern.split("://")[0]
+            found = [f"{scheme}://{name.lstrip('/')}" for name in sorted(filesystem.glob(inside))]
+        elif Path(pattern).is_dir():
+            raise _directory(pattern)
+        elif Path(pattern).exists():
+            found = [pattern]
+        else:
+            found = sorted(name for name in glob.glob(pattern, recursive=True)  # noqa: PTH207
+                           if not Path(name).is_dir())  # fmt: skip
+        if not found:
+            what = "no file matches" if _WILD.search(pattern) else "there is no file"
+            raise DataError(f"{what} {pattern}")
+        files += found
+    if not files:
+        raise DataError("no files were given")
+    return files
+
+
+def _directory(path: str) -> DataError:
+    return DataError(f"{path} is a directory: name its files, as in {path.rstrip('/')}/*.tfrecord")
+
+
+def open_input(path: str) -> BinaryIO:
+    """The file, for reading, unbuffered."""
+    if is_remote(path):
+        filesystem, inside = _filesystem(path)
+        try:
+            return cast(BinaryIO, filesystem.open(inside, "rb"))
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path}") from None
+    try:
+        return cast(BinaryIO, Path(path).open("rb", buffering=0))
+    except IsADirectoryError:
+        raise _directory(path) from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+
+def file_size(path: str) -> int:
+    """The size of the file in bytes."""
+    if is_remote(path):
+        filesystem, inside = _filesystem(path)
+        return int(filesystem.size(inside))
+    try:
+        return Path(path).stat().st_size
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_range(path: str, start: int, stop: int) -> bytes:
+    """The bytes from `start` up to `stop`; fewer if the file ends before."""
+    if is_remote(path):
+        filesystem, inside = _filesystem(path)
+        return cast(bytes, filesystem.cat_file(inside, start=start, end=stop))
+    with open_input(path) as file:
+        return os.pread(file.fileno(), stop - start, start)
+
+
+@dataclass
+class Output:
+    """A file that gets its name only when it is whole.
+
+    It is written under a hidden name beside it. `commit` gives it its own; until then, and after
+    `discard`, what had that name before is untouched.
+    """
+
+    path: str
+    file: BinaryIO
+    hidden: str
+
+    def commit(self) -> None:
+        """Close the file and give it its name."""
+        if is_remote(self.path):
+            self.file.close()
+            filesystem, inside = _filesystem(self.path)
+            filesystem.mv(_filesystem(self.hidden)[1], inside)
+            return
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        Path(self.hidden).replace(self.path)
+
+    def discard(self) -> None:
+        """Close the file and remove it."""
+        self.file.close()
+        if is_remote(self.path):
+            filesystem, inside = _filesystem(self.hidden)
+            if filesystem.exists(inside):
+                filesystem.rm(inside)
+        else:
+            Path(self.hidden).unlink(missing_ok=True)
+
+
+def open_output(path: str) -> Output:
+    """Begin to write a file; its directory is made if it is not there."""
+    parent, _, name = path.rpartition("/")
+    hidden = f"{parent}/" * bool(parent or path.startswith("/"))
+    hidden += f".{name}.{secrets.token_hex(4)}.partial"
+    if is_remote(path):
+        filesystem, inside = _filesystem(hidden)
+        filesystem.makedirs(filesystem._parent(inside), exist_ok=True)
+        return Output(path, filesystem.open(inside, "wb"), hidden)
+    if Path(path).is_dir():
+        raise _directory(path)
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return Output(path, Path(hidden).open("wb"), hidden)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}") from None
