@@ -11,7 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-    from phalanx.errors import ClusterError, ConfigurationError, JobError, LaunchError, PhalanxError
+    from phalanx.errors import (
+        ClusterError,
+        ConfigurationError,
+        DataError,
+        Interrupted,
+        JobError,
+        LaunchError,
+        PeerError,
+        PhalanxError,
+        TrainingError,
+        WorkerError,
+    )
+    from phalanx.train import hooks
+    from phalanx.train.config import Mode, RunConfig
+    from phalanx.train.context import Context
+    from phalanx.train.experiment import Experiment
+    from phalanx.train.runner import Result, run
+    from phalanx.train.schedules import LinearScaling
 
 __version__ = "0.1.0"
 
@@ -19,30 +36,60 @@ _HOME = {
     "Cluster": "phalanx.cluster",
     "ClusterError": "phalanx.errors",
     "ConfigurationError": "phalanx.errors",
+    "Context": "phalanx.train.context",
+    "DataError": "phalanx.errors",
+    "Experiment": "phalanx.train.experiment",
+    "Interrupted": "phalanx.errors",
     "JobError": "phalanx.errors",
     "LaunchError": "phalanx.errors",
+    "LinearScaling": "phalanx.train.schedules",
+    "Mode": "phalanx.train.config",
+    "PeerError": "phalanx.errors",
     "PhalanxError": "phalanx.errors",
+    "Result": "phalanx.train.runner",
     "Role": "phalanx.cluster",
+    "RunConfig": "phalanx.train.config",
     "TFConfig": "phalanx.cluster",
     "Task": "phalanx.cluster",
+    "TrainingError": "phalanx.errors",
+    "WorkerError": "phalanx.errors",
     "detect": "phalanx.cluster",
+    "run": "phalanx.train.runner",
 }
+
+# Modules that are public as they are.
+_MODULES = {"hooks": "phalanx.train.hooks"}
 
 __all__ = [
     "Cluster",
     "ClusterError",
     "ConfigurationError",
+    "Context",
+    "DataError",
+    "Experiment",
+    "Interrupted",
     "JobError",
     "LaunchError",
+    "LinearScaling",
+    "Mode",
+    "PeerError",
     "PhalanxError",
+    "Result",
     "Role",
+    "RunConfig",
     "TFConfig",
     "Task",
+    "TrainingError",
+    "WorkerError",
     "detect",
+    "hooks",
+    "run",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -6,7 +6,11 @@ PhalanxError                     exit code 1
 │   ├── DataError                data asked for is not there, or cannot be used so
 │   └── JobError                 a job cannot be launched as described
 ├── RecordError                  a file of records is damaged, or a record is not what it should be
-└── LaunchError                  a job was launched and went wrong
+├── LaunchError                  a job was launched and went wrong
+└── TrainingError                training began and went wrong
+    ├── WorkerError              the program raised on another task: its own words
+    ├── PeerError                another task could not be reached, or went away
+    └── Interrupted              exit code 75: saved on SIGTERM, run me again
 """
 
 from __future__ import annotations
@@ -53,3 +57,21 @@ class RecordError(PhalanxError):
 
 class LaunchError(PhalanxError):
     """A job was launched and went wrong for a reason that is not its program's."""
+
+
+class TrainingError(PhalanxError):
+    """Training began and went wrong."""
+
+
+class WorkerError(TrainingError):
+    """The program raised on another task; the message has that task's own traceback."""
+
+
+class PeerError(TrainingError):
+    """Another task of the cluster could not be reached, or went away."""
+
+
+class Interrupted(TrainingError):
+    """The run was asked to stop (SIGTERM) and saved first: started again, it goes on from there."""
+
+    exit_code = 75

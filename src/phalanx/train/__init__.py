@@ -1,0 +1,1 @@
+"""Inside the training process: experiments, and what trains them."""

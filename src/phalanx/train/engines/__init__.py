@@ -1,0 +1,1 @@
+"""How steps are run: what differs between one process, in step on many, and parameter servers."""

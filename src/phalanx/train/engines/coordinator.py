@@ -1,0 +1,268 @@
+"""Asynchronously on parameter servers: each trainer goes at its own pace."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import DataError
+from phalanx.train.engines.base import Progress
+from phalanx.train.engines.servers import Servers
+from phalanx.train.pace import Pace
+from phalanx.train.packing import Tensor
+from phalanx.train.step import Step
+from phalanx.train.store import clip
+from phalanx.train.weights import Master, Weights
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one dispatch to one trainer brought."""
+
+    asked: int
+    done: int
+    report: Any
+    ended: bool
+    trainer: int
+    seconds: float
+    is_chief: bool
+
+
+class CoordinatorEngine:
+    """Hands out a few steps at a time to whoever is free; every update is made at once, on the ps.
+
+    Gradients are applied on the parameter server under a lock, so that none is lost, whatever the
+    optimizer does with the values in between.
+    """
+
+    exact = False
+
+    def __init__(
+        self,
+        servers: Servers,
+        step: Step,
+        master: Master,
+        *,
+        element_spec: Any,
+        limits: dict[str, float | None],
+        epochs: int | None,
+        steps_per_call: int | None,
+        xla: bool = False,
+    ) -> None:
+        self._servers = servers
+        self._step = step
+        self._epochs = epochs
+        self.weights = Weights.place(master, servers.devices, limits)
+        self._locks = []
+        for device in servers.devices:
+            with tf.device(device):
+                self._locks.append(tf.CriticalSection())
+        with tf.device(servers.devices[0]):
+            self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
+        # where Keras would do what is our part.
+        iterator = tf.data.IteratorSpec(element_spec)
+        number = tf.TensorSpec([], tf.int32)
+        first = tf.TensorSpec([], tf.int64)
+        self._there = tf.function(self._train_there).get_concrete_function(iterator, number, first)
+        self._here = tf.function(self._train_steps)
+        self._pace = Pace(fixed=steps_per_call)
+        self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+        self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
+        self._remote: Any = None
+        self._local: Any = None
+        self._in_flight = 0
+        self._chief_is_busy = False
+        self._allotted = 0
+        self._held: list[Outcome] = []
+        self._ended: set[int] = set()
+        self._worked: set[int] = set()
+
+    def begin(self, step: int, skip: int) -> None:
+        """Fill the parameter servers."""
+        self.weights.push()
+        self._counter.assign(step)
+        self._allotted = step
+        self._open(skip)
+
+    def count_updates(self) -> int:
+        """How many updates the parameter servers have seen."""
+        return int(self._counter.numpy())
+
+    def advance(self, step: int, due: int, limit: int) -> Progress:
+        """Keep every trainer busy; come back with whatever was done meanwhile."""
+        self._hand_out(limit)
+        outcomes = self._held or [self._take()]
+        self._held = []
+        while not self._outcomes.empty():
+            outcomes.append(self._take())
+        self._hand_out(limit)
+        self._note(outcomes)
+        report = np.sum([outcome.report for outcome in outcomes], axis=0)
+        done = sum(outcome.done for outcome in outcomes)
+        has_ended = len(self._ended) == len(self._servers.trainers) and not self._in_flight
+        return Progress(done, report, has_ended, self._epochs or 1)
+
+    def rewind(self) -> None:
+        """Data that may be read again never ends here: to end is to be empty."""
+        self._ended.clear()
+        self._open(0)
+
+    def pull(self) -> None:
+        """Let all updates under way end first, so that what is saved belongs together."""
+        while self._in_flight:
+            self._held.append(self._take())
+        self.weights.pull()
+
+    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
+        """On the chief, with the weights as they are when all updates under way have ended."""
+        self.pull()
+        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+
+    def is_interrupted(self) -> bool:
+        """Whether another task was asked to end."""
+        return self._servers.is_interrupted()
+
+    def finish(self, error: BaseException | None) -> None:
+        """Nothing is under way after a good end; after a bad one nobody waits for it."""
+        self._waiters.shutdown(wait=False, cancel_futures=True)
+
+    def _open(self, skip: int) -> None:
+        self._remote = self._servers.open_remote(skip, self._epochs)
+        if self._servers.chief_trains:
+            self._local = self._servers.open_local(skip, self._epochs)
+
+    def _hand_out(self, limit: int) -> None:
+        workers = len(self._servers.trainers) - self._servers.chief_trains
+        chief = self._servers.chief_trains and 0 not in self._ended
+        while self._allotted < limit:
+            to_chief = chief and not self._chief_is_busy
+            busy_workers = self._in_flight - self._chief_is_busy
+            idle = all(i + self._servers.chief_trains in self._ended for i in range(workers))
+            if not to_chief and (idle or busy_workers >= 2 * workers):
+                return
+            fair = -(-(limit - self._allotted) // (2 * len(self._servers.trainers)))
+            steps = max(1, min(self._pace.steps, fair, limit - self._allotted))
+            started = time.perf_counter()
+            arguments = (tf.constant(steps), tf.constant(self._allotted, tf.int64))
+            self._allotted += steps
+            self._in_flight += 1
+            if to_chief:
+                self._chief_is_busy = True
+                self._waiters.submit(self._run_here, arguments, steps, started)
+            else:
+                value = self._servers.coordinator.schedule(
+                    self._there, args=(self._remote, *arguments)
+                )
+                self._waiters.submit(self._wait_for, value, steps, started)
+
+    def _wait_for(self, value: Any, steps: int, started: float) -> None:
+        try:
+            done, report, more, trainer = value.fetch()
+            number = int(trainer) + self._servers.chief_trains
+            self._put(steps, done, report, more, number, started, is_chief=False)
+        except BaseException as error:
+            self._outcomes.put(error)
+
+    def _run_here(self, arguments: Any, steps: int, started: float) -> None:
+        try:
+            with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+                done, report, more = self._here(self._local, *arguments)
+            self._put(steps, done.numpy(), report.numpy(), more, 0, started, is_chief=True)
+        except BaseException as error:
+            self._outcomes.put(error)
+
+    def _put(
+        self, steps: int, done: Any, report: Any, more: Any, number: int, started: float,
+        *, is_chief: bool,
+    ) -> None:  # fmt: skip
+        seconds = time.perf_counter() - started
+        self._outcomes.put(
+            Outcome(
+                steps, int(done), np.asarray(report, np.float64), not bool(more), number, seconds,
+                is_chief,
+            )
+        )  # fmt: skip
+
+    def _take(self) -> Outcome:
+        outcome = self._outcomes.get()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        self._in_flight -= 1
+        if outcome.is_chief:
+            self._chief_is_busy = False
+        self._allotted -= outcome.asked - outcome.done
+        if outcome.ended:
+            self._ended.add(outcome.trainer)
+            if not outcome.done:
+                time.sleep(0.02)
+        return outcome
+
+    def _note(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.done:
+                self._worked.add(outcome.trainer)
+                # A worker has two dispatches in its queue, so each takes half of the time.
+                seconds = outcome.seconds if outcome.is_chief else outcome.seconds / 2
+                self._pace.record(outcome.done, seconds)
+            elif outcome.trainer not in self._worked:
+                task = self._servers.trainers[outcome.trainer]
+                raise DataError(
+                    f"train_data gave no batch for {task} (shard {outcome.trainer} of "
+                    f"{len(self._servers.trainers)}): the data is empty, or has fewer files than "
+                    "there are trainers; shard by examples, or start fewer workers"
+                )
+
+    def _train_there(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return (*self._train_steps(iterator, steps, first), worker)
+
+    def _train_steps(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+        done = tf.constant(0)
+        total = tf.zeros([self._step.report_size])
+        more = tf.constant(True)
+        while more and done < steps:
+            optional = iterator.get_next_as_optional()
+            more = optional.has_value()
+            if more:
+                weights = self.weights
+                pieces, state = weights.read(), weights.read_state()
+                gradients, new_state, report = self._compute(
+                    weights, pieces, state, optional.get_value(), 0, first + tf.cast(done, tf.int64)
+                )
+                self._update(gradients)
+                self._update_state(state, weights.state_packing.join(new_state))
+                total += report
+                done += 1
+        return done, total, more
+
+    def _update(self, gradients: list[Tensor]) -> None:
+        gradients = clip(gradients, self.weights.packing, self.weights.limits)
+        for number, lock in enumerate(self._locks):
+            with tf.device(self._servers.devices[number]):
+                here = [
+                    tf.identity(gradient) if isinstance(gradient, tf.Tensor) else gradient
+                    for gradient in gradients
+                ]
+
+                def apply(number: int = number, here: list[Tensor] = here) -> Tensor:
+                    self.weights.apply_in(number, here)
+                    if number == 0:
+                        self._counter.assign_add(1)
+                    return tf.constant(0)
+
+                lock.execute(apply)
+
+    def _update_state(self, before: list[Tensor], after: list[Tensor]) -> None:
+        for variable, old, new in zip(
+            self.weights.state_variables(), before, after, strict=True
+        ):
+            variable.assign_add(new - old)

@@ -1,0 +1,321 @@
+"""The same program on every replica: one process, several devices, or many hosts in step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import DataError, Interrupted
+from phalanx.train.context import Context
+from phalanx.train.engines.base import Progress
+from phalanx.train.examiner import Examiner
+from phalanx.train.feed import Feed
+from phalanx.train.pace import Pace
+from phalanx.train.packing import Tensor
+from phalanx.train.reduction import Reduction
+from phalanx.train.step import Step
+from phalanx.train.weights import Master, Weights
+
+
+Sums = tuple[Tensor, list[Tensor], list[Tensor]]
+
+
+class Command(IntEnum):
+    """What the chief tells the others to do next."""
+
+    END = 0
+    TRAIN = 1
+    REWIND = 2
+    EVALUATE = 3
+
+
+class SpmdEngine:
+    """Runs replicas in step: each takes its batch, their gradients are summed, all apply the sum.
+
+    With many hosts there is one leader, the chief. Before each call all tasks agree on what it
+    says, so that only the chief decides: the others `follow`.
+    """
+
+    exact = True
+
+    def __init__(
+        self,
+        step: Step,
+        master: Master,
+        strategy: Any,
+        context: Context,
+        feed: Feed,
+        *,
+        devices: Sequence[str],
+        on_host: bool = False,
+        limits: dict[str, float | None],
+        is_many: bool = False,
+        is_leader: bool = True,
+        accumulate: int = 1,
+        xla: bool = False,
+        steps_per_call: int | None = None,
+        is_asked_to_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._step = step
+        self._context = context
+        self._feed = feed
+        self._devices = devices
+        homes = ["/device:CPU:0"] if on_host else devices
+        self._copies = [Weights.place(master, [device], limits) for device in homes]
+        self.weights = self._copies[0]
+        self._reduction = Reduction(strategy, context.num_shards)
+        self._is_many = is_many
+        self._is_leader = is_leader
+        self._accumulate = accumulate
+        self._pace = Pace(fixed=steps_per_call)
+        self._is_asked_to_stop = is_asked_to_stop
+        self._interrupted = False
+        self._seen = False
+        self._iterator: Any = None
+        compute = step.train
+        self._compute = tf.function(compute, jit_compile=True) if xla else compute
+        self._train_function = tf.function(self._train_many, reduce_retracing=True)
+        self._examiner = Examiner(step, self._copies, devices, self._reduction)
+        self._agree_function = tf.function(self._reduction.sum_of_hosts)
+
+    def begin(self, step: int, skip: int) -> None:
+        """Give every copy the chief's values."""
+        if self._is_many:
+            self._share_master()
+        for copy in self._copies:
+            copy.push()
+        _, skip, _ = self._agree(Command.REWIND, skip)
+        self._seen = skip > 0
+        self._iterator = self._feed.open(skip)
+
+    def advance(self, step: int, due: int, limit: int) -> Progress:
+        """Run steps in one call, as many as fit the pace."""
+        steps = max(0, min(self._pace.steps, due - step, limit - step))
+        _, steps, step = self._agree(Command.TRAIN, steps, step)
+        return self._advance(step, steps)
+
+    def _advance(self, step: int, steps: int) -> Progress:
+        started = time.perf_counter()
+        done, report, ended, seen = self._train_function(
+            self._iterator, tf.constant(steps), tf.constant(step, tf.int64)
+        )
+        progress = Progress(int(done), report.numpy().astype(np.float64), bool(ended))
+        if not self._seen and steps and not int(seen):
+            raise DataError(
+                f"train_data gave no batch for shard {self._context.shard} of "
+                f"{self._context.num_shards}: the data is empty, or has fewer files than there are "
+                "workers; shard by examples, or start fewer workers"
+            )
+        self._seen = True
+        self._pace.record(progress.steps, time.perf_counter() - started)
+        return progress
+
+    def rewind(self) -> None:
+        """Read the data again."""
+        self._agree(Command.REWIND)
+        self._iterator = self._feed.open(0)
+
+    def pull(self) -> None:
+        """All copies are equal: take the first."""
+        self.weights.pull()
+
+    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
+        """Every replica evaluates its share; what they report is summed."""
+        _, limit, _ = self._agree(Command.EVALUATE, limit or 2**31 - 1)
+        return self._evaluate(limit, notify)
+
+    def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Any:
+        return self._examiner.examine(self._feed.open_evaluation(), limit, notify)
+
+    def is_interrupted(self) -> bool:
+        """Whether any task was asked to stop when all last agreed."""
+        return self._interrupted
+
+    def finish(self, error: BaseException | None) -> None:
+        """Let the others go. After an error they are told by message: they may be anywhere."""
+        if error is None or isinstance(error, Interrupted):
+            self._agree(Command.END)
+
+    def follow(self) -> None:
+        """Do what the leader says until it says that the run is over."""
+        while True:
+            command, steps, step = self._agree(Command.END)
+            if command == Command.END:
+                return
+            if command == Command.TRAIN:
+                self._advance(step, steps)
+            elif command == Command.REWIND:
+                self._iterator = self._feed.open(0)
+            else:
+                self._evaluate(steps, lambda batches: None)
+
+    def _agree(self, command: Command, steps: int = 0, step: int = 0) -> tuple[int, int, int]:
+        if not self._is_many:
+            return command, steps, step
+        said = [int(command), steps, step] if self._is_leader else [0, 0, 0]
+        vote = tf.constant([*said, int(self._is_asked_to_stop())], tf.int64)
+        agreed = [int(number) for number in self._agree_function(vote)]
+        self._interrupted = agreed[3] > 0
+        return agreed[0], agreed[1], agreed[2]
+
+    def _share_master(self) -> None:
+        """Give every host the leader's initial or restored values."""
+        master = self.weights.master
+        variables = [
+            *master.trainable,
+            *master.state,
+            *master.slots.others,
+            *(slot for slots in master.slots.by_weight.values() for slot in slots.values()),
+        ]
+
+        def share() -> list[Tensor]:
+            return [
+                self._reduction.sum_of_hosts(
+                    v.value if self._is_leader else tf.zeros(v.shape, v.dtype)
+                )
+                for v in variables
+            ]
+
+        for variable, value in zip(variables, tf.function(share)(), strict=True):
+            variable.assign(value.numpy())
+
+    def _train_many(self, iterator: Any, steps: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        done = tf.constant(0)
+        seen = tf.constant(0)
+        report = tf.zeros([self._step.report_size])
+        more = tf.constant(True)
+        while more and done < steps:
+            if self._reduction.replicas == 1 and self._accumulate == 1:
+                optional = iterator.get_next_as_optional()
+                more = optional.has_value()
+                if more:
+                    copy = self._copies[0]
+                    gradients, state, one = self._compute(
+                        copy, copy.read(), copy.read_state(), optional.get_value(), 0, step
+                    )
+                    copy.apply(gradients)
+                    copy.write_state(copy.state_packing.join(state))
+                    report += one
+                    done += 1
+                    seen += 1
+                    step += 1
+            else:
+                totals, has = self._train_one(iterator, step)
+                seen += has
+                count = totals[0][0][0]
+                more = count > 0
+                if more:
+                    for copy, (_, gradients, state) in zip(self._copies, totals, strict=True):
+                        with tf.device(copy.stores[0].device):
+                            copy.apply([_scaled(gradient, 1 / count) for gradient in gradients])
+                            copy.write_state(
+                                [
+                                    tf.cast(tf.cast(value, tf.float32) / count, value.dtype)
+                                    if value.dtype.is_floating
+                                    else value
+                                    for value in state
+                                ]
+                            )
+                    report += totals[0][0]
+                    done += 1
+                    step += 1
+        return done, report, tf.logical_not(more), seen
+
+    def _train_one(self, iterator: Any, step: Tensor) -> tuple[list[Any], Tensor]:
+        """One update's worth on every replica: for each copy the sums over all replicas."""
+        everything, seen = [], []
+        for index in range(self._reduction.local):
+            with tf.device(self._devices[index % len(self._devices)]):
+                sums, has = self._train_replica(index, iterator, step)
+                everything.append(sums)
+                seen.append(has)
+        return self._sum_over_replicas(everything)[: len(self._copies)], tf.add_n(seen)
+
+    def _train_replica(self, index: int, iterator: Any, step: Tensor) -> tuple[Sums, Tensor]:
+        """The sums of one replica's batches: of the report, the gradients and the state."""
+        replica = self._context.shard * self._reduction.local + index
+        copy = self._copies[index % len(self._copies)]
+        pieces, state = copy.read(), copy.read_state()
+        sums = self._nothing(copy, state)
+        seen = tf.constant(0)
+        for part in range(self._accumulate):
+            optional = iterator.get_next_as_optional()
+            has = optional.has_value()
+            salt = replica + part * self._reduction.replicas
+            one = tf.cond(
+                has,
+                lambda optional=optional, salt=salt: self._weigh(
+                    copy, pieces, state, optional.get_value(), salt, step
+                ),
+                lambda: self._nothing(copy, state),
+            )
+            sums = tf.nest.map_structure(
+                lambda total, more: total + more if total.dtype.is_floating else more, sums, one
+            )
+            seen += tf.cast(has, tf.int32)
+        return sums, seen
+
+    def _weigh(
+        self, copy: Weights, pieces: Any, state: Any, batch: Any, replica: Any, step: Tensor
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """A batch's gradients and state, times its number of examples."""
+        gradients, new_state, report = self._compute(copy, pieces, state, batch, replica, step)
+        count = report[0]
+        packed = copy.state_packing.join(new_state)
+        return (
+            report,
+            [tf.convert_to_tensor(_scaled(gradient, count)) for gradient in gradients],
+            [_scaled(value, count) if value.dtype.is_floating else value for value in packed],
+        )
+
+    def _nothing(self, copy: Weights, state: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        return (
+            tf.zeros([self._step.report_size]),
+            [tf.zeros(piece.shape, piece.dtype) for piece in copy.packing.pieces],
+            [
+                tf.zeros(piece.shape, piece.dtype) if tf.as_dtype(piece.dtype).is_floating else old
+                for piece, old in zip(copy.state_packing.pieces, state, strict=True)
+            ],
+        )
+
+    def _sum_over_replicas(self, everything: list[Sums]) -> list[Sums]:
+        """One transfer for all that is summed."""
+        if self._reduction.replicas == 1:
+            return everything
+        flats = []
+        for sums in everything:
+            summed = [tensor for tensor in tf.nest.flatten(sums) if tensor.dtype.is_floating]
+            wide = tf.float64 if any(t.dtype == tf.float64 for t in summed) else tf.float32
+            flats.append(
+                tf.concat([tf.reshape(tf.cast(tensor, wide), [-1]) for tensor in summed], 0)
+            )
+        return [
+            _split_like(whole, sums)
+            for whole, sums in zip(self._reduction.sum(flats), everything, strict=True)
+        ]
+
+
+def _split_like(whole: Tensor, sums: Sums) -> Sums:
+    """Undo the laying end to end; what is not summed, such as counters, stays as it is."""
+    tensors = tf.nest.flatten(sums)
+    sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
+    parts = iter(tf.split(whole, sizes))
+    split = [
+        tf.cast(tf.reshape(next(parts), tensor.shape), tensor.dtype)
+        if tensor.dtype.is_floating
+        else tensor
+        for tensor in tensors
+    ]
+    return tf.nest.pack_sequence_as(sums, split)  # type: ignore[no-any-return]
+
+
+def _scaled(tensor: Any, factor: Tensor) -> Any:
+    if isinstance(tensor, tf.IndexedSlices):
+        values = tensor.values * tf.cast(factor, tensor.values.dtype)
+        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
+    return tensor * tf.cast(factor, tensor.dtype)

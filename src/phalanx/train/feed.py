@@ -1,0 +1,55 @@
+"""The data of one task: opened, opened again for each epoch, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, DataError
+from phalanx.train.context import Context
+from phalanx.train.experiment import Experiment, call
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a task reads. Functions make the datasets; each iterator is a new pass over them."""
+
+    train: Any
+    make_evaluation: Callable[[], Any]
+
+    def open(self, skip: int) -> Any:
+        """A pass over the training data, after so many batches."""
+        return iter(self.train.skip(skip) if skip else self.train)
+
+    def open_evaluation(self) -> Any:
+        """A pass over the evaluation data."""
+        return iter(self.make_evaluation())
+
+
+def make_train_data(experiment: Experiment, context: Context) -> Any:
+    """The experiment's training data, checked as far as that is possible without reading it."""
+    return _check(call(experiment.train_data, context), "train_data", context)
+
+
+def make_eval_data(experiment: Experiment, context: Context) -> Any:
+    """The experiment's evaluation data, or None."""
+    data = call(experiment.eval_data, context)
+    return None if data is None else _check(data, "eval_data", context)
+
+
+def _check(data: Any, function: str, context: Context) -> Any:
+    if not isinstance(data, tf.data.Dataset):
+        raise ConfigurationError(
+            f"{function} returned {type(data).__name__}: return a tf.data.Dataset, for instance by "
+            "tf.data.Dataset.from_tensor_slices(...).batch(context.batch_size)"
+        )
+    is_needed = function == "train_data" or context.num_shards == 1
+    if is_needed and tf.executing_eagerly() and int(data.cardinality()) == 0:
+        raise DataError(
+            f"{function} is empty for shard {context.shard} of {context.num_shards}: check the "
+            "paths and filters, and that there are as many files as workers"
+        )
+    return data.prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,92 @@
+"""The hook protocol, and *when* a hook acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from phalanx.train.session import Session
+
+
+class Hook:
+    """Something that happens around the loop. Override what you need:
+
+        class Beep(hooks.Hook):
+            def __init__(self):
+                self.every = hooks.Every(steps=100)
+
+            def due(self, step):
+                return self.every.next_step(step)
+
+            def after_step(self, session):
+                if self.every.is_due(session.step, session.now):
+                    print(f"beep {session.step}")
+
+    Only the chief runs hooks. A session calls `after_step` after each group of steps, never later
+    than the step that `due` names.
+    """
+
+    def begin(self, session: Session) -> None:
+        """Before the first step; weights are restored."""
+
+    def due(self, step: int) -> int | None:
+        """The next step after which this hook must be called; None if it does not mind."""
+        return None
+
+    def before_step(self, session: Session) -> None:
+        """Before a step, or a group of steps."""
+
+    def after_step(self, session: Session) -> None:
+        """After a step, or a group of steps."""
+
+    def on_save(self, session: Session, path: str) -> None:
+        """After a checkpoint was written."""
+
+    def end(self, session: Session) -> None:
+        """After the last step, if all went well."""
+
+    def on_error(self, session: Session, error: BaseException) -> None:
+        """Instead of `end`, if something went wrong."""
+
+
+@dataclass
+class Every:
+    """Each so many steps, or each so many seconds.
+
+    >>> every = Every(steps=10)
+    >>> every.next_step(13)
+    20
+    >>> every.is_due(step=9, now=0.0), every.is_due(step=10, now=0.0), every.is_due(11, 0.0)
+    (False, True, False)
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    _passed: int = 0
+    _acted: float | None = None
+
+    def next_step(self, step: int) -> int | None:
+        """The next step at which it is due, as far as steps decide it."""
+        return None if self.steps is None else (step // self.steps + 1) * self.steps
+
+    def start(self, step: int, now: float) -> None:
+        """Count from here."""
+        self._passed = step // self.steps if self.steps else 0
+        self._acted = now
+
+    def is_due(self, step: int, now: float) -> bool:
+        """Whether to act now; asked again, no longer."""
+        if self.steps is not None:
+            passed = step // self.steps
+            due = passed > self._passed
+            self._passed = passed
+            return due
+        if self.seconds is None:
+            return False
+        if self._acted is None:
+            self._acted = now
+        if now - self._acted < self.seconds:
+            return False
+        self._acted = now
+        return True

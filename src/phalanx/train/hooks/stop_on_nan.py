@@ -1,0 +1,31 @@
+"""Stop when the loss is no number."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from phalanx.errors import TrainingError
+from phalanx.train.hooks.base import Hook
+
+if TYPE_CHECKING:
+    from phalanx.train.session import Session
+
+
+class StopOnNaN(Hook):
+    """Fails the run (or only stops it) as soon as the loss is NaN or infinite; nothing is saved."""
+
+    def __init__(self, fail: bool = True) -> None:
+        self.fail = fail
+
+    def after_step(self, session: Session) -> None:
+        """Look at the sum of the last losses: it is no number if one of them is none."""
+        if math.isfinite(session.last_loss_sum):
+            return
+        message = (
+            f"the loss is {session.last_loss_sum} at step {session.step}: lower the learning rate, "
+            "clip the gradients (--clip-norm 1), or look for bad numbers in the data"
+        )
+        if self.fail:
+            raise TrainingError(message)
+        session.request_stop(message)

@@ -1,0 +1,260 @@
+"""The loop: runs steps, calls hooks, saves, evaluates, and knows when to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from phalanx.errors import DataError, Interrupted
+from phalanx.train.engines.base import Engine
+from phalanx.train.step import Step
+
+if TYPE_CHECKING:
+    from phalanx.train.checkpoint import Checkpoints
+    from phalanx.train.hooks.base import Hook
+    from phalanx.train.summaries import Summaries
+
+LOG = logging.getLogger("phalanx")
+
+FAR = 2**31 - 1
+
+
+@dataclass
+class Position:
+    """Where in the data a run is: what makes a restart go on where the run was."""
+
+    epoch: int = 0
+    batches: int = 0
+    examples: int = 0
+
+
+class Session:
+    """One run of an experiment, on its chief.
+
+        with session:
+            while not session.should_stop():
+                session.advance()
+
+    Hooks see it: `step`, `examples`, `last_loss`, `learning_rate`, `model`, and what can be asked
+    of it: `save`, `evaluate`, `request_stop`.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        engine: Engine,
+        checkpoints: Checkpoints,
+        summaries: Summaries,
+        hooks: Sequence[Hook],
+        *,
+        epochs: int | None = None,
+        evaluate: Callable[[int], dict[str, float]] | None = None,
+        resume_data: bool = True,
+        is_asked_to_stop: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._step = step
+        self._engine = engine
+        self._checkpoints = checkpoints
+        self._hooks = list(hooks)
+        self._epochs = epochs
+        self._evaluate = evaluate
+        self._resume_data = resume_data
+        self._is_asked_to_stop = is_asked_to_stop
+        self._clock = clock
+        self._saved: int | None = None
+        self._epoch_examples = 0.0
+        self._total = np.zeros([step.report_size])
+        self._last = np.zeros([step.report_size])
+        self.summaries = summaries
+        self.step = 0
+        self.examples = 0.0
+        self.position = Position()
+        self.limit: int | None = None
+        self.now = 0.0
+        self.stop_reason: str | None = None
+        self.is_interrupted = False
+        self.evaluation: dict[str, float] = {}
+
+    @property
+    def model(self) -> Any:
+        """The model; `pull` brings its variables up to date."""
+        return self._step.model
+
+    @property
+    def learning_rate(self) -> float:
+        """What the next update is made with."""
+        return self._engine.weights.learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._engine.weights.set_learning_rate(value)
+
+    @property
+    def last_loss_sum(self) -> float:
+        """The sum of the last group's losses over its examples."""
+        return float(self._last[1])
+
+    @property
+    def last_loss(self) -> float:
+        """The mean loss of the last group of steps."""
+        return self.last_loss_sum / max(float(self._last[0]), 1.0)
+
+    def open_window(self) -> Window:
+        """Means of loss and metrics over the steps between two looks at it."""
+        return Window(self, self._total.copy())
+
+    def read_values(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
+        """What a sum of reports stands for."""
+        return self._step.read_report(report)
+
+    @property
+    def total_report(self) -> np.ndarray[Any, Any]:
+        """The sum of all reports of this session."""
+        return self._total
+
+    def set_limit(self, step: int) -> None:
+        """Never go past this step."""
+        self.limit = step if self.limit is None else min(self.limit, step)
+
+    def request_stop(self, reason: str) -> None:
+        """End the loop after this group of steps; the first reason is kept."""
+        self.stop_reason = self.stop_reason or reason
+
+    def should_stop(self) -> bool:
+        """Whether somebody asked for it."""
+        return self.stop_reason is not None
+
+    def pull(self) -> None:
+        """Bring the weights to the model's own variables."""
+        self._engine.pull()
+
+    def save(self) -> str:
+        """Write a checkpoint of this step, once."""
+        if self._saved != self.step or self._checkpoints.latest is None:
+            self._engine.pull()
+            self._saved = self.step
+            path = self._checkpoints.save(self.step, self.position)
+            for hook in self._hooks:
+                hook.on_save(self, path)
+        return str(self._checkpoints.latest)
+
+    def evaluate(self) -> dict[str, float]:
+        """Evaluate the weights as they are."""
+        if self._evaluate is not None:
+            self.evaluation = self._evaluate(self.step)
+            self.now = self._clock()
+        return self.evaluation
+
+    def __enter__(self) -> Session:
+        self.now = self._clock()
+        self.step, self.position = self._checkpoints.restore()
+        self._saved = self.step if self._checkpoints.latest else None
+        self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
+        try:
+            for hook in self._hooks:
+                hook.begin(self)
+            self._check_epochs()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.now = self._clock()
+        return self
+
+    def advance(self) -> None:
+        """Run a group of steps, up to the next at which a hook must be called."""
+        for hook in self._hooks:
+            hook.before_step(self)
+        dues = [due for hook in self._hooks if (due := hook.due(self.step)) is not None]
+        limit = self.limit or FAR
+        progress = self._engine.advance(self.step, min([*dues, limit]), limit)
+        self.now = self._clock()
+        self.step += progress.steps
+        self._last = progress.report
+        self._total = self._total + progress.report
+        self.examples += float(progress.report[0])
+        self.position.examples += round(float(progress.report[0]))
+        self.position.batches += progress.steps
+        self._epoch_examples += float(progress.report[0])
+        if progress.steps:
+            for hook in self._hooks:
+                hook.after_step(self)
+        if progress.ended:
+            self._end_epoch(progress.passes)
+        self._checkpoints.beat(self.step, self.now)
+        if self._is_asked_to_stop() or self._engine.is_interrupted():
+            self.is_interrupted = True
+            self.request_stop("asked to end (SIGTERM)")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                for hook in self._hooks:
+                    hook.end(self)
+                if self.is_interrupted:
+                    raise Interrupted(
+                        f"asked to end (SIGTERM): step {self.step} is saved in "
+                        f"{self._checkpoints.directory}; run it again to go on"
+                    )
+            except BaseException as failure:
+                self._fail(failure)
+                raise
+            self._engine.finish(None)
+            self._checkpoints.mark_done(self.step)
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Interrupted):
+            for hook in self._hooks:
+                hook.on_error(self, error)
+        self._checkpoints.mark_failed(error)
+        self._engine.finish(error)
+
+    def _end_epoch(self, passes: int) -> None:
+        if not self._epoch_examples and not self.position.batches:
+            again = f" when it was read again after step {self.step}" if self.step else ""
+            raise DataError(
+                f"the data ended too early: train_data gave nothing{again}, and {self._wanted()}; "
+                "make a dataset that can be read more than once, or ask for less"
+            )
+        self.position.epoch += passes
+        self.position.batches = 0
+        self._epoch_examples = 0.0
+        self._check_epochs()
+        if not self.should_stop():
+            self._engine.rewind()
+
+    def _check_epochs(self) -> None:
+        if self._epochs is not None and self.position.epoch >= self._epochs:
+            self.request_stop(f"the data was read {self._epochs} times")
+
+    def _wanted(self) -> str:
+        if self._epochs is not None:
+            return f"{self._epochs} epochs are wanted"
+        return f"{self.limit or 'more'} steps are wanted"
+
+
+@dataclass
+class Window:
+    """The means over the steps since they were last read."""
+
+    session: Session
+    _seen: np.ndarray[Any, Any] = field(repr=False)
+
+    def read(self) -> dict[str, float]:
+        """Loss and metrics since the last time; empty if there was no step."""
+        report = self.session.total_report - self._seen
+        self._seen = self.session.total_report.copy()
+        return self.session.read_values(report) if report[0] > 0 else {}

@@ -1,0 +1,174 @@
+"""Where weights live: a device's buffers, and the optimizer that updates them there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError
+from phalanx.train.packing import Item, Packing, Tensor
+
+# These treat every element alone, so that a buffer of many variables is updated as each would be.
+ELEMENTWISE = (
+    keras.optimizers.SGD,
+    keras.optimizers.Adam,
+    keras.optimizers.AdamW,
+    keras.optimizers.Adamax,
+    keras.optimizers.Nadam,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adadelta,
+    keras.optimizers.RMSprop,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+)
+
+# A table of this size keeps a buffer of its own, so that its sparse gradients stay sparse.
+LARGE_BYTES = 64 * 2**20
+
+
+@dataclass
+class Slots:
+    """An optimizer's variables: those that belong to a weight, by name, and the others in order."""
+
+    by_weight: dict[str, dict[int, Any]] = field(default_factory=dict)
+    others: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The buffers of one device, or of one parameter server, and their own optimizer."""
+
+    device: str
+    weights: list[Any]
+    state: list[Any]
+    optimizer: Any
+    slots: Slots
+
+    def apply(self, gradients: Sequence[Tensor]) -> None:
+        """Update the weights, on the device where they are."""
+        if self.weights:
+            with tf.device(self.device):
+                self.optimizer.apply(list(gradients), self.weights)
+
+
+def plan_weights(variables: Sequence[Any], optimizer: Any, stores: int) -> Packing:
+    """Weights end to end where the optimizer allows it; the others as they are."""
+    elementwise = type(optimizer) in ELEMENTWISE
+    return Packing.plan(
+        [
+            Item(
+                tuple(variable.shape),
+                variable.dtype,
+                kind="decay" if _is_decayed(optimizer, variable) else "",
+                flat=elementwise and variable.constraint is None and not _is_large(variable),
+            )
+            for variable in variables
+        ],
+        stores,
+    )
+
+
+def plan_state(variables: Sequence[Any], stores: int = 1) -> Packing:
+    """What a model keeps beside its weights, such as the averages of batch normalization."""
+    return Packing.plan([Item(tuple(v.shape), v.dtype) for v in variables], stores)
+
+
+def make_stores(
+    devices: Sequence[str],
+    weights: Packing,
+    state: Packing,
+    optimizer: Any,
+    variables: Sequence[Any],
+) -> list[Store]:
+    """One store for each device; a piece of number k is put on the device of that number."""
+    stores = []
+    for number, device in enumerate(devices):
+        with tf.device(device):
+            mine = [weights.pieces[index] for index in weights.in_store(number)]
+            buffers = []
+            for piece in mine:
+                buffer = keras.Variable(
+                    np.zeros(piece.shape, tf.as_dtype(piece.dtype).as_numpy_dtype),
+                    dtype=piece.dtype,
+                    name=f"weights_{piece.group}",
+                )
+                group = weights.groups[piece.group]
+                if len(group) == 1:
+                    buffer.constraint = variables[group[0]].constraint
+                buffers.append(buffer)
+            clone = clone_optimizer(optimizer)
+            if clone.weight_decay is not None:
+                clone.exclude_from_weight_decay(
+                    [b for b, piece in zip(buffers, mine, strict=True) if not piece.kind]
+                )
+            slots = build_optimizer(clone, buffers)
+            states = [
+                tf.Variable(tf.zeros(piece.shape, piece.dtype), trainable=False)
+                for piece in (state.pieces[index] for index in state.in_store(number))
+            ]
+        stores.append(Store(device, buffers, states, clone, slots))
+    return stores
+
+
+def clone_optimizer(optimizer: Any) -> Any:
+    """The same optimizer for other variables, without its clipping: that is done across stores."""
+    config = optimizer.get_config()
+    if "inner_optimizer" not in config:
+        config |= {"clipnorm": None, "global_clipnorm": None, "clipvalue": None}
+    try:
+        return type(optimizer).from_config(config)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the optimizer {type(optimizer).__name__} cannot be made again from its config: "
+            f"{error}. If it or its learning rate schedule is a class of yours, give it get_config "
+            "and decorate it with @keras.saving.register_keras_serializable()"
+        ) from None
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> Slots:
+    """Build it for these variables, and note which of its own variables belong to which."""
+    slots = Slots()
+    positions = {id(variable): index for index, variable in enumerate(variables)}
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    add = inner.add_variable_from_reference
+
+    def add_and_note(reference_variable: Any, name: str | None = None, **options: Any) -> Any:
+        slot = add(reference_variable, name=name, **options)
+        slots.by_weight.setdefault(name or "var", {})[positions[id(reference_variable)]] = slot
+        return slot
+
+    inner.add_variable_from_reference = add_and_note
+    optimizer.build(list(variables))
+    del inner.add_variable_from_reference
+    noted = {id(slot) for slots_of in slots.by_weight.values() for slot in slots_of.values()}
+    slots.others = [variable for variable in optimizer.variables if id(variable) not in noted]
+    return slots
+
+
+def clip(
+    gradients: Sequence[Tensor], packing: Packing, limits: Mapping[str, float | None]
+) -> list[Tensor]:
+    """Clip packed gradients as if each variable had its own; without limits, as they are."""
+    value, norm, global_norm = (limits.get(key) for key in ("value", "norm", "global_norm"))
+    if value is not None:
+        gradients = [tf.clip_by_value(gradient, -value, value) for gradient in gradients]
+    if norm is not None:
+        clipped = [tf.clip_by_norm(gradient, norm) for gradient in packing.unpack(gradients)]
+        gradients = packing.join(clipped)
+    if global_norm is not None:
+        gradients, _ = tf.clip_by_global_norm(gradients, global_norm)
+    return list(gradients)
+
+
+def _is_large(variable: Any) -> bool:
+    return Item(tuple(variable.shape), variable.dtype).nbytes >= LARGE_BYTES
+
+
+def _is_decayed(optimizer: Any, variable: Any) -> bool:
+    # Keras has no public way to ask which variables `exclude_from_weight_decay` named.
+    return optimizer.weight_decay is not None and bool(optimizer._use_weight_decay(variable))

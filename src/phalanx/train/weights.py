@@ -1,0 +1,146 @@
+"""A model's weights, state and optimizer, wherever their buffers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from phalanx.train.packing import Packing, Tensor
+from phalanx.train.store import (
+    Slots,
+    Store,
+    build_optimizer,
+    clip,
+    make_stores,
+    plan_state,
+    plan_weights,
+)
+
+
+@dataclass
+class Master:
+    """The model's own variables on the host: what is saved, restored and exported."""
+
+    trainable: list[Any]
+    state: list[Any]
+    optimizer: Any
+    slots: Slots = field(default_factory=Slots)
+
+    def build(self) -> None:
+        """Make the optimizer's variables."""
+        self.slots = build_optimizer(self.optimizer, self.trainable)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The buffers that are trained: on one device, or spread over several parameter servers."""
+
+    master: Master
+    packing: Packing
+    state_packing: Packing
+    stores: list[Store]
+    limits: Mapping[str, float | None]
+
+    @classmethod
+    def place(
+        cls, master: Master, devices: Sequence[str], limits: Mapping[str, float | None]
+    ) -> Weights:
+        """Spread the buffers evenly over the devices."""
+        packing = plan_weights(master.trainable, master.optimizer, len(devices))
+        state = plan_state(master.state, len(devices))
+        stores = make_stores(devices, packing, state, master.optimizer, master.trainable)
+        return cls(master, packing, state, stores, limits)
+
+    def read(self) -> list[Tensor]:
+        """The weights' buffers."""
+        return self._in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
+
+    def read_state(self) -> list[Tensor]:
+        """The state's buffers."""
+        return self._in_order(
+            self.state_packing, [[v.read_value() for v in s.state] for s in self.stores]
+        )
+
+    def apply(self, gradients: Sequence[Tensor]) -> None:
+        """One update of all weights by their buffers' gradients, clipped if so asked."""
+        clipped = clip(gradients, self.packing, self.limits)
+        for number in range(len(self.stores)):
+            self.apply_in(number, clipped)
+
+    def apply_in(self, store: int, gradients: Sequence[Tensor]) -> None:
+        """The part of an update that concerns one store."""
+        self.stores[store].apply([gradients[index] for index in self.packing.in_store(store)])
+
+    def write_state(self, values: Sequence[Tensor]) -> None:
+        """Put new values into the state's buffers."""
+        for variable, value in zip(self.state_variables(), values, strict=True):
+            variable.assign(value)
+
+    def state_variables(self) -> list[Any]:
+        """The variables that are the state's buffers."""
+        return self._in_order(self.state_packing, [store.state for store in self.stores])
+
+    def push(self) -> None:
+        """Send the model's own variables to the buffers."""
+        for buffer, values in zip(
+            self._in_order(self.packing, [store.weights for store in self.stores]),
+            self.packing.pack([_numpy(v) for v in self.master.trainable]),
+            strict=True,
+        ):
+            buffer.assign(values)
+        packed = self.state_packing.pack([_numpy(v) for v in self.master.state])
+        self.write_state(packed)
+        for name, slots in self.master.slots.by_weight.items():
+            values = [_numpy(slots[index]) for index in range(len(self.master.trainable))]
+            for slot, value in zip(self._slots(name), self.packing.pack(values), strict=True):
+                slot.assign(value)
+        for store in self.stores:
+            for theirs, mine in zip(store.slots.others, self.master.slots.others, strict=True):
+                theirs.assign(_numpy(mine))
+
+    def pull(self) -> None:
+        """Bring the buffers' contents to the model's own variables."""
+        for variable, value in zip(
+            self.master.trainable, self.packing.unpack(self.read()), strict=True
+        ):
+            variable.assign(value.numpy())
+        for variable, value in zip(
+            self.master.state, self.state_packing.unpack(self.read_state()), strict=True
+        ):
+            variable.assign(value.numpy())
+        for name, slots in self.master.slots.by_weight.items():
+            values = self.packing.unpack([slot.value for slot in self._slots(name)])
+            for index, value in enumerate(values):
+                slots[index].assign(value.numpy())
+        for mine, theirs in zip(self.master.slots.others, self.stores[0].slots.others, strict=True):
+            mine.assign(_numpy(theirs))
+
+    def set_learning_rate(self, value: float) -> None:
+        """The same learning rate in every store, and in what is saved."""
+        for optimizer in [self.master.optimizer, *(store.optimizer for store in self.stores)]:
+            optimizer.learning_rate = value
+
+    def learning_rate(self) -> float:
+        """What the next update is made with."""
+        return float(np.asarray(self.stores[0].optimizer.learning_rate))
+
+    def _slots(self, name: str) -> list[Any]:
+        found = [
+            [store.slots.by_weight[name][index] for index in range(len(store.weights))]
+            if store.weights
+            else []
+            for store in self.stores
+        ]
+        return self._in_order(self.packing, found)
+
+    def _in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
+        """From lists by store to one list in the order of the packing's pieces."""
+        iterators = [iter(values) for values in by_store]
+        return [next(iterators[piece.store]) for piece in packing.pieces]
+
+
+def _numpy(variable: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(variable.numpy())
