@@ -42,7 +42,7 @@ def resnet(
 
     `num_layers` is 6n+2 (20, 32, 44, 56, 110), or 9n+2 with `bottleneck`. Version 2 normalises
     before each convolution instead of after it. `weight_decay` adds half of that times the squared
-    weights to the model's losses. Without a `data_format`, channels come first where there is a GPU.
+    weights to the losses. Without a `data_format`, channels come first where there is a GPU.
     """
     layers_a_unit = 3 if bottleneck else 2
     units, rest = divmod(num_layers - 2, 3 * layers_a_unit)
