@@ -15,7 +15,8 @@ $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	@touch $@
 
 demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
-	@$(BIN)/phalanx run --workers 2 --ps 1 --linger 0 examples/plain_tensorflow/train.py
+	@rm -rf runs/demo
+	@$(BIN)/phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/demo
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check

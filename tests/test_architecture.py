@@ -40,7 +40,22 @@ MAY_IMPORT = {
 # Packages whose members are siblings: they share the named modules and never import each other.
 SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
-    "phalanx.launch": {"base", "job", "placeholders", "registry"},
+    "phalanx.launch": {
+        "base",
+        "container",
+        "environment",
+        "job",
+        "ledger",
+        "log_files",
+        "manifest",
+        "patch",
+        "pods",
+        "pods_handle",
+        "kubernetes_client",
+        "placeholders",
+        "processes",
+        "registry",
+    },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},
 }

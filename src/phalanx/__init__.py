@@ -99,11 +99,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    if name not in _HOME:
+    home = _MODULES.get(name) or _HOME.get(name)
+    if home is None:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name not in ("tensorflow", "keras"):
+            raise
+        raise ImportError(
+            f"phalanx.{name} needs TensorFlow, which is not installed: pip install 'phalanx[cpu]'"
+        ) from None
+    return module if name in _MODULES else getattr(module, name)
 
 
 def __dir__() -> list[str]:

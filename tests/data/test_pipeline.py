@@ -12,6 +12,7 @@ import tensorflow as tf
 from phalanx.data import Pipeline, Share
 from phalanx.errors import DataError, RecordError
 from phalanx.records import RecordIndex, Schema, read_table, write_examples
+from phalanx.train.context import Context
 
 COUNT = 5000
 
@@ -193,3 +194,11 @@ def test_from_binary_records_of_a_fixed_length(tmp_path: Path) -> None:
     (tmp_path / "3.bin").write_bytes(b"x" * 14)
     with pytest.raises(DataError, match="1 are left over"):
         len(Pipeline.from_binary(tmp_path / "*.bin", layout))
+
+
+@pytest.mark.parametrize(("options", "batches"), [({}, 3), ({"drop_remainder": True}, 2)])
+def test_a_dataset_with_an_end_knows_its_length(options: dict[str, bool], batches: int) -> None:
+    context = Context(num_shards=2, shard=1)
+    pipeline = Pipeline.from_arrays({"x": np.arange(10)})
+    dataset = pipeline.dataset(2, share=context, epochs=1, **options)
+    assert int(dataset.cardinality()) == len(list(dataset)) == batches

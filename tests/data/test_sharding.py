@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phalanx.cluster import Cluster, Role, Task
 from phalanx.data import Share, share_of
+from phalanx.data.sharding import count_share
 from phalanx.errors import DataError
 
 CLUSTER = Cluster.of(chief="a:1", workers=["b:1", "c:1"], ps=["d:1"], evaluators=["e:1"])
@@ -28,3 +31,12 @@ def test_an_evaluator_and_a_process_on_its_own_have_the_whole() -> None:
 def test_a_parameter_server_reads_no_data() -> None:
     with pytest.raises(DataError, match="ps-0 is a parameter server"):
         share_of(CLUSTER, Task(Role.PS))
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.integers(0, 60))
+def test_the_shares_of_a_stretch_add_up_to_it(num_shards: int, start: int, more: int) -> None:
+    stop = start + more
+    counts = [count_share(Share(num_shards, shard), start, stop) for shard in range(num_shards)]
+    assert sum(counts) == more
+    numbers = range(start, stop)
+    assert counts == [sum(n % num_shards == shard for n in numbers) for shard in range(num_shards)]

@@ -20,9 +20,9 @@ import pytest
 from phalanx.launch.base import JobResult, TaskState
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.local import LocalLauncher
-from phalanx.launch.local.guardian import MARK, marked_processes
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.processes.guardian import MARK, marked_processes
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]

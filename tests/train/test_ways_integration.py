@@ -118,3 +118,14 @@ def test_one_process_goes_on_from_parameter_servers(
     assert "restored step 30" in tasks.log("chief-0")
     for value in np.load(dump).values():
         assert any(np.array_equal(value, other) for other in before.values())
+
+
+@pytest.mark.slow
+def test_with_backup_workers_an_update_does_not_wait_for_the_last(
+    start_cluster: Any, read_checkpoint: Read, tmp_path: Path
+) -> None:
+    flags = ["--model-dir", str(tmp_path), "--train-steps", "40", *FLAGS, "--sync"]
+    tasks = start_cluster("c w w p", *flags, "--replicas-to-aggregate", "2")
+    tasks.check()
+    assert read_checkpoint(tmp_path, 40)
+    assert metrics(tasks.log("chief-0"))["loss"] < 1.0

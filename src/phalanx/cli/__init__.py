@@ -15,16 +15,20 @@ from phalanx.errors import PhalanxError
 
 COMMANDS = {
     "board": "phalanx.cli.board",
+    "cancel": "phalanx.cli.cancel",
     "check": "phalanx.cli.check",
     "compare": "phalanx.cli.compare",
     "dataset": "phalanx.cli.dataset",
     "evaluate": "phalanx.cli.evaluate",
     "export": "phalanx.cli.export",
+    "launch": "phalanx.cli.launch",
+    "logs": "phalanx.cli.logs",
     "predict": "phalanx.cli.predict",
     "records": "phalanx.cli.records",
     "run": "phalanx.cli.run",
     "runs": "phalanx.cli.runs",
     "serve": "phalanx.cli.serve",
+    "status": "phalanx.cli.status",
     "tf-config": "phalanx.cli.tf_config",
 }
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
-from phalanx.launch.local.supervisor import Observer, Silent
+from phalanx.launch.processes.supervisor import Observer, Silent
 
 _COLOURS = {
     Role.CHIEF: "green",
@@ -192,3 +192,16 @@ class LiveDisplay:
             counts = ", ".join(f"{count} {state}" for state, count in states.items())
             table.add_row("…", "", "", f"{len(statuses)} tasks: {counts}")
         return table
+
+
+def count_roles(tasks: Sequence[Task]) -> str:
+    """The tasks in a few words.
+
+    >>> count_roles([Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)])
+    '1 chief, 2 workers'
+    """
+    counts = Counter(task.role for task in tasks)
+    plural = {Role.WORKER: "workers"}
+    return ", ".join(
+        f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
+    )

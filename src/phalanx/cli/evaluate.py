@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.program import checkpoint_options, open_program
+from phalanx.cli.trained_program import checkpoint_options, open_program
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.program import checkpoint_options, open_trained
+from phalanx.cli.trained_program import checkpoint_options, open_trained
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.program import checkpoint_options, open_trained, silence_tensorflow
+from phalanx.cli.trained_program import checkpoint_options, open_trained, silence_tensorflow
 
 
 @click.command()

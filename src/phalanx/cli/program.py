@@ -1,85 +1,27 @@
-"""What the commands that work on a trained program share: PROGRAM, --model-dir, --checkpoint."""
+"""PROGRAM [ARGS]…: a file, with -m a module or, after --, any command."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-
 import click
 
-from phalanx.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from phalanx.train.program import Program
-    from phalanx.train.trained import Trained
+class ProgramCommand(click.Command):
+    """Keeps what click forgets: whether `--` came before the program, which makes it a command."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+    _MARK = "\0"
 
-
-def checkpoint_options(function: Function) -> Function:
-    """--checkpoint, --metric and --best."""
-    for option in (
-        click.option(
-            "--best",
-            type=click.Choice(["min", "max"]),
-            help="Whether the best metric is the least or the most.  [default: by its name]",
-        ),
-        click.option(
-            "--metric",
-            default="loss",
-            show_default=True,
-            metavar="NAME",
-            help="What makes a checkpoint the best.",
-        ),
-        click.option(
-            "--checkpoint",
-            default="last",
-            show_default=True,
-            metavar="last|best|STEP",
-            help="Which checkpoint; the best is the best evaluated of those that are kept.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> Program:
-    """The program's experiment, and its config with the model_dir that counts."""
-    silence_tensorflow()
-    from phalanx.train.program import Program, load_program  # noqa: PLC0415
-
-    program = load_program(path, arguments)
-    directory = model_dir or program.config.model_dir
-    if not directory:
-        raise ConfigurationError(
-            f"{path} names no model_dir: say where it trained with --model-dir"
-        )
-    return Program(program.experiment, program.config.replace(model_dir=directory))
-
-
-def open_trained(
-    path: str,
-    arguments: Sequence[str],
-    model_dir: str | None,
-    checkpoint: str,
-    metric: str,
-    best: Any,
-) -> tuple[Program, Trained]:
-    """The program and its model with the weights of one checkpoint."""
-    program = open_program(path, arguments, model_dir)
-    from dataclasses import replace  # noqa: PLC0415
-
-    from phalanx.train.trained import choose_checkpoint, load_trained  # noqa: PLC0415
-
-    directory = str(program.config.model_dir)
-    if checkpoint.isdecimal():
-        checkpoint = f"model.ckpt-{checkpoint}"
-    found, evaluation = choose_checkpoint(directory, checkpoint, metric, best)
-    trained = load_trained(program.experiment, program.config, found)
-    return program, replace(trained, evaluation=evaluation)
-
-
-def silence_tensorflow() -> None:
-    """Leave out what TensorFlow says when it is loaded; its errors stay."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse with a mark after the first `--`, and see where the mark ends up."""
+        marked = list(args)
+        if "--" in marked:
+            marked.insert(marked.index("--") + 1, self._MARK)
+        rest = super().parse_args(ctx, marked)
+        program, arguments = ctx.params["program"], ctx.params["arguments"]
+        ctx.params["is_command"] = program == self._MARK
+        if program != self._MARK:
+            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
+        elif arguments:
+            ctx.params["program"], *ctx.params["arguments"] = arguments
+        else:
+            ctx.fail("there is nothing after --: name the command to run")
+        return rest

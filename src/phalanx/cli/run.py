@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -17,46 +16,24 @@ from types import FrameType
 import click
 from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay
+from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay, count_roles
 from phalanx.cli.options import Seconds
+from phalanx.cli.program import ProgramCommand
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.local.launcher import (
+from phalanx.launch.local.launcher import LocalLauncher
+from phalanx.launch.local.machine import Machine
+from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.local.program import check_program
+from phalanx.launch.processes.handle import SupervisedHandle
+from phalanx.launch.processes.plan import (
     EVALUATOR_LINGER_SECONDS,
     GRACE_SECONDS,
     LINGER_SECONDS,
-    LocalHandle,
-    LocalLauncher,
+    ProcessPlan,
 )
-from phalanx.launch.local.machine import Machine
-from phalanx.launch.local.plan import LocalPlan
-from phalanx.launch.local.ports import hold_ports
-from phalanx.launch.local.program import check_program
-from phalanx.launch.local.supervisor import Observer
-
-
-class ProgramCommand(click.Command):
-    """Keeps what click forgets: whether `--` came before the program, which makes it a command."""
-
-    _MARK = "\0"
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse with a mark after the first `--`, and see where the mark ends up."""
-        marked = list(args)
-        if "--" in marked:
-            marked.insert(marked.index("--") + 1, self._MARK)
-        rest = super().parse_args(ctx, marked)
-        program, arguments = ctx.params["program"], ctx.params["arguments"]
-        ctx.params["is_command"] = program == self._MARK
-        if program != self._MARK:
-            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
-        elif arguments:
-            ctx.params["program"], *ctx.params["arguments"] = arguments
-        else:
-            ctx.fail("there is nothing after --: name the command to run")
-        return rest
-
+from phalanx.launch.processes.supervisor import Observer
 
 _COUNT = click.IntRange(1, 10_000)
 _LAST_WORDS_SECONDS = 10.0
@@ -198,7 +175,7 @@ def command(
             sys.exit(_run(launcher, plan))
 
 
-def _run(launcher: LocalLauncher, plan: LocalPlan) -> int:
+def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
     """Run the plan to its end, show it, and give the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
@@ -208,7 +185,7 @@ def _run(launcher: LocalLauncher, plan: LocalPlan) -> int:
         handle = launcher.submit(plan, relay)
         try:
             with _display(tasks) as display:
-                relay.note(f"{_count(tasks)}; output in {launcher.log_dir}")
+                relay.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
                 relay.start(display)
                 result = _wait(handle, relay, interrupts, gone)
                 is_shown = relay.finish(_LAST_WORDS_SECONDS)
@@ -224,7 +201,7 @@ def _run(launcher: LocalLauncher, plan: LocalPlan) -> int:
 
 
 def _wait(
-    handle: LocalHandle,
+    handle: SupervisedHandle,
     relay: Relay,
     interrupts: list[signal.Signals],
     gone: threading.Event,
@@ -285,12 +262,3 @@ def _signals() -> Iterator[list[signal.Signals]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _count(tasks: list[Task]) -> str:
-    """`1 chief, 2 workers, 1 ps`."""
-    counts = Counter(task.role for task in tasks)
-    plural = {Role.WORKER: "workers"}
-    return ", ".join(
-        f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
-    )

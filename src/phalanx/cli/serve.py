@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from phalanx.cli.program import silence_tensorflow
+from phalanx.cli.trained_program import silence_tensorflow
 
 
 @click.command()

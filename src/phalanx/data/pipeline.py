@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from phalanx.data.order import Order, Reading
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Share
+from phalanx.data.sharding import Share, Sharing, count_share
 from phalanx.data.sources import ArraySource, BinarySource, Columns, Source
 from phalanx.data.table_source import ParquetSource, TableSource, read_csv
 from phalanx.errors import DataError
@@ -118,7 +118,7 @@ class Pipeline:
         self,
         batch_size: int,
         *,
-        share: Share = Share(),  # noqa: B008 - frozen
+        share: Sharing = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
@@ -175,7 +175,7 @@ class Pipeline:
         self,
         batch_size: int,
         *,
-        share: Share = Share(),  # noqa: B008 - frozen
+        share: Sharing = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
@@ -185,15 +185,21 @@ class Pipeline:
 
         `batch_size` is this worker's, `share` is its part of the examples, `start` is how many
         examples all workers together have seen before. It never ends unless `epochs` are given.
+
+        Called while a graph is made, as for the workers of parameter servers, it gives the same
+        examples in an order of TensorFlow's: see `phalanx.data.portable`.
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.tensors import signature_of, to_tensors  # noqa: PLC0415
+        from phalanx.data.portable import portable_dataset  # noqa: PLC0415
+        from phalanx.data.tensors import to_tensors  # noqa: PLC0415
 
         self._check()
-        first = self.source.read([(0, 1)], np.zeros(1, np.int64))
         is_fixed = epochs is None or drop_remainder
-        signature = signature_of(first, batch_size if is_fixed else None)
+        if not tf.executing_eagerly():
+            return portable_dataset(
+                self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
+            )
 
         def generate() -> Iterator[tuple[Any, int]]:
             for columns, position in self.batches(
@@ -201,10 +207,21 @@ class Pipeline:
             ):
                 yield to_tensors(columns), position
 
+        signature = self.signature(batch_size if is_fixed else None)
         spec = (signature, tf.TensorSpec((), tf.int64))
         dataset = tf.data.Dataset.from_generator(generate, output_signature=spec)
+        if epochs is not None:
+            examples = count_share(share, start, epochs * len(self.source))
+            batches = examples // batch_size if drop_remainder else -(-examples // batch_size)
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
         dataset = self.apply(dataset)
         return dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
+
+    def signature(self, batch_size: int | None) -> dict[str, Any]:
+        """The types and shapes of a batch before any function is applied."""
+        from phalanx.data.tensors import signature_of  # noqa: PLC0415
+
+        return signature_of(self.source.read([(0, 1)], np.zeros(1, np.int64)), batch_size)
 
     def apply(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Apply the functions to a dataset of (batch, position)."""

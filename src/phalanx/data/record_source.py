@@ -32,6 +32,7 @@ from phalanx.records.arrow import to_batch
 from phalanx.records.codec import RAGGED, FrameStatus, codec
 from phalanx.records.compression import Unpacker, detect_compression
 from phalanx.records.example import column_to_numpy
+from phalanx.records.index import explain
 from phalanx.records.schema import saved_schema
 from phalanx.records.storage import is_remote, open_input, read_range
 from phalanx.records.summary import decode_chunk
@@ -171,10 +172,7 @@ class _Piece:
         found, _, status, _ = codec.scan(data, 0, count, True)
         spans = np.frombuffer(memoryview(found), np.int64).reshape(-1, 2)
         if len(spans) < count:
-            reason = "the data does not fit its checksum"
-            if status != FrameStatus.BAD_DATA:
-                reason = "the file is not the one that was indexed"
-            raise self.error(len(spans), reason)
+            raise self.error(len(spans), explain(FrameStatus(status)))
         return cast(Indices, spans)
 
     def error(self, number: int, reason: str) -> RecordError:

@@ -11,21 +11,17 @@ them. Every example comes once an epoch; there is no order, and so no position t
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from phalanx.data.portable import portable_dataset
 from phalanx.data.record_source import RecordSource
-from phalanx.data.tensors import parse_spec
+from phalanx.data.sharding import Share
 from phalanx.errors import DataError
-from phalanx.records.compression import Compression, detect_compression
-from phalanx.records.storage import open_input
 
 if TYPE_CHECKING:
     from phalanx.data.pipeline import Pipeline
-
-_SHUFFLED = 10_000
-_TF_COMPRESSION = {Compression.NONE: "", Compression.GZIP: "GZIP", Compression.ZLIB: "ZLIB"}
 
 
 def run_dispatcher(port: int, stop: threading.Event, *, work_dir: str | None = None) -> None:
@@ -70,12 +66,10 @@ def served_dataset(
     if not isinstance(pipeline.source, RecordSource):
         kind = type(pipeline.source).__name__
         raise DataError(f"tf.data service reads TFRecord files, not a {kind}: write some first")
-    dataset = _record_dataset(pipeline.source, pipeline.seed)
-    dataset = dataset.repeat(epochs)
-    dataset = dataset.batch(batch_size, drop_remainder=epochs is None)
-    dataset = dataset.map(_parser(pipeline.source), num_parallel_calls=tf.data.AUTOTUNE)
-    numbered = dataset.enumerate().map(lambda number, batch: (batch, number))
-    served = pipeline.apply(numbered).apply(
+    dataset = portable_dataset(
+        pipeline, batch_size, share=Share(), epochs=epochs, drop_remainder=epochs is None
+    )
+    served = dataset.apply(
         tf.data.experimental.service.distribute(
             processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
             service=dispatcher if "://" in dispatcher else f"grpc://{dispatcher}",
@@ -83,34 +77,3 @@ def served_dataset(
         )
     )
     return served.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
-
-
-def _record_dataset(source: RecordSource, seed: int | None) -> tf.data.Dataset:
-    with open_input(source.files[0]) as file:
-        packing = _TF_COMPRESSION[detect_compression(file)]
-    files = tf.data.Dataset.from_tensor_slices(list(source.files))
-    if seed is not None:
-        files = files.shuffle(len(source.files), seed=seed)
-    dataset = files.interleave(
-        lambda path: tf.data.TFRecordDataset(path, packing),
-        cycle_length=min(len(source.files), 16),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=seed is None,
-    )
-    return dataset if seed is None else dataset.shuffle(_SHUFFLED, seed=seed)
-
-
-def _parser(source: RecordSource) -> Any:
-    spec = parse_spec(source.schema, source.defaults)
-
-    def parse(messages: Any) -> dict[str, Any]:
-        if isinstance(spec, tuple):
-            context, steps, _ = tf.io.parse_sequence_example(messages, *spec)
-            features = {**context, **steps}
-        else:
-            features = tf.io.parse_example(messages, spec)
-        for name, dtype in source.raw.items():
-            features[name] = tf.io.decode_raw(features[name], tf.as_dtype(dtype))
-        return features
-
-    return parse

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from phalanx.cluster import Cluster, Role, Task
 from phalanx.errors import DataError
+
+
+class Sharing(Protocol):
+    """Whatever tells a share: a `Share`, or the context an experiment's functions are given."""
+
+    @property
+    def num_shards(self) -> int:
+        """How many parts there are."""
+        ...
+
+    @property
+    def shard(self) -> int:
+        """Which of them it is, from 0."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -14,6 +29,16 @@ class Share:
 
     num_shards: int = 1
     shard: int = 0
+
+
+def count_share(share: Sharing, start: int, stop: int) -> int:
+    """How many of the examples from number `start` up to `stop` are in the share.
+
+    >>> count_share(Share(num_shards=4, shard=1), 0, 10)
+    3
+    """
+    first = start + (share.shard - start) % share.num_shards
+    return len(range(first, stop, share.num_shards))
 
 
 def share_of(cluster: Cluster, task: Task, *, chief_trains: bool = True) -> Share:

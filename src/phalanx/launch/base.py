@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.job import Job
@@ -57,8 +57,8 @@ class Handle(Protocol):
         """Every task as it is now."""
         ...
 
-    def logs(self, task: Task) -> Iterator[str]:
-        """The task's output so far, line by line."""
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        """The task's output so far, line by line; with `follow`, until it is over."""
         ...
 
     def cancel(self) -> None:
@@ -67,6 +67,14 @@ class Handle(Protocol):
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""
+        ...
+
+
+class LastingHandle(Handle, Protocol):
+    """A job that outlives the process that submitted it."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What its launcher's `attach` needs to find it again, as plain data."""
         ...
 
 
@@ -82,4 +90,21 @@ class Launcher(Protocol[PlanT]):
 
     def submit(self, plan: PlanT) -> Handle:
         """Do it."""
+        ...
+
+
+class LastingLauncher(Protocol[PlanT]):
+    """A launcher whose jobs go on by themselves, and can be found again."""
+
+    def plan(self, job: Job) -> PlanT:
+        """What would be done for the job. Touches nothing."""
+        ...
+
+    def submit(self, plan: PlanT) -> LastingHandle:
+        """Do it; whatever goes wrong, nothing of the job stays."""
+        ...
+
+    @classmethod
+    def attach(cls: type[Self], facts: Mapping[str, Any]) -> LastingHandle:
+        """The job with these facts, submitted by another process perhaps."""
         ...

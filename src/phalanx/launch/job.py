@@ -1,7 +1,8 @@
-"""What to launch: a program, and the shape of its cluster."""
+"""What to launch: a program, the shape of its cluster, and what its tasks need."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -41,6 +42,15 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What one task needs: processors, bytes of memory, GPUs. None leaves it to the manager."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
 class Job:
     """A program and the cluster it is to run on, whatever starts it."""
 
@@ -54,16 +64,28 @@ class Job:
     restarts: int = 0
     threads: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[Role, Resources] = field(default_factory=dict)
+    time_limit: float | None = None
 
-    def tasks(self) -> list[Task]:
-        """Every task, evaluators last."""
+    def counts(self) -> dict[Role, int]:
+        """How many tasks of each role there are; roles without any are left out."""
         counts = {
             Role.CHIEF: int(self.chief),
             Role.WORKER: self.workers,
             Role.PS: self.ps,
             Role.EVALUATOR: self.evaluators,
         }
-        return [Task(role, index) for role in Role for index in range(counts[role])]
+        return {role: count for role, count in counts.items() if count}
+
+    def needs(self, role: Role) -> Resources:
+        """What each task of this role needs."""
+        return self.resources.get(role, Resources())
+
+    def tasks(self) -> list[Task]:
+        """Every task, evaluators last."""
+        return [
+            Task(role, index) for role, count in self.counts().items() for index in range(count)
+        ]
 
     def cluster(self, addresses: Sequence[str]) -> Cluster:
         """The cluster, given one address for each task but the evaluators, which need none."""
@@ -84,3 +106,25 @@ class Job:
                 f"{self.ps} ps but no worker: parameter servers serve workers; "
                 "add --workers 1, or leave out --ps"
             )
+
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+def check_name(name: str) -> None:
+    """Raise a JobError unless every manager takes this as a job's name."""
+    if not _NAME.fullmatch(name):
+        raise JobError(
+            f"{name!r} cannot be a job's name: take up to 40 small letters, digits and hyphens, "
+            "with a letter first and no hyphen last (--name)"
+        )
+
+
+def make_name(program: str) -> str:
+    """A name for a job that was given none, from its program's.
+
+    >>> make_name("src/Train_model.py")
+    'train-model'
+    """
+    last = re.split(r"[/.]", program.removesuffix(".py"))[-1]
+    return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-0123456789")[:40].rstrip("-") or "job"

@@ -45,8 +45,23 @@ def fill(argument: str, task: Task, cluster: Cluster) -> str:
     >>> fill('{"rate": 0.1} {{role}}', Task(Role.PS), Cluster())
     '{"rate": 0.1} {role}'
     """
+    return fill_with(argument, lambda name: _VALUES[name](task, cluster))
 
-    def value(match: re.Match[str]) -> str:
-        return f"{{{match[1]}}}" if match[1] else _VALUES[match[2]](task, cluster)
 
-    return _WORD.sub(value, argument)
+def fill_with(
+    argument: str, value: Callable[[str], str], text: Callable[[str], str] = lambda text: text
+) -> str:
+    """The argument with `value(name)` for each placeholder, and `text` applied to all else.
+
+    >>> import shlex
+    >>> print(fill_with("my {index}", lambda name: f'"${name}"', shlex.quote))
+    'my '"$index"
+    """
+    parts = []
+    place = 0
+    for match in _WORD.finditer(argument):
+        parts.append(text(argument[place : match.start()]) if match.start() > place else "")
+        parts.append(text(f"{{{match[1]}}}") if match[1] else value(match[2]))
+        place = match.end()
+    parts.append(text(argument[place:]) if place < len(argument) or not argument else "")
+    return "".join(parts)

@@ -13,18 +13,28 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from phalanx.errors import ConfigurationError
-from phalanx.launch.base import Launcher
+from phalanx.launch.base import LastingLauncher, Launcher
 
 GROUP = "phalanx.launchers"
 
 BUILT_IN = {
+    "docker": "phalanx.launch.docker:DockerLauncher",
+    "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
+    "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
     "local": "phalanx.launch.local:LocalLauncher",
+    "slurm": "phalanx.launch.slurm:SlurmLauncher",
+    "ssh": "phalanx.launch.ssh:SshLauncher",
 }
+
+
+def added() -> list[str]:
+    """The names of the launchers that other packages have added."""
+    return sorted({point.name for point in entry_points(group=GROUP)} - set(BUILT_IN))
 
 
 def names() -> list[str]:
     """The name of every launcher there is."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted([*BUILT_IN, *added()])
 
 
 def find(name: str) -> type[Launcher[Any]]:
@@ -48,3 +58,14 @@ def find(name: str) -> type[Launcher[Any]]:
         )
     launcher: type[Launcher[Any]] = found
     return launcher
+
+
+def find_lasting(name: str) -> type[LastingLauncher[Any]]:
+    """The launcher called `name`, whose jobs can be found again."""
+    launcher: Any = find(name)
+    if not hasattr(launcher, "attach"):
+        raise ConfigurationError(
+            f"the launcher {name!r} has no method attach: its jobs end with their launcher"
+        )
+    lasting: type[LastingLauncher[Any]] = launcher
+    return lasting

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
-from phalanx.records.framing import OVERHEAD, Chunk, Paths, read_chunks
+from phalanx.records.framing import Chunk, Paths, read_chunks
 from phalanx.records.schema import Schema, saved_schema
 from phalanx.records.storage import expand
 from phalanx.records.summary import decode_chunk, infer_schema, summarize_chunk
@@ -263,19 +263,3 @@ def _to_arrow(name: str, values: Any) -> pa.Array:
         OverflowError,
     ) as error:
         raise DataError(f"column {name!r} cannot become a feature: {error}") from None
-
-
-__all__ = [
-    "BATCH_SIZE",
-    "OVERHEAD",
-    "column_to_numpy",
-    "decode_examples",
-    "encode_batch",
-    "encode_examples",
-    "read_arrays",
-    "read_batches",
-    "read_rows",
-    "read_table",
-    "to_batches",
-    "write_examples",
-]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, detect_compression
-from phalanx.records.framing import OVERHEAD, Chunk, read_chunks
+from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.storage import file_size, open_input, open_output, read_range
 
 SUFFIX = ".index"
@@ -102,16 +102,20 @@ class RecordIndex:
         found = len(numbers) // 2
         if found < stop - start:
             end = numbers[-2] + numbers[-1] + 4 if found else at
-            reason = "the data does not fit its checksum"
-            if status != FrameStatus.BAD_DATA:
-                reason = "the file is not the one that was indexed"
+            reason = explain(FrameStatus(status))
             raise RecordError(self.path, start + found, offset + end, reason)
         return Chunk(memoryview(data), numbers, start, offset)
+
+
+def explain(status: FrameStatus) -> str:
+    """Why a record is not where an index says it is."""
+    if status is FrameStatus.BAD_DATA:
+        return "the data does not fit its checksum"
+    if status is FrameStatus.BAD_LENGTH:
+        return "the length does not fit its checksum, or the file changed after it was indexed"
+    return "the file changed after it was indexed"
 
 
 def open_index(path: str, *, stride: int = 1) -> RecordIndex:
     """The index of a file: the saved one if it is still right, else a new one, in memory."""
     return RecordIndex.load(path) or RecordIndex.build(path, stride=stride)
-
-
-__all__ = ["OVERHEAD", "SUFFIX", "RecordIndex", "open_index"]

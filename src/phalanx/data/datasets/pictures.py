@@ -56,6 +56,3 @@ def write_splits(
     }
     SCHEMA.save(directory / FILE_NAME)
     return counts
-
-
-__all__ = ["SCHEMA", "Array", "Pictures", "write_splits"]

@@ -1,5 +1,5 @@
-"""Processes on this machine: plan.py says what is started, supervisor.py runs it to its end."""
+"""Processes on this machine: plan.py says what is started."""
 
-from phalanx.launch.local.launcher import LocalHandle, LocalLauncher
+from phalanx.launch.local.launcher import LocalLauncher
 
-__all__ = ["LocalHandle", "LocalLauncher"]
+__all__ = ["LocalLauncher"]

@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.cluster.tf_config import VARIABLE, TFConfig
+from phalanx.cluster.tf_config import VARIABLE
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.local.guardian import MARK, TASK_MARK
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.placeholders import check_placeholders, fill
-
-
-@dataclass(frozen=True)
-class TaskPlan:
-    """One process: its command, what is added to the environment, and where its output goes."""
-
-    task: Task
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    log: Path
-
-
-@dataclass(frozen=True)
-class LocalPlan:
-    """The processes of a job on this machine, and how they are ended."""
-
-    tasks: tuple[TaskPlan, ...]
-    run_id: str
-    restarts: int
-    grace: float
-    linger: float
-    evaluator_linger: float
-
-    def render(self) -> str:
-        """A shell command a task, each as it could be typed into a shell of its own."""
-        return "\n\n".join(
-            "\n".join(
-                [
-                    f"# {plan.task}, output in {plan.log}",
-                    *(f"{name}={shlex.quote(text)} \\" for name, text in plan.environment.items()),
-                    shlex.join(plan.argv),
-                ]
-            )
-            for plan in self.tasks
-        )
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.plan import TaskPlan
 
 
 def plan_tasks(
@@ -59,18 +24,12 @@ def plan_tasks(
     tasks = job.tasks()
     cluster = job.cluster([f"127.0.0.1:{port}" for port in ports])
     gpus = _share_gpus(tasks, machine.gpus) if share else {}
-    defaults = {
-        # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
-        "TF_ENABLE_ONEDNN_OPTS": "1",
-        # Warnings and errors: what TensorFlow logs below them drowns the program's own output.
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
+    defaults = dict(DEFAULTS)
     if share:
-        defaults |= _thread_variables(_share_processors(tasks, machine.processors))
+        defaults |= thread_variables(_share_processors(tasks, machine.processors))
     asked = dict(job.environment)
     if job.threads:
-        asked |= _thread_variables(job.threads)
+        asked |= thread_variables(job.threads)
     common = {name: text for name, text in defaults.items() if name not in machine.environ} | asked
     start = job.program.start(machine.python)
     return tuple(
@@ -78,7 +37,7 @@ def plan_tasks(
             task,
             (*start, *(fill(argument, task, cluster) for argument in job.program.arguments)),
             {
-                VARIABLE: TFConfig(cluster, task, model_dir=job.model_dir).dumps(),
+                VARIABLE: text,
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
                 **common,
                 MARK: run_id,
@@ -86,17 +45,8 @@ def plan_tasks(
             },
             log_dir / f"{task}.log",
         )
-        for task in tasks
+        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
     )
-
-
-def _thread_variables(threads: int) -> dict[str, str]:
-    return {
-        "OMP_NUM_THREADS": str(threads),
-        "TF_NUM_INTRAOP_THREADS": str(threads),
-        # With a single one, a TensorFlow server that waits for another never gets to answer.
-        "TF_NUM_INTEROP_THREADS": str(max(2, threads)),
-    }
 
 
 def _trainers(tasks: Sequence[Task]) -> list[Task]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import selectors
 import signal
 import threading
@@ -22,9 +23,9 @@ from typing import Any, Protocol
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.local import guardian
-from phalanx.launch.local.plan import LocalPlan, TaskPlan
-from phalanx.launch.local.process import TaskProcess
+from phalanx.launch.processes import guardian
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.process import TaskProcess
 
 _TICK_SECONDS = 0.05
 
@@ -61,7 +62,7 @@ class Silent:
 class Supervisor:
     """The loop over all processes of one job. It is run once, in a thread."""
 
-    def __init__(self, plan: LocalPlan, environ: Mapping[str, str], observer: Observer) -> None:
+    def __init__(self, plan: ProcessPlan, environ: Mapping[str, str], observer: Observer) -> None:
         self.plan = plan
         self.statuses = {each.task: TaskStatus(each.task, TaskState.WAITING) for each in plan.tasks}
         self.result: JobResult | None = None
@@ -86,10 +87,13 @@ class Supervisor:
         """Start every task and stay until the last process is gone."""
         try:
             with guardian.guarded(self.plan.run_id, self.plan.grace) as self._tell:
+                for command in self.plan.cleanup:
+                    self._tell("!" + json.dumps(command))
                 try:
                     self._loop()
                 finally:
                     self._kill_everything()
+                    guardian.tidy_up(self.plan.cleanup)
         except PhalanxError as error:
             self.result = JobResult(error.exit_code, str(error))
         except Exception as error:  # whatever broke, the caller of `wait` must learn of it
@@ -100,6 +104,7 @@ class Supervisor:
             if self._wanted is not None:
                 break
             self._start(task_plan, restarts=0)
+        started = time.monotonic()
         while self._processes:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 self._read(key.fileobj)  # type: ignore[arg-type]
@@ -107,6 +112,8 @@ class Supervisor:
             has_failed = self.result is not None and self.result.exit_code != 0
             if self._wanted is not None and not has_failed:
                 self._end(self._wanted, now)
+            if self.result is None and now - started > (self.plan.time_limit or float("inf")):
+                self._end(JobResult(1, f"over its time limit of {self.plan.time_limit:g} s"), now)
             for task, process in list(self._processes.items()):
                 self._look_after(task, process, now)
             if self.result is not None:

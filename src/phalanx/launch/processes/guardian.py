@@ -1,24 +1,27 @@
 """Sees to it that no task outlives its launcher, even one that was killed with SIGKILL.
 
 The launcher starts this file as a process of its own, in a session of its own, and tells it through
-a pipe which process groups there are: `+123` and `-123`. The end of the pipe without a `done` means
+a pipe which process groups there are: `+123` and `-123`, and with what command to tidy up after
+them: `!["rm", "x"]`. The end of the pipe without a `done` means
 that the launcher is dead. Only the standard library is used, so that it starts at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 MARK = "PHALANX_RUN_ID"
 TASK_MARK = "PHALANX_TASK"
 _MOST_SECONDS = 5.0
+_TIDY_SECONDS = 60.0
 
 
 @contextlib.contextmanager
@@ -120,9 +123,13 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
     """Follow the launcher's messages; if they stop without `done`, end every group."""
     groups: set[int] = set()
+    cleanup: list[list[str]] = []
     for message in messages:
         if message.startswith("done"):
             return
+        if message.startswith("!"):
+            cleanup.append(json.loads(message[1:]))
+            continue
         number = int(message[1:])
         (groups.add if message[0] == "+" else groups.discard)(number)
     for group in groups:
@@ -133,6 +140,21 @@ def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
     for group in groups:
         signal_group(group, signal.SIGKILL)
     end_strays(run_id, grace=0)
+    tidy_up(cleanup)
+
+
+def tidy_up(commands: Iterable[Sequence[str]]) -> None:
+    """Run the commands, each within a limit. That there is nothing to remove is no error."""
+    for command in commands:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_TIDY_SECONDS,
+                check=False,
+            )
 
 
 if __name__ == "__main__":

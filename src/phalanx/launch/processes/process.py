@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import IO
 
 from phalanx.errors import JobError, LaunchError
-from phalanx.launch.local.guardian import (
+from phalanx.launch.processes.guardian import (
     MARK,
     TASK_MARK,
     group_is_alive,
@@ -20,7 +20,7 @@ from phalanx.launch.local.guardian import (
     signal_all,
     signal_group,
 )
-from phalanx.launch.local.plan import TaskPlan
+from phalanx.launch.processes.plan import TaskPlan
 
 LAST_LINES = 20
 _CHUNK = 1 << 16

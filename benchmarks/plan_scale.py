@@ -1,0 +1,72 @@
+"""How long a plan takes, how much memory, and how large what is submitted gets.
+
+Every figure is from a process of its own; the time is the processor's, the median of three.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from phalanx.launch.container import Container
+from phalanx.launch.docker import DockerLauncher
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.kubernetes import KubernetesLauncher
+from phalanx.launch.pods import Place as KubernetesPlace
+from phalanx.launch.slurm import SlurmLauncher
+from phalanx.launch.slurm.plan import Place as SlurmPlace
+from phalanx.launch.ssh import SshLauncher
+from phalanx.launch.ssh.plan import Host
+from phalanx.launch.ssh.plan import Place as SshPlace
+
+ROUNDS = 3
+HOSTS = tuple(Host.parse(f"node{number}") for number in range(1000))
+LAUNCHERS = {
+    "kubernetes": KubernetesLauncher(Container("digits:1"), KubernetesPlace()),
+    "slurm": SlurmLauncher(SlurmPlace("/home/ann", "/home/ann/logs", "python3")),
+    "docker": DockerLauncher(Container("digits:1"), Path("logs"), "r1"),
+    "ssh": SshLauncher(SshPlace(HOSTS, "/home/ann"), Path("logs"), "r1"),
+}
+# The others carry a TF_CONFIG in every task, which Linux limits to 128 KiB.
+SIZES = {"kubernetes": 10_000, "slurm": 10_000, "docker": 1000, "ssh": 1000}
+
+
+def measure(backend: str, workers: int) -> None:
+    program = Program(ProgramKind.FILE, "train.py", ("--job={role}",))
+    job = Job("digits", program, workers=workers, ps=workers // 100)
+    started = time.process_time()
+    text = LAUNCHERS[backend].plan(job).render()
+    seconds = time.process_time() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    print(json.dumps({"seconds": seconds, "gigabytes": peak, "bytes": len(text)}))
+
+
+def ask(backend: str, workers: int) -> dict[str, float]:
+    rounds = []
+    for _ in range(ROUNDS):
+        command = [sys.executable, __file__, backend, str(workers)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        rounds.append(json.loads(done.stdout))
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def main() -> None:
+    for backend, workers in SIZES.items():
+        found = ask(backend, workers)
+        name = f"plan_{backend}_{workers}"
+        print(f"RESULT {name} {found['seconds']:.3f} s goal <= 2")
+        print(f"RESULT {name}_memory {found['gigabytes']:.3f} GiB goal <= 1")
+    size = ask("kubernetes", 1000)["bytes"] / (1 << 20)
+    print(f"RESULT manifest_kubernetes_1000 {size:.4f} MiB goal <= 1.5")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(sys.argv[1], int(sys.argv[2]))
+    else:
+        main()

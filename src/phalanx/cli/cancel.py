@@ -1,0 +1,43 @@
+"""`phalanx cancel`: end a launched job."""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.status import attach
+from phalanx.errors import LaunchError
+from phalanx.launch.ledger import Ledger
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the end.",
+)
+def command(name: str, timeout: float) -> None:
+    """End every task of the job NAME, and wait until it is over.
+
+    A job that is over is forgotten, with whatever its manager still keeps of it: its name is free.
+    Output in files stays where it is.
+
+    \b
+    Example:
+      phalanx cancel digits
+    """
+    ledger = Ledger.of_user()
+    handle = attach(ledger.read(name))
+    if handle.wait(0) is not None:
+        # What a manager keeps of a job that is over goes, too: its objects, TensorBoard.
+        handle.cancel()
+        ledger.forget(name)
+        click.echo(f"phalanx: {name} was over, and is forgotten", err=True)
+        return
+    handle.cancel()
+    if handle.wait(timeout) is None:
+        raise LaunchError(f"{name} was asked to end, but still runs after {timeout:g} s")
+    click.echo(f"phalanx: {name} is cancelled", err=True)

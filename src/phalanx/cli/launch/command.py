@@ -1,0 +1,91 @@
+"""A command that launches: reads phalanx.toml, submits, remembers, follows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli.display import count_roles
+from phalanx.cli.follow import follow
+from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
+from phalanx.cli.program import ProgramCommand
+from phalanx.errors import JobError, PhalanxError
+from phalanx.launch import registry
+from phalanx.launch.base import LastingLauncher
+from phalanx.launch.job import Job
+from phalanx.launch.ledger import JobRecord, Ledger
+
+
+class LaunchCommand(ProgramCommand):
+    """Lets phalanx.toml stand in for what is not on the command line."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        more["context_settings"] = {"allow_interspersed_args": False}
+        super().__init__(*args, **more)
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Find the file before anything else is read."""
+        given = self._find_file(list(args))
+        path = Path(given or DEFAULT)
+        if given or path.is_file():
+            content = read_job_file(path)
+            extra["default_map"] = settings(content, self, registry.names(), str(path))
+        return super().make_context(info_name, args, parent, **extra)
+
+    def _find_file(self, args: list[str]) -> str | None:
+        """The value of --file, as click itself would read it; errors are left to click."""
+        context = click.Context(self, resilient_parsing=True, allow_interspersed_args=False)
+        try:
+            values, _, _ = self.make_parser(context).parse_args(args=args)
+        except click.UsageError:
+            return None
+        found: str | None = values.get("file")
+        return found if isinstance(found, str) else None
+
+
+def launch(
+    backend: str, launcher: LastingLauncher[Any], job: Job, values: Mapping[str, Any]
+) -> None:
+    """Print the plan, or carry it out and remember the job."""
+    plan = launcher.plan(job)
+    if values["dry_run"]:
+        click.echo(plan.render())
+        return
+    ledger = Ledger.of_user()
+    check_free(ledger, job.name)
+    handle = launcher.submit(plan)
+    try:
+        ledger.write(JobRecord(job.name, backend, dict(handle.facts())))
+    except PhalanxError:
+        handle.cancel()
+        raise
+    click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.tasks())}", err=True)
+    if values["follow"]:
+        sys.exit(follow(job.name, handle))
+    click.echo(f"phalanx: see it with: phalanx status {job.name}", err=True)
+
+
+def check_free(ledger: Ledger, name: str) -> None:
+    """Raise a JobError if a job of this name still runs."""
+    record = ledger.find(name)
+    if record is None:
+        return
+    try:
+        over = registry.find_lasting(record.launcher).attach(record.facts).wait(0) is not None
+    except PhalanxError:
+        over = False
+    if not over:
+        raise JobError(
+            f"there is already a job {name!r} ({record.launcher}): choose another --name, "
+            f"or end it with: phalanx cancel {name}"
+        )

@@ -1,0 +1,54 @@
+"""`phalanx launch docker`: containers on one engine."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import click
+
+from phalanx.cli.launch.command import LaunchCommand, launch
+from phalanx.cli.launch.options import (
+    CONTAINER,
+    CPUS,
+    GPUS,
+    MEMORY,
+    make_container,
+    make_job,
+    options,
+)
+from phalanx.launch.docker.launcher import DockerLauncher
+from phalanx.launch.ledger import Ledger
+from phalanx.launch.processes.plan import GRACE_SECONDS
+
+
+@click.command(name="docker", cls=LaunchCommand)
+@options(
+    *CONTAINER,
+    CPUS,
+    MEMORY,
+    GPUS,
+    click.option(
+        "--grace",
+        type=click.FloatRange(min=0),
+        default=GRACE_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Between SIGTERM and SIGKILL, when a task is ended.",
+    ),
+)
+def command(**values: Any) -> None:
+    """Start the tasks of a job as containers on one Docker engine.
+
+    The engine is the one that `docker` itself talks to (DOCKER_HOST, docker context). PROGRAM is
+    looked for in the image. A process of this machine looks after the containers.
+
+    \b
+    Example:
+      phalanx launch docker --image digits:1 --workers 2 --ps 1 --cpus 2 --memory 4G \\
+          --mount /home/ann/data:/data:ro train.py --data /data
+    """
+    job = make_job(values)
+    directory = Ledger.of_user().directory / job.name
+    launcher = DockerLauncher(make_container(values), directory, uuid.uuid4().hex, values["grace"])
+    launch("docker", launcher, job, values)

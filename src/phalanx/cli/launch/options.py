@@ -1,0 +1,204 @@
+"""The options that all backends share, and the job they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from phalanx.cli.launch.values import (
+    DURATION,
+    NAMED_VALUE,
+    Parsed,
+    for_roles,
+    parse_cpus,
+    parse_gpus,
+    parse_size,
+)
+from phalanx.cluster.spec import Role
+from phalanx.errors import JobError
+from phalanx.launch.container import Container, Mount
+from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Function], Function]
+
+_COUNT = click.IntRange(min=1)
+_AMOUNT = "[ROLE=]N"
+
+SHAPE: tuple[Decorator[Any], ...] = (
+    click.option(
+        "-f",
+        "--file",
+        metavar="TOML",
+        is_eager=True,
+        help="Take settings from this file  [default: phalanx.toml, if there is one]",
+    ),
+    click.option("--name", help="The job's name  [default: from PROGRAM]"),
+    click.option("--workers", type=_COUNT, metavar="N", help="Workers beside the chief."),
+    click.option("--ps", type=_COUNT, metavar="N", help="Parameter servers."),
+    click.option("--no-chief", is_flag=True, help="Only workers: worker 0 is the chief, too."),
+    click.option("--evaluator", is_flag=True, help="A task that evaluates the checkpoints."),
+    click.option("--model-dir", metavar="DIR", help="Put into TF_CONFIG as model_dir."),
+    click.option(
+        "--env",
+        multiple=True,
+        type=NAMED_VALUE,
+        metavar="NAME=VALUE",
+        help="Set a variable for every task. Can be repeated.",
+    ),
+    click.option(
+        "--restarts",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="How often a task that fails is started again.",
+    ),
+    click.option("--time-limit", type=DURATION, metavar="TIME", help="End the job after 12h, 30m."),
+)
+
+CPUS: Decorator[Any] = click.option(
+    "--cpus",
+    multiple=True,
+    type=Parsed("amount", for_roles(parse_cpus)),
+    metavar=_AMOUNT,
+    help="Processors of each task, or of a role's: 4, ps=2.",
+)
+MEMORY: Decorator[Any] = click.option(
+    "--memory",
+    multiple=True,
+    type=Parsed("amount", for_roles(parse_size)),
+    metavar="[ROLE=]SIZE",
+    help="Memory of each task, or of a role's: 16G, ps=64G.",
+)
+GPUS: Decorator[Any] = click.option(
+    "--gpus",
+    multiple=True,
+    type=Parsed("amount", for_roles(parse_gpus)),
+    metavar=_AMOUNT,
+    help="GPUs of each task, or of a role's: worker=2.",
+)
+
+CONTAINER: tuple[Decorator[Any], ...] = (
+    click.option("--image", metavar="IMAGE", help="What the tasks run in."),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        type=Parsed("mount", Mount.parse),
+        metavar="SOURCE:TARGET",
+        help="Mount /host/path, a volume or nfs://server/path; :ro to read only. Can be repeated.",
+    ),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        type=NAMED_VALUE,
+        metavar="NAME=VALUE",
+        help="Label whatever is made. Can be repeated.",
+    ),
+    click.option(
+        "--credentials",
+        type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="A key for Google Cloud, mounted and set in GOOGLE_APPLICATION_CREDENTIALS.",
+    ),
+    click.option("--python", default="python", show_default=True, help="The image's Python."),
+)
+
+LAST: tuple[Decorator[Any], ...] = (
+    click.option("--follow", is_flag=True, help="Stay, show all output, and exit as the job does."),
+    click.option("--dry-run", is_flag=True, help="Print what would be submitted, and do nothing."),
+    click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`."),
+    click.option(
+        "--command", "is_command", is_flag=True, help="PROGRAM is any command; as -- does."
+    ),
+    click.argument("program", metavar="PROGRAM", required=False),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+)
+
+
+def options(*own: Decorator[Any]) -> Callable[[Function], Function]:
+    """The common options around a backend's own."""
+
+    def decorate(function: Function) -> Function:
+        for decorator in reversed([*SHAPE, *own, *LAST]):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def make_job(values: Mapping[str, Any]) -> Job:
+    """The job that the options describe."""
+    program = values["program"]
+    if not program:
+        raise click.UsageError("Missing argument 'PROGRAM': give it, or put it into phalanx.toml")
+    kinds = {"module": ProgramKind.MODULE, "is_command": ProgramKind.COMMAND}
+    kind = next((kinds[flag] for flag in kinds if values[flag]), ProgramKind.FILE)
+    name = values["name"] or make_name(program)
+    check_name(name)
+    job = Job(
+        name=name,
+        program=Program(kind, program, tuple(values["arguments"])),
+        chief=not values["no_chief"],
+        workers=values["workers"] or 0,
+        ps=values["ps"] or 0,
+        evaluators=int(values["evaluator"]),
+        model_dir=values["model_dir"],
+        restarts=values["restarts"],
+        environment=_environment(values["env"]),
+        resources=_resources(values),
+        time_limit=values["time_limit"],
+    )
+    job.validate()
+    return job
+
+
+def make_container(values: Mapping[str, Any]) -> Container:
+    """The containers that the options describe."""
+    if not values["image"]:
+        raise JobError("no image was named to run the tasks in: add --image")
+    return Container(
+        values["image"],
+        values["python"],
+        values["mounts"],
+        dict(values["labels"]),
+        values["credentials"],
+    )
+
+
+def _environment(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    own = {"TF_CONFIG"} & {name for name, _ in pairs}
+    if own:
+        raise JobError("--env TF_CONFIG cannot be set: every task gets one of its own")
+    return dict(pairs)
+
+
+def _resources(values: Mapping[str, Any]) -> dict[Role, Resources]:
+    """An amount for one role weighs more than one for all, whichever comes first."""
+    amounts: dict[str, dict[Role, Any]] = {}
+    for kind in ("cpus", "memory", "gpus"):
+        given: Sequence[dict[Role, Any]] = values.get(kind) or ()
+        amounts[kind] = {}
+        for each in sorted(given, key=len, reverse=True):
+            amounts[kind] |= each
+    if not any(amounts.values()):
+        return {}
+    return {
+        role: Resources(
+            amounts["cpus"].get(role), amounts["memory"].get(role), amounts["gpus"].get(role, 0)
+        )
+        for role in Role
+    }
+
+
+def check_file(job: Job) -> None:
+    """Raise a JobError if a program that must be here is not."""
+    if job.program.kind is ProgramKind.FILE and not Path(job.program.target).exists():
+        raise JobError(
+            f"there is no file {job.program.target}: to run a command that is not a Python file, "
+            "put -- before it"
+        )

@@ -1,0 +1,74 @@
+"""The options that Kubernetes and Kubeflow share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli.launch.options import CONTAINER, CPUS, GPUS, MEMORY, Decorator
+from phalanx.cli.launch.values import NAMED_VALUE, Parsed
+from phalanx.launch.manifest import load
+from phalanx.launch.pods import Place, Toleration
+
+PODS: tuple[Decorator[Any], ...] = (
+    *CONTAINER,
+    CPUS,
+    MEMORY,
+    GPUS,
+    click.option("--namespace", default="default", show_default=True, help="Where it all goes."),
+    click.option("--context", help="Of the kubeconfig  [default: the current one]"),
+    click.option(
+        "--node-selector",
+        "node_selector",
+        multiple=True,
+        type=NAMED_VALUE,
+        metavar="NAME=VALUE",
+        help="Only nodes with this label. Can be repeated.",
+    ),
+    click.option(
+        "--toleration",
+        "tolerations",
+        multiple=True,
+        type=Parsed("toleration", Toleration.parse),
+        metavar="KEY=VALUE:EFFECT",
+        help="Nodes with this taint, too. Can be repeated.",
+    ),
+    click.option("--priority-class", metavar="NAME", help="The pods' PriorityClass."),
+    click.option("--service-account", metavar="NAME", help="Run as this; default: as nobody."),
+    click.option("--tensorboard", is_flag=True, help="Serve TensorBoard until `cancel`."),
+    click.option(
+        "--patch",
+        "patches",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="YAML",
+        help="Change the objects by what is in this file. Can be repeated.",
+    ),
+    click.option(
+        "--grace",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Between SIGTERM and SIGKILL, when a task is ended.",
+    ),
+)
+
+
+def make_place(values: dict[str, Any]) -> Place:
+    """Where the options say that the pods go."""
+    credentials = values["credentials"]
+    return Place(
+        namespace=values["namespace"],
+        node_selector=dict(values["node_selector"]),
+        tolerations=values["tolerations"],
+        priority_class=values["priority_class"],
+        service_account=values["service_account"],
+        grace=values["grace"],
+        protect=values.get("protect", False),
+        tensorboard=values["tensorboard"],
+        credentials=Path(credentials).read_bytes() if credentials else None,
+        patches=tuple(patch for path in values["patches"] for patch in load(Path(path))),
+    )

@@ -1,0 +1,106 @@
+"""`phalanx launch slurm`: a batch job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli.launch.command import LaunchCommand, launch
+from phalanx.cli.launch.options import CPUS, GPUS, MEMORY, check_file, make_job, options
+from phalanx.launch.slurm.launcher import SlurmLauncher
+from phalanx.launch.slurm.plan import Place
+
+_SECONDS = click.FloatRange(min=0)
+
+
+@click.command(name="slurm", cls=LaunchCommand)
+@options(
+    CPUS,
+    MEMORY,
+    GPUS,
+    click.option("--partition", help="As with sbatch."),
+    click.option("--account", help="As with sbatch."),
+    click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="As with sbatch."),
+    click.option(
+        "--requeue", is_flag=True, help="Start again after preemption, or when time was up."
+    ),
+    click.option(
+        "--notice",
+        type=click.IntRange(0, 65535),
+        default=60,
+        show_default=True,
+        metavar="SECONDS",
+        help="Send SIGTERM this long before the time limit.",
+    ),
+    click.option(
+        "--grace",
+        type=_SECONDS,
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a task may take to end after SIGTERM.",
+    ),
+    click.option(
+        "--linger",
+        type=_SECONDS,
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long workers may go on after the chief is done.",
+    ),
+    click.option(
+        "--evaluator-linger",
+        type=_SECONDS,
+        default=600.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long the evaluator may go on after the chief is done.",
+    ),
+    click.option(
+        "--sbatch-option",
+        "sbatch_options",
+        multiple=True,
+        metavar="OPTION",
+        help="Any other, as in --sbatch-option=--qos=high. Can be repeated.",
+    ),
+    click.option(
+        "--log-dir",
+        metavar="DIR",
+        help="Where each task's output goes  [default: phalanx-logs/NAME]",
+    ),
+    click.option(
+        "--python", default=sys.executable, metavar="PATH", help="Python  [default: this one]"
+    ),
+)
+def command(**values: Any) -> None:
+    """Submit a batch job with a step for each role.
+
+    This directory must be on a file system that the nodes share. Roles that need different
+    amounts make a heterogeneous job. In an allocation you already have, run the script there:
+    phalanx launch slurm --dry-run … | bash
+
+    \b
+    Example:
+      phalanx launch slurm --workers 4 --ps 2 --cpus 8 --memory 16G --gpus worker=1 \\
+          --partition gpu --time-limit 12h --requeue train.py --rate 0.1
+    """
+    job = make_job(values)
+    check_file(job)
+    place = Place(
+        directory=str(Path.cwd()),
+        log_dir=str(Path(values["log_dir"] or f"phalanx-logs/{job.name}").absolute()),
+        python=values["python"],
+        partition=values["partition"],
+        account=values["account"],
+        nodes=values["nodes"],
+        requeue=values["requeue"],
+        notice=values["notice"],
+        grace=values["grace"],
+        linger=values["linger"],
+        evaluator_linger=values["evaluator_linger"],
+        options=values["sbatch_options"],
+    )
+    launch("slurm", SlurmLauncher(place), job, values)

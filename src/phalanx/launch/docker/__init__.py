@@ -1,0 +1,5 @@
+"""Docker: containers on one engine."""
+
+from phalanx.launch.docker.launcher import DockerLauncher
+
+__all__ = ["DockerLauncher"]

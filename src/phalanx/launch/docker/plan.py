@@ -1,0 +1,143 @@
+"""From a job to a `docker run` for each task: a pure function."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.tf_config import VARIABLE
+from phalanx.launch.container import (
+    CREDENTIALS_PATH,
+    CREDENTIALS_VARIABLE,
+    PORT,
+    Container,
+    Mount,
+    MountKind,
+)
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.job import Job
+from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+
+
+@dataclass(frozen=True)
+class DockerPlan:
+    """A network of the job's own, a container for each task, and how all of it goes away."""
+
+    name: str
+    image: str
+    network: tuple[str, ...]
+    processes: ProcessPlan
+
+    def render(self) -> str:
+        """The commands, as they could be typed into a shell."""
+        cleanup = [shlex.join(command) for command in self.processes.cleanup]
+        return "\n\n".join(
+            [
+                shlex.join(self.network),
+                self.processes.render(),
+                "\n".join(["# When the job is over", *cleanup]),
+            ]
+        )
+
+
+def plan_containers(
+    job: Job, container: Container, directory: Path, run_id: str, grace: float
+) -> DockerPlan:
+    """Every task in a container whose name is its address."""
+    job.validate()
+    container.validate(job)
+    check_placeholders(job.program.arguments)
+    tasks = job.tasks()
+    cluster = Cluster(
+        {task: f"{_name(job, task)}:{PORT}" for task in tasks if task.role is not Role.EVALUATOR}
+    )
+    network = f"phalanx-{job.name}"
+    plans = tuple(
+        _plan_container(job, container, task, cluster, text, network, directory, run_id)
+        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
+    )
+    processes = ProcessPlan(
+        plans,
+        run_id,
+        job.restarts,
+        grace,
+        time_limit=job.time_limit,
+        cleanup=(
+            ("docker", "rm", "--force", *(_name(job, task) for task in tasks)),
+            ("docker", "network", "rm", network),
+        ),
+    )
+    create = ("docker", "network", "create", "--label", f"phalanx.job={job.name}", network)
+    return DockerPlan(job.name, container.image, create, processes)
+
+
+def _name(job: Job, task: Task) -> str:
+    return f"{job.name}-{task}"
+
+
+def _plan_container(
+    job: Job,
+    container: Container,
+    task: Task,
+    cluster: Cluster,
+    tf_config: str,
+    network: str,
+    directory: Path,
+    run_id: str,
+) -> TaskPlan:
+    needs = job.needs(task.role)
+    mounts = container.mounts
+    # Values reach docker through its environment, so that no list of processes shows them.
+    environment = {
+        VARIABLE: tf_config,
+        **DEFAULTS,
+        **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
+        **job.environment,
+    }
+    if container.credentials:
+        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
+        mounts = (*mounts, key)
+        environment[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
+    labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}
+    name = _name(job, task)
+    options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
+    options += [f"--label={key}={text}" for key, text in labels.items()]
+    options += [f"--env={key}" for key in environment]
+    options += [f"--mount={_mount(mount)}" for mount in mounts]
+    if needs.cpus:
+        options.append(f"--cpus={needs.cpus:g}")
+    if needs.memory:
+        options.append(f"--memory={needs.memory}")
+    if needs.gpus:
+        options.append(f"--gpus={needs.gpus}")
+    start = job.program.start(container.python)
+    filled = (fill(each, task, cluster) for each in job.program.arguments)
+    argv = ("docker", "run", *options, container.image, *start, *filled)
+    return TaskPlan(
+        task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"
+    )
+
+
+def _mount(mount: Mount) -> str:
+    return ",".join(_mount_fields(mount))
+
+
+def _mount_fields(mount: Mount) -> Iterator[str]:
+    if mount.kind is MountKind.NFS:
+        server, _, path = mount.source.partition(":")
+        yield "type=volume"
+        yield f"target={mount.target}"
+        yield "volume-opt=type=nfs"
+        yield f"volume-opt=device=:{path}"
+        yield f'"volume-opt=o=addr={server},nfsvers=4"'
+    else:
+        yield "type=bind" if mount.kind is MountKind.HOST else "type=volume"
+        yield f"source={mount.source}"
+        yield f"target={mount.target}"
+    if mount.read_only:
+        yield "readonly"

@@ -1,0 +1,125 @@
+"""From a job to a TFJob (kubeflow.org/v1): a pure function. The operator sets TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+
+from phalanx.cluster.spec import Role
+from phalanx.launch.container import PORT, Container
+from phalanx.launch.job import Job
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.patch import apply_patches
+from phalanx.launch.placeholders import check_placeholders, fill_with
+from phalanx.launch.pods import (
+    LABEL,
+    ObjectsPlan,
+    Place,
+    make_credentials,
+    make_network_policy,
+    make_object,
+    make_pod,
+    make_tensorboard,
+    quote,
+)
+
+# The operator looks for a container and a port of these names.
+_CONTAINER = "tensorflow"
+_PORT = "tfjob-port"
+REPLICAS = {
+    Role.CHIEF: "Chief",
+    Role.WORKER: "Worker",
+    Role.PS: "PS",
+    Role.EVALUATOR: "Evaluator",
+}
+
+
+def plan_objects(job: Job, container: Container, place: Place) -> ObjectsPlan:
+    """The objects of a job."""
+    job.validate()
+    container.validate(job)
+    check_placeholders(job.program.arguments)
+    objects = [
+        *make_credentials(job, container, place),
+        make_network_policy(job, container, place),
+        _tfjob(job, container, place),
+        *make_tensorboard(job, container, place),
+    ]
+    patched = apply_patches(objects, place.patches)
+    return ObjectsPlan(job.name, place.namespace, patched, tuple(job.counts().items()))
+
+
+def _tfjob(job: Job, container: Container, place: Place) -> Manifest:
+    limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
+    return {
+        **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, place),
+        "spec": {
+            "runPolicy": {
+                # What still runs when the job is over, the ps above all, is removed.
+                "cleanPodPolicy": "Running",
+                "backoffLimit": job.restarts,
+                **limit,
+            },
+            # With a chief, the operator looks at that one whatever is said here.
+            "successPolicy": "" if job.chief else "AllWorkers",
+            "tfReplicaSpecs": {
+                REPLICAS[role]: {
+                    "replicas": count,
+                    "restartPolicy": "OnFailure" if job.restarts else "Never",
+                    "template": {
+                        "metadata": {
+                            "labels": {
+                                **container.labels,
+                                LABEL: job.name,
+                                "phalanx.part": "task",
+                            }
+                        },
+                        "spec": make_pod(
+                            job,
+                            container,
+                            place,
+                            role,
+                            _script(job, container, place, role),
+                            {},
+                            name=_CONTAINER,
+                            port=_PORT,
+                        ),
+                    },
+                }
+                for role, count in job.counts().items()
+            },
+        },
+    }
+
+
+def _script(job: Job, container: Container, place: Place, role: Role) -> str:
+    """Adds what the operator does not know to its TF_CONFIG, and becomes the program."""
+    lines = []
+    if job.model_dir:
+        text = quote(f', "model_dir": {json.dumps(job.model_dir)}}}')
+        lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
+    if any("{index}" in argument for argument in job.program.arguments):
+        lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
+    start = job.program.start(container.python)
+    values = {"role": str(role), **_hosts(job, place)}
+
+    def value(name: str) -> str:
+        return '"$index"' if name == "index" else quote(values[name])
+
+    filled = (fill_with(each, value, quote) for each in job.program.arguments)
+    lines.append(" ".join(["exec", *map(quote, start), *filled]))
+    return "\n".join(lines) + "\n"
+
+
+def _hosts(job: Job, place: Place) -> dict[str, str]:
+    """The addresses that the operator gives the tasks."""
+
+    def hosts(role: Role) -> str:
+        count = job.counts().get(role, 0)
+        addresses = (f"{job.name}-{role}-{n}.{place.namespace}.svc:{PORT}" for n in range(count))
+        return ",".join(addresses)
+
+    return {
+        "chief_host": hosts(Role.CHIEF),
+        "worker_hosts": hosts(Role.WORKER),
+        "ps_hosts": hosts(Role.PS),
+    }

@@ -1,0 +1,122 @@
+"""Changing any part of a rendered object with a patch, by the rules of Kubernetes' strategic merge.
+
+kind: Job
+metadata: {name: digits}
+spec:
+  template:
+    spec:
+      containers:
+      - name: task
+        securityContext: {runAsNonRoot: true}
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.errors import ConfigurationError, JobError
+from phalanx.launch.manifest import Manifest
+
+# Lists whose entries are known by one of their fields; any other list is replaced whole.
+_KEYS = {
+    "containers": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+
+
+def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> tuple[Manifest, ...]:
+    """The objects with every patch applied to the one that it names, and checked."""
+    patched = list(objects)
+    for patch in patches:
+        place = _find(patched, patch)
+        patched[place] = merge(patched[place], patch)
+        _check(patched[place])
+    return tuple(patched)
+
+
+def merge(original: Any, patch: Any, field: str = "") -> Any:
+    """What becomes of a value: tables are merged, null removes, all else replaces.
+
+    >>> merge({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
+    {'b': {'c': 2, 'd': 3}}
+    >>> merge([{"name": "x", "value": "1"}], [{"name": "x", "value": "2"}], "env")
+    [{'name': 'x', 'value': '2'}]
+    """
+    if isinstance(original, dict) and isinstance(patch, dict):
+        merged = dict(original)
+        for name, value in patch.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = merge(original.get(name), value, name)
+        return merged
+    if isinstance(original, list) and isinstance(patch, list) and field in _KEYS:
+        return _merge_entries(original, patch, _KEYS[field])
+    return copy.deepcopy(patch)
+
+
+def _merge_entries(original: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """Entries with the same key become one; `$patch: delete` removes an entry."""
+    merged = list(original)
+    for entry in patch:
+        if not isinstance(entry, dict) or key not in entry:
+            raise JobError(f"a patch has an entry without {key!r}: {entry!r}")
+        known = [each.get(key) for each in merged]
+        place = known.index(entry[key]) if entry[key] in known else None
+        if entry.get("$patch") == "delete":
+            merged = [each for each in merged if each.get(key) != entry[key]]
+        elif place is None:
+            merged.append(copy.deepcopy(entry))
+        else:
+            merged[place] = merge(merged[place], entry)
+    return merged
+
+
+def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
+    """The place of the one object that a patch names, by kind and, if need be, by name."""
+    kind = patch.get("kind") if isinstance(patch, dict) else None
+    name = ((patch.get("metadata") or {}) if isinstance(patch, dict) else {}).get("name")
+    found = [
+        place
+        for place, each in enumerate(objects)
+        if each["kind"] == kind and name in (None, each["metadata"]["name"])
+    ]
+    if len(found) != 1:
+        asked = f"{kind or 'no kind'} {name or ''}".strip()
+        there = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in objects)
+        raise JobError(f"a patch is for {asked}, but there are {there}: name the one that is meant")
+    return found[0]
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise a JobError if the object is no longer one that Kubernetes would take."""
+    if manifest["apiVersion"].startswith("kubeflow.org/"):
+        # Kubernetes has no schema of this one; that of its pods is what a patch may get wrong.
+        for replica in manifest["spec"]["tfReplicaSpecs"].values():
+            _check({"apiVersion": "v1", "kind": "Pod", **_pod_of(manifest, replica)})
+        return
+    try:
+        import kubernetes_validate  # noqa: PLC0415
+    except ImportError:
+        raise ConfigurationError(
+            "a patch cannot be checked: pip install 'phalanx[kubernetes]'"
+        ) from None
+    try:
+        version = kubernetes_validate.latest_version()
+        kubernetes_validate.validate(manifest, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        where = ".".join(str(part) for part in error.path) or "its top"
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        raise JobError(f"the patched {name} is wrong at {where}: {error.message}") from None
+
+
+def _pod_of(manifest: Manifest, replica: Manifest) -> Manifest:
+    template = replica["template"]
+    name = {"name": manifest["metadata"]["name"]}
+    return {"metadata": {**template.get("metadata", {}), **name}, "spec": template["spec"]}

@@ -1,0 +1,259 @@
+"""What all pods of a job have in common, whichever object makes them."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from phalanx.cluster.spec import Role
+from phalanx.errors import JobError
+from phalanx.launch.container import (
+    CREDENTIALS_PATH,
+    CREDENTIALS_VARIABLE,
+    PORT,
+    Container,
+    Mount,
+    MountKind,
+)
+from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.job import Job, Resources
+from phalanx.launch.manifest import Manifest, dump
+
+LABEL = "phalanx.job"
+_CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
+_TENSORBOARD_PORT = 6006
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """`key=value:Effect` or `key:Effect`."""
+
+    key: str
+    value: str | None
+    effect: str
+
+    @classmethod
+    def parse(cls, text: str) -> Toleration:
+        """A toleration as `kubectl taint` writes the taint.
+
+        >>> Toleration.parse("gpu=yes:NoSchedule")
+        Toleration(key='gpu', value='yes', effect='NoSchedule')
+        """
+        pair, _, effect = text.rpartition(":")
+        key, equals, value = pair.partition("=")
+        if not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+            raise JobError(f"{text!r} is not a toleration: write key=value:NoSchedule")
+        return cls(key, value if equals else None, effect)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the cluster a job goes, and how it is treated there."""
+
+    namespace: str = "default"
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str | None = None
+    service_account: str | None = None
+    grace: float = 30.0
+    protect: bool = False
+    tensorboard: bool = False
+    credentials: bytes | None = None
+    patches: tuple[Manifest, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObjectsPlan:
+    """The objects of a job, in the order in which they are made."""
+
+    name: str
+    namespace: str
+    objects: tuple[Manifest, ...]
+    counts: tuple[tuple[Role, int], ...]
+
+    def render(self) -> str:
+        """YAML for `kubectl apply -f -`."""
+        return dump(self.objects)
+
+
+def make_object(
+    api: str, kind: str, name: str, job: Job, container: Container, place: Place
+) -> Manifest:
+    """The head of an object, with its labels."""
+    labels = {**container.labels, LABEL: job.name}
+    metadata = {"name": name, "namespace": place.namespace, "labels": labels}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata}
+
+
+def make_credentials(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """The key for Google Cloud, if there is one."""
+    if place.credentials is not None:
+        text = base64.b64encode(place.credentials).decode()
+        secret = make_object("v1", "Secret", f"{job.name}-credentials", job, container, place)
+        yield {**secret, "type": "Opaque", "data": {_CREDENTIALS_NAME: text}}
+
+
+def make_network_policy(job: Job, container: Container, place: Place) -> Manifest:
+    """TensorFlow asks nobody for a password: only the job's own pods may speak to it."""
+    pods = {LABEL: job.name, "phalanx.part": "task"}
+    return {
+        **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, place),
+        "spec": {
+            "podSelector": {"matchLabels": pods},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": pods}}]}],
+        },
+    }
+
+
+def make_pod(
+    job: Job,
+    container: Container,
+    place: Place,
+    role: Role,
+    script: str,
+    environment: Mapping[str, str],
+    *,
+    name: str,
+    port: str,
+) -> dict[str, Any]:
+    """The spec of a pod that runs a script in a container of this name, with a port of that."""
+    volumes, mounts = _volumes(job, container, place)
+    needs = job.needs(role)
+    variables = {
+        **environment,
+        **DEFAULTS,
+        **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
+        **({CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if place.credentials is not None else {}),
+        **{name: literal(text) for name, text in job.environment.items()},
+    }
+    main = {
+        "name": name,
+        "image": container.image,
+        "command": ["sh", "-c", script],
+        "env": [{"name": name, "value": text} for name, text in variables.items()],
+        "ports": [{"name": port, "containerPort": PORT}],
+        **_resources(needs),
+        **({"volumeMounts": mounts} if mounts else {}),
+    }
+    return {
+        "terminationGracePeriodSeconds": int(place.grace),
+        "automountServiceAccountToken": place.service_account is not None,
+        "enableServiceLinks": False,
+        **_scheduling(place),
+        "containers": [main],
+        **({"volumes": volumes} if volumes else {}),
+    }
+
+
+def _scheduling(place: Place) -> dict[str, Any]:
+    tolerations = [
+        {
+            "key": each.key,
+            "operator": "Exists" if each.value is None else "Equal",
+            **({} if each.value is None else {"value": each.value}),
+            "effect": each.effect,
+        }
+        for each in place.tolerations
+    ]
+    chosen = {
+        "serviceAccountName": place.service_account,
+        "priorityClassName": place.priority_class,
+        "nodeSelector": dict(place.node_selector),
+        "tolerations": tolerations,
+    }
+    return {name: value for name, value in chosen.items() if value}
+
+
+def literal(text: str) -> str:
+    """Kubernetes would put a variable's value in place of `$(NAME)`."""
+    return text.replace("$(", "$$(")
+
+
+def quote(text: str) -> str:
+    """A word for the shell, in a place where Kubernetes looks for variables."""
+    return literal(shlex.quote(text))
+
+
+def _resources(needs: Resources) -> dict[str, Any]:
+    amounts: dict[str, str] = {}
+    if needs.cpus:
+        amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
+    if needs.memory:
+        amounts["memory"] = str(needs.memory)
+    if needs.gpus:
+        amounts["nvidia.com/gpu"] = str(needs.gpus)
+    return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
+
+
+def _volumes(
+    job: Job, container: Container, place: Place
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volumes of a pod, and where its container has them."""
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+    for number, mount in enumerate(container.mounts):
+        name = f"mount-{number}"
+        volumes.append({"name": name, **_source(mount)})
+        read_only = {"readOnly": True} if mount.read_only else {}
+        mounts.append({"name": name, "mountPath": mount.target, **read_only})
+    if place.credentials is not None:
+        source = {"secret": {"secretName": f"{job.name}-credentials"}}
+        volumes.append({"name": "credentials", **source})
+        mounts.append({"name": "credentials", "mountPath": _CREDENTIALS_FOLDER, "readOnly": True})
+    return volumes, mounts
+
+
+def _source(mount: Mount) -> dict[str, Any]:
+    if mount.kind is MountKind.HOST:
+        return {"hostPath": {"path": mount.source}}
+    if mount.kind is MountKind.VOLUME:
+        return {"persistentVolumeClaim": {"claimName": mount.source}}
+    server, _, path = mount.source.partition(":")
+    return {"nfs": {"server": server, "path": path}}
+
+
+def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """TensorBoard stays after the job, until `phalanx cancel`."""
+    if not place.tensorboard:
+        return
+    if not job.model_dir:
+        raise JobError("TensorBoard has nothing to show without --model-dir")
+    name = f"{job.name}-tensorboard"
+    pods = {LABEL: job.name, "phalanx.part": "tensorboard"}
+    volumes, mounts = _volumes(job, container, place)
+    command = ["tensorboard", f"--logdir={job.model_dir}", "--bind_all"]
+    credentials = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
+    main = {
+        "name": "tensorboard",
+        "image": container.image,
+        "command": [*command, f"--port={_TENSORBOARD_PORT}"],
+        **({"env": credentials} if place.credentials is not None else {}),
+        "ports": [{"name": "http", "containerPort": _TENSORBOARD_PORT}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
+        **({"volumeMounts": mounts} if mounts else {}),
+    }
+    yield {
+        **make_object("apps/v1", "Deployment", name, job, container, place),
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": pods},
+            "template": {
+                "metadata": {"labels": {**container.labels, **pods}},
+                "spec": {
+                    "automountServiceAccountToken": place.service_account is not None,
+                    "enableServiceLinks": False,
+                    **_scheduling(place),
+                    "containers": [main],
+                    **({"volumes": volumes} if volumes else {}),
+                },
+            },
+        },
+    }
+    yield {
+        **make_object("v1", "Service", name, job, container, place),
+        "spec": {"selector": pods, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
+    }

@@ -1,0 +1,218 @@
+"""A job whose tasks are pods, whichever object made them: Job and TFJob differ in a few facts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.errors import JobError, LaunchError
+from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.pods import ObjectsPlan
+
+_POLL_SECONDS = 1.0
+_PHASES = {
+    "Pending": TaskState.WAITING,
+    "Running": TaskState.RUNNING,
+    "Succeeded": TaskState.DONE,
+    "Failed": TaskState.FAILED,
+}
+
+Pods = dict[Task, list[Manifest]]
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """How a kind of object tells of its job.
+
+    `succeeded` is the condition that means success, `selector` finds the pods of a job by its name,
+    `task_of` says which of the tasks a pod is, and `failed` who has failed for good.
+    """
+
+    kind: str
+    succeeded: str
+    selector: Callable[[str], str]
+    task_of: Callable[[Manifest, Sequence[Task]], Task | None]
+    failed: Callable[[Manifest, Sequence[Task], Pods], list[Task]]
+
+
+def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
+    """Make the objects; if one cannot be made, those before it are removed."""
+    made: list[tuple[str, str]] = []
+    for manifest in plan.objects:
+        name = (manifest["kind"], manifest["metadata"]["name"])
+        try:
+            client.create(manifest)
+        except LaunchError as error:
+            for other in reversed(made):
+                client.delete(*other, plan.namespace)
+            taken = isinstance(error, TakenError)
+            hint = f" (an earlier job's goes with: phalanx cancel {plan.name})" if taken else ""
+            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
+        made.append(name)
+    return PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
+
+
+class PodsHandle:
+    """A job that the cluster knows by its name."""
+
+    def __init__(
+        self,
+        kind: JobKind,
+        client: Client,
+        name: str,
+        namespace: str,
+        counts: Mapping[Role, int],
+        objects: Sequence[tuple[str, str]],
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._tasks = [Task(role, n) for role, count in counts.items() for n in range(count)]
+        self._counts = counts
+        self._objects = objects
+
+    @classmethod
+    def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> PodsHandle:
+        """The job with these facts."""
+        return cls(
+            kind,
+            Client(facts["context"]),
+            facts["name"],
+            facts["namespace"],
+            {Role(role): count for role, count in facts["counts"].items()},
+            [(kind, name) for kind, name in facts["objects"]],
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Where it is, its shape, and what was made for it."""
+        return {
+            "context": self._client.context,
+            "name": self._name,
+            "namespace": self._namespace,
+            "counts": {str(role): count for role, count in self._counts.items()},
+            "objects": [list(each) for each in self._objects],
+        }
+
+    def status(self) -> list[TaskStatus]:
+        """Every task as its newest pod is."""
+        over = self.wait(0) is not None
+        pods = self._pods()
+        try:
+            failed = self._kind.failed(self._read(), self._tasks, pods)
+        except NotThereError:
+            failed = []
+        return [_status(task, pods.get(task, []), over, task in failed) for task in self._tasks]
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        """The output of the task's pods so far; with `follow`, until the job is over."""
+        shown: set[str] = set()
+        while True:
+            over = self.wait(0) is not None
+            for pod in self._pods().get(task, []):
+                name = f"{pod['metadata']['name']} {_container_restarts(pod)}"
+                if name not in shown and pod["status"].get("phase") != "Pending":
+                    shown.add(name)
+                    yield from self._client.log(pod["metadata"]["name"], self._namespace, follow)
+            if over or not follow:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def cancel(self) -> None:
+        """Remove everything that was made; the pods get SIGTERM and their grace."""
+        for kind, name in reversed(self._objects):
+            self._client.delete(kind, name, self._namespace)
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        """How the job ended; None if it goes on after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            result = self._result()
+            if result is not None:
+                return result
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+            time.sleep(_POLL_SECONDS)
+
+    def _result(self) -> JobResult | None:
+        try:
+            job = self._read()
+        except NotThereError:
+            # Removed means ended only when the pods are gone as well.
+            gone = f"cancelled: its {self._kind.kind} is no longer there"
+            return None if self._pods() else JobResult(1, gone)
+        for condition in job.get("status", {}).get("conditions") or []:
+            if condition["status"] == "True" and condition["type"] == self._kind.succeeded:
+                return JobResult(0, "succeeded")
+            if condition["status"] == "True" and condition["type"] == "Failed":
+                return self._failure(job, condition)
+        return None
+
+    def _failure(self, job: Manifest, condition: Mapping[str, Any]) -> JobResult:
+        """Whoever failed for good, with its last lines, or else the cluster's own words."""
+        pods = self._pods()
+        for task in self._kind.failed(job, self._tasks, pods):
+            if task in pods:
+                newest = pods[task][-1]
+                log = self._client.log(newest["metadata"]["name"], self._namespace, follow=False)
+                reason = f"{task} failed with exit code {_exit_code(newest)}"
+                return JobResult(1, reason, task, tuple(list(log)[-20:]))
+        return JobResult(1, condition.get("message") or condition.get("reason") or "no reason")
+
+    def _read(self) -> Manifest:
+        return self._client.read(self._kind.kind, self._name, self._namespace)
+
+    def _pods(self) -> Pods:
+        """The pods of each task, the newest last."""
+        found: Pods = {}
+        for pod in self._client.pods(self._kind.selector(self._name), self._namespace):
+            task = self._kind.task_of(pod, self._tasks)
+            if task is not None:
+                found.setdefault(task, []).append(pod)
+        return found
+
+
+def _status(task: Task, pods: Sequence[Manifest], over: bool, failed: bool) -> TaskStatus:
+    if not pods:
+        return TaskStatus(task, TaskState.ENDED if over else TaskState.WAITING)
+    newest = pods[-1]
+    state = _PHASES.get(newest["status"].get("phase"), TaskState.WAITING)
+    leaving = over or "deletionTimestamp" in newest["metadata"]
+    if state is not TaskState.DONE and leaving and not failed:
+        state = TaskState.ENDED
+    said = _waiting_for(newest) if state is TaskState.WAITING else ""
+    restarts = len(pods) - 1 + sum(map(_container_restarts, pods))
+    return TaskStatus(task, state, restarts, _exit_code(newest), said)
+
+
+def _container(pod: Manifest) -> Mapping[str, Any]:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    state: Mapping[str, Any] = statuses[0].get("state") or {}
+    return state
+
+
+def _container_restarts(pod: Manifest) -> int:
+    """How often the pod's container was started again in its place."""
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return int(statuses[0].get("restartCount", 0))
+
+
+def _exit_code(pod: Manifest) -> int | None:
+    code: int | None = (_container(pod).get("terminated") or {}).get("exitCode")
+    return code
+
+
+def _waiting_for(pod: Manifest) -> str:
+    """Why a pod does not start, in the cluster's words."""
+    waiting = _container(pod).get("waiting") or {}
+    if waiting.get("reason"):
+        return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    for condition in pod["status"].get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(": ")
+    return ""

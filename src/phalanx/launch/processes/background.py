@@ -1,0 +1,190 @@
+"""A supervisor as a process of its own, so that a job goes on when its launcher has returned.
+
+Everything about the job is in one directory: plan.json, status.json, result.json and the tasks'
+output. The supervisor holds a lock on the file `lock`, and its number is in that file; so whoever
+looks knows whether it is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.errors import LaunchError
+from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.log_files import read_log
+from phalanx.launch.processes.handle import start
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+
+_START_SECONDS = 30.0
+_TICK_SECONDS = 0.2
+
+
+class BackgroundHandle:
+    """A job in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
+        """Start a supervisor for the plan, and wait until it has started the tasks."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for old in directory.glob("*.json"):
+            old.unlink()
+        _write(directory / "plan.json", _dump_plan(plan))
+        with (directory / "supervisor.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not (directory / "status.json").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                said = (directory / "supervisor.log").read_text(errors="replace").strip()
+                shutil.rmtree(directory, ignore_errors=True)
+                raise LaunchError(f"the job's supervisor did not start: {said or 'no answer'}")
+            time.sleep(0.02)
+        return cls(directory)
+
+    def facts(self) -> dict[str, Any]:
+        """The directory is all there is to know."""
+        return {"directory": str(self.directory)}
+
+    def status(self) -> list[TaskStatus]:
+        """Every task as the supervisor last saw it."""
+        try:
+            entries = json.loads((self.directory / "status.json").read_text())
+        except FileNotFoundError:
+            raise LaunchError(f"{self.directory} is gone, and with it the job's state") from None
+        killed = self._is_over() and not (self.directory / "result.json").exists()
+        return [
+            TaskStatus(
+                Task(Role(entry["role"]), entry["index"]),
+                TaskState.ENDED if killed else TaskState(entry["state"]),
+                entry["restarts"],
+                entry["exit_code"],
+                entry["last_line"],
+            )
+            for entry in entries
+        ]
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        """The task's output so far; with `follow`, until the job is over."""
+        yield from read_log(self.directory / f"{task}.log", self._is_over if follow else None)
+
+    def cancel(self) -> None:
+        """Ask the supervisor to end the job."""
+        if not self._is_over():
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int((self.directory / "lock").read_text()), signal.SIGTERM)
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        """How the job ended; None if it goes on after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._is_over():
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+            time.sleep(_TICK_SECONDS)
+        try:
+            entry = json.loads((self.directory / "result.json").read_text())
+        except FileNotFoundError:
+            return JobResult(1, "its supervisor was killed, and its tasks were ended with it")
+        failed = entry["failed"]
+        return JobResult(
+            entry["exit_code"],
+            entry["reason"],
+            Task(Role(failed["role"]), failed["index"]) if failed else None,
+            tuple(entry["last_lines"]),
+        )
+
+    def _is_over(self) -> bool:
+        try:
+            with (self.directory / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True
+        except BlockingIOError:
+            return False
+        return True
+
+
+def supervise(directory: Path) -> None:
+    """Run the plan in the directory to its end, and keep its state there."""
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(os.getpid(), file=lock, flush=True)
+        asked: list[int] = []
+
+        def note(number: int, frame: FrameType | None) -> None:
+            asked.append(number)
+
+        signal.signal(signal.SIGTERM, note)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        handle = start(_load_plan(json.loads((directory / "plan.json").read_text())), os.environ)
+        written = None
+        while True:
+            result = handle.wait(_TICK_SECONDS)
+            while asked:
+                asked.pop()
+                handle.cancel()
+            statuses = handle.status()
+            if statuses != written:
+                entries = [asdict(each) | asdict(each.task) for each in statuses]
+                for entry, status in zip(entries, statuses, strict=True):
+                    entry["state"] = status.state.value
+                _write(directory / "status.json", entries)
+                written = statuses
+            if result is not None:
+                _write(directory / "result.json", asdict(result))
+                return
+
+
+def _write(path: Path, content: object) -> None:
+    """Whole or not at all: somebody may be reading."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(content))
+    new.replace(path)
+
+
+def _dump_plan(plan: ProcessPlan) -> dict[str, Any]:
+    content = asdict(plan)
+    for entry in content["tasks"]:
+        entry["log"] = str(entry["log"])
+    return content
+
+
+def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
+    tasks = tuple(
+        TaskPlan(
+            Task(Role(entry["task"]["role"]), entry["task"]["index"]),
+            tuple(entry["argv"]),
+            entry["environment"],
+            Path(entry["log"]),
+        )
+        for entry in content["tasks"]
+    )
+    cleanup = tuple(tuple(command) for command in content["cleanup"])
+    return ProcessPlan(**{**content, "tasks": tasks, "cleanup": cleanup})
+
+
+if __name__ == "__main__":
+    supervise(Path(sys.argv[1]))

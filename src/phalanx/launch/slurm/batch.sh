@@ -1,0 +1,175 @@
+# What each task does on its node: it finds out who it is, and starts the program up to 1 + restarts
+# times. Signals from Slurm reach the program itself; here they only mean that nothing starts again.
+run_task() {
+    local ending='' restarted=0 code state=$log_dir/$role-$SLURM_PROCID.state
+    export index=$SLURM_PROCID
+    export TF_CONFIG="{\"cluster\": {$cluster}, \"task\": {\"type\": \"$role\", \"index\": $index}$model_dir}"
+    trap 'ending=yes' TERM INT
+    while true; do
+        echo "running $restarted" > "$state"
+        run_program
+        code=$?
+        if [ "$code" = 0 ]; then
+            echo "done $restarted 0" > "$state"
+        elif [ -n "$ending" ]; then
+            echo "ended $restarted $code" > "$state"
+            # Any other code would make Slurm kill the role's other tasks, which may still be saving.
+            return 0
+        elif [ "$restarted" -lt "$restarts" ]; then
+            restarted=$((restarted + 1))
+            echo "phalanx: $role-$index failed with exit code $code: restart $restarted of $restarts"
+            continue
+        else
+            echo "failed $restarted $code" > "$state"
+        fi
+        return "$code"
+    done
+}
+
+# `n[1-2],m` and `2(x2),1` are Slurm's way to say that n1 and n2 have two slots each and m has one.
+slots_of() {
+    local counts node number=0
+    counts=($(sed -E 's/\(x([0-9]+)\)/x\1/g; s/,/ /g' <<< "$2" | tr ' ' '\n' |
+        awk -Fx '{ for (i = 0; i < ($2 ? $2 : 1); i++) print $1 }'))
+    for node in $(scontrol show hostnames "$1"); do
+        for ((slot = 0; slot < counts[number]; slot++)); do echo "$node"; done
+        number=$((number + 1))
+    done
+}
+
+# Every task gets a slot and, if it listens, the next port of its node. Sets `nodes` and `hosts`.
+place_tasks() {
+    local slots=() place=0 group=0 role number node
+    declare -gA nodes hosts used
+    port=${PHALANX_PORT:-$((10000 + SLURM_JOB_ID % 340 * 64))}
+    [ -n "$heterogeneous" ] || slots=($(slots_of "$SLURM_JOB_NODELIST" "$SLURM_TASKS_PER_NODE"))
+    for role in "${roles[@]}"; do
+        if [ -n "$heterogeneous" ]; then
+            local nodelist=SLURM_JOB_NODELIST_HET_GROUP_$group
+            local per_node=SLURM_TASKS_PER_NODE_HET_GROUP_$group
+            slots=($(slots_of "${!nodelist}" "${!per_node}"))
+            place=0 group=$((group + 1))
+        fi
+        if [ $((place + ${count[$role]})) -gt ${#slots[@]} ]; then
+            finish 2 "the allocation has ${#slots[@]} tasks, which are too few"
+        fi
+        for ((number = 0; number < ${count[$role]}; number++)); do
+            node=${slots[place]}
+            nodes[$role]+="${nodes[$role]:+ }$node"
+            place=$((place + 1))
+            [ "$role" = evaluator ] && continue
+            hosts[$role]+="${hosts[$role]:+,}$node:$((port + ${used[$node]:-0}))"
+            used[$node]=$((${used[$node]:-0} + 1))
+        done
+    done
+    export chief_host=${hosts[chief]:-} worker_hosts=${hosts[worker]:-} ps_hosts=${hosts[ps]:-}
+    export cluster=
+    for role in chief worker ps; do
+        [ -n "${hosts[$role]:-}" ] || continue
+        cluster+="${cluster:+, }\"$role\": [\"${hosts[$role]//,/\", \"}\"]"
+    done
+    # The kernel takes no longer variable.
+    [ ${#cluster} -lt 130000 ] || finish 2 "TF_CONFIG of so many tasks is longer than 128 KiB"
+}
+
+# One step for all tasks of a role, each on the node that was chosen for it.
+start_role() {
+    local chosen=() hostfile
+    [ -z "$heterogeneous" ] || chosen=(--het-group="$2")
+    hostfile=$log_dir/$1.hosts
+    tr ' ' '\n' <<< "${nodes[$1]}" > "$hostfile"
+    role=$1 SLURM_HOSTFILE=$hostfile srun "${chosen[@]}" --ntasks="${count[$1]}" \
+        --job-name="$1" --distribution=arbitrary --exact --mem=0 ${cpus[$1]:+--cpus-per-task=${cpus[$1]}} \
+        ${gpus[$1]:+--gpus-per-task=${gpus[$1]}} --kill-on-bad-exit=1 --open-mode=append \
+        --output="$log_dir/$1-%t.log" bash -c run_task &
+    steps[$1]=$!
+}
+
+is_running() { [ -n "${steps[$1]:-}" ] && kill -0 "${steps[$1]}" 2> /dev/null; }
+
+# Let these roles finish for some seconds, then end them and give them the grace to do so.
+end_roles() {
+    local seconds=$1 role until
+    shift
+    for ((until = SECONDS + seconds; SECONDS < until; )); do
+        any_running "$@" || return 0
+        sleep 0.5
+    done
+    for role in "$@"; do is_running "$role" && signal_role "$role"; done
+    for ((until = SECONDS + grace; SECONDS < until; )); do
+        any_running "$@" || return 0
+        sleep 0.5
+    done
+}
+
+# A signal to srun itself would kill the tasks at once.
+signal_role() {
+    local jobs=$SLURM_JOB_ID variable
+    # Each component of a heterogeneous job has a number of its own.
+    for variable in ${!SLURM_JOB_ID_HET_GROUP_@}; do jobs+=,${!variable}; done
+    squeue --noheader --steps --jobs="$jobs" --format='%i %j' |
+        awk -v role="$1" '$2 == role { print $1 }' | xargs --no-run-if-empty scancel --signal=TERM
+}
+
+any_running() {
+    local role
+    for role in "$@"; do is_running "$role" && return 0; done
+    return 1
+}
+
+finish() {
+    echo "$1 $2" > "$log_dir/result"
+    echo "phalanx: $2"
+    exit "$1"
+}
+
+# Asked to end, by a person, by preemption or because time is nearly up: everybody saves, ps last.
+end_early() {
+    trap '' TERM
+    end_roles 0 chief worker evaluator
+    end_roles 0 ps
+    if [ -n "$requeue" ] && [ ! -e "$log_dir/cancelled" ]; then
+        echo "phalanx: ended by SIGTERM, and to be started again"
+        scontrol requeue "$SLURM_JOB_ID" && exit 0
+    fi
+    finish 143 "ended by SIGTERM"
+}
+
+main() {
+    declare -A steps
+    local role decisive=chief group=0 code
+    mkdir -p "$log_dir"
+    rm -f "$log_dir/result" "$log_dir"/*.state
+    [ -n "${count[chief]:-}" ] || decisive=worker
+    place_tasks
+    export -f run_task run_program
+    export log_dir restarts model_dir
+    trap end_early TERM
+    for role in "${roles[@]}"; do
+        start_role "$role" "$group"
+        group=$((group + 1))
+    done
+    while true; do
+        wait -n
+        for role in "${roles[@]}"; do
+            if [ -z "${steps[$role]:-}" ] || is_running "$role"; then continue; fi
+            wait "${steps[$role]}"
+            code=$?
+            unset "steps[$role]"
+            if [ "$code" != 0 ]; then
+                end_roles 0 chief worker evaluator
+                end_roles 0 ps
+                finish 1 "the step of the role $role failed with exit code $code"
+            elif [ "$role" = "$decisive" ] && grep -qv ^done "$log_dir/$role"-*.state; then
+                end_early
+            elif [ "$role" = "$decisive" ]; then
+                end_roles "$linger" chief worker
+                end_roles "$evaluator_linger" evaluator
+                end_roles 0 ps
+                finish 0 succeeded
+            fi
+        done
+    done
+}
+
+main

@@ -1,0 +1,107 @@
+"""The ssh launcher: every task is a process on one of the hosts given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from phalanx.errors import JobError
+from phalanx.launch.job import Job
+from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.plan import GRACE_SECONDS, TaskPlan
+from phalanx.launch.ssh import relay
+from phalanx.launch.ssh.plan import Host, Place, SshPlan, plan_tasks
+
+_CHECK_SECONDS = 30.0
+_COPY_SECONDS = 3600.0
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class SshLauncher:
+    """Starts the tasks of a job on hosts that `ssh` reaches without a password.
+
+    The tasks are looked after from here, by a process of its own that goes on after `submit`.
+    """
+
+    place: Place
+    directory: Path
+    run_id: str
+    grace: float = GRACE_SECONDS
+
+    def plan(self, job: Job) -> SshPlan:
+        """What would be copied, and the ssh of each task."""
+        return plan_tasks(job, self.place, self.directory, self.run_id, self.grace)
+
+    def submit(self, plan: SshPlan) -> BackgroundHandle:
+        """Start the job, if every host can be reached."""
+        _check_hosts(plan)
+        for host, command in plan.copies():
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command],
+                capture_output=True,
+                text=True,
+                timeout=_COPY_SECONDS,
+                check=False,
+            )
+            if done.returncode:
+                raise JobError(
+                    f"nothing was started: copying to {host.destination} failed: "
+                    f"{_last_line(done.stderr)}"
+                )
+        tasks = tuple(_relayed(each, plan.processes.run_id) for each in plan.processes.tasks)
+        return BackgroundHandle.submit(replace(plan.processes, tasks=tasks), self.directory)
+
+    @classmethod
+    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
+        """The job in its directory."""
+        return BackgroundHandle(Path(facts["directory"]))
+
+
+def _relayed(plan: TaskPlan, run_id: str) -> TaskPlan:
+    """The same task, its ssh behind a relay that ends it gently."""
+    argv = (sys.executable, "-I", relay.__file__, *plan.argv)
+    return replace(plan, argv=argv, environment={MARK: run_id, TASK_MARK: str(plan.task)})
+
+
+def _check_hosts(plan: SshPlan) -> None:
+    """Every host answers and has what is needed, before anything is started on any."""
+    used = dict.fromkeys(plan.place.hosts)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        problems = list(pool.map(lambda host: _check_host(plan.place, host), used))
+    found = [problem for problem in problems if problem]
+    if found:
+        raise JobError("nothing was started: " + "; ".join(found))
+
+
+def _check_host(place: Place, host: Host) -> str | None:
+    command = [*place.command(host), "command -v setsid >/dev/null"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_CHECK_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        return "there is no ssh on this machine: install OpenSSH's client"
+    except subprocess.TimeoutExpired:
+        return f"{host.destination} did not answer within {_CHECK_SECONDS:.0f} s"
+    if done.returncode == 255:
+        return f"{host.destination} cannot be reached: {_last_line(done.stderr)}"
+    if done.returncode:
+        return f"{host.destination} lacks the command setsid: install util-linux"
+    return None
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no reason was given"

@@ -1,0 +1,168 @@
+"""From a job and a list of hosts to the `ssh` of each task: a pure function."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.tf_config import VARIABLE
+from phalanx.errors import JobError
+from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.job import Job
+from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+
+# Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
+OPTIONS = (
+    *("-o", "BatchMode=yes"),
+    *("-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=15"),
+    *("-o", "ServerAliveCountMax=4"),
+)
+
+# $1 is the grace in seconds, $2 the directory, the rest is the task's command. The end of the
+# standard input, when the launcher closes it or is dead, ends the task with all it has started.
+REMOTE = """\
+grace=$1; cd "$2" || exit 126; shift 2
+exec 3<&0
+setsid "$@" </dev/null 3<&- & task=$!
+setsid sh -c 'cat; kill -TERM -$1; sleep $2; kill -KILL -$1' - $task "$grace" <&3 >/dev/null 2>&1 &
+watch=$!
+exec 3<&-
+{ wait $task; code=$?; } 2>/dev/null
+kill -TERM -$task 2>/dev/null && sleep 1 && kill -KILL -$task 2>/dev/null
+kill -KILL -$watch 2>/dev/null
+exit $code"""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What `ssh` is given, and the address at which the other hosts reach it."""
+
+    destination: str
+    address: str
+
+    @classmethod
+    def parse(cls, text: str) -> Host:
+        """A host as it is written on the command line.
+
+        >>> Host.parse("ann@gpu1")
+        Host(destination='ann@gpu1', address='gpu1')
+        >>> Host.parse("ssh://ann@gpu1:2200=10.0.0.1").address
+        '10.0.0.1'
+        """
+        destination, equals, address = text.partition("=")
+        if not equals:
+            is_uri = destination.startswith("ssh://")
+            address = destination.removeprefix("ssh://").rpartition("@")[2].rstrip("/")
+            address = address.partition(":")[0] if is_uri else address
+        if not destination or not address or destination.startswith("-"):
+            raise JobError(
+                f"{text!r} is not a host: write what ssh is to be given, as in ann@gpu1 or "
+                "ssh://ann@gpu1:2200, and =ADDRESS if the hosts know it by another one"
+            )
+        return cls(destination, address)
+
+
+@dataclass(frozen=True)
+class Place:
+    """How and where tasks are started on every host."""
+
+    hosts: tuple[Host, ...]
+    directory: str
+    port: int = 2222
+    python: str = "python3"
+    options: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+
+    def command(self, host: Host) -> list[str]:
+        """`ssh` to a host; what to run there comes after it."""
+        extra = [part for option in self.options for part in ("-o", option)]
+        return ["ssh", *OPTIONS, *extra, host.destination]
+
+
+@dataclass(frozen=True)
+class SshPlan:
+    """What is copied to which hosts, and the processes that are started here for the tasks."""
+
+    name: str
+    place: Place
+    processes: ProcessPlan
+
+    def copies(self) -> list[tuple[Host, str]]:
+        """For every host the command that unpacks there what is packed here."""
+        if not self.place.copies:
+            return []
+        unpack = f"mkdir -p {shlex.quote(self.place.directory)} && tar -C " + shlex.join(
+            [self.place.directory, "-xf", "-"]
+        )
+        pack = shlex.join(["tar", "-cf", "-", *self.place.copies])
+        return [
+            (host, f"{pack} | {shlex.join([*self.place.command(host), unpack])}")
+            for host in dict.fromkeys(self.place.hosts)
+        ]
+
+    def render(self) -> str:
+        """The copies, then a command for each task, as they could be typed into a shell."""
+        copies = [f"# to {host.destination}\n{command}" for host, command in self.copies()]
+        return "\n\n".join([*copies, self.processes.render()])
+
+
+def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: float) -> SshPlan:
+    """Deal the tasks out to the hosts in turn; task k of a host listens on its port + k."""
+    job.validate()
+    check_placeholders(job.program.arguments)
+    if not place.hosts:
+        raise JobError("there is no host to start anything on: name them with --host")
+    hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.tasks())}
+    taken: Counter[str] = Counter()
+    addresses = {}
+    for task, host in hosts.items():
+        if task.role is not Role.EVALUATOR:
+            addresses[task] = f"{host.address}:{place.port + taken[host.address]}"
+            taken[host.address] += 1
+    cluster = Cluster(addresses)
+    tasks = tuple(
+        TaskPlan(
+            task,
+            (
+                *place.command(hosts[task]),
+                _remote_command(job, place, task, cluster, text, grace),
+            ),
+            {},
+            directory / f"{task}.log",
+        )
+        for task, text in tf_config_variables(cluster, hosts, job.model_dir)
+    )
+    processes = ProcessPlan(tasks, run_id, job.restarts, grace + 5, time_limit=job.time_limit)
+    return SshPlan(job.name, place, processes)
+
+
+def _remote_command(
+    job: Job,
+    place: Place,
+    task: Task,
+    cluster: Cluster,
+    tf_config: str,
+    grace: float,
+) -> str:
+    """One line for the shell of the other host, whichever shell that is."""
+    threads = job.threads or int(job.needs(task.role).cpus or 0)
+    environment = {
+        VARIABLE: tf_config,
+        **DEFAULTS,
+        **(thread_variables(threads) if threads else {}),
+        **job.environment,
+    }
+    start = job.program.start(place.python)
+    return "exec " + shlex.join(
+        [
+            *("sh", "-c", REMOTE, "phalanx", f"{grace:g}", place.directory, "env"),
+            *(f"{name}={text}" for name, text in environment.items()),
+            *start,
+            *(fill(argument, task, cluster) for argument in job.program.arguments),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Reference models, in Keras 3."""

@@ -1,0 +1,130 @@
+"""The options of `phalanx launch`, phalanx.toml, and wrong use of either: exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+
+
+def plan(phalanx: Phalanx, *arguments: object) -> str:
+    done = phalanx("launch", "slurm", "--dry-run", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing argument 'PROGRAM'"),
+        (["--", "echo"], None),
+        (["none.py"], "there is no file none.py"),
+        (["--name", "My_Job", "train.py"], "'My_Job' cannot be a job's name"),
+        (["--ps", "1", "train.py"], "1 ps but no worker"),
+        (["--cpus", "many", "train.py"], "'many' is not a number of processors"),
+        (["--cpus", "boss=2", "train.py"], "there is no role 'boss'"),
+        (["--memory", "lots", "train.py"], "'lots' is not a size: write 512M"),
+        (["--gpus", "0.5", "train.py"], "'0.5' is not a number of GPUs"),
+        (["--time-limit", "soon", "train.py"], "'soon' is not a duration"),
+        (["--env", "SEED", "train.py"], "'SEED' is not NAME=VALUE"),
+        (["--env", "TF_CONFIG={}", "train.py"], "every task gets one of its own"),
+        (["--file", "none.toml", "train.py"], "there is no file none.toml"),
+        (["train.py", "{rank}"], "unknown placeholder {rank}"),
+    ],
+)
+def test_wrong_use(phalanx: Phalanx, arguments: list[str], said: str | None) -> None:
+    done = phalanx("launch", "slurm", "--dry-run", *arguments)
+    assert done.returncode == (2 if said else 0)
+    assert (said or "") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_backend(phalanx: Phalanx) -> None:
+    done = phalanx("launch", "nomad", "train.py")
+    assert done.returncode == 2
+    assert "No such command 'nomad'" in done.stderr
+
+
+def test_an_amount_for_one_role_weighs_more_than_one_for_all(phalanx: Phalanx) -> None:
+    text = plan(phalanx, "--workers", 1, "--cpus", "worker=8", "--cpus", 2, "train.py")
+    assert "cpus=([chief]=2 [worker]=8)" in text
+
+
+def test_a_dry_run_leaves_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
+    plan(phalanx, "train.py")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+FILE = """
+name = "digits"
+program = "train.py"
+arguments = ["--rate", 0.1]
+workers = 2
+evaluator = true
+cpus = { worker = 4, chief = 1, evaluator = 1 }
+
+[env]
+SEED = 7
+
+[slurm]
+partition = "gpu"
+workers = 3
+
+[ssh]
+host = ["a", "b"]
+"""
+
+
+def test_the_job_file_says_it_all(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "phalanx.toml").write_text(FILE)
+    text = plan(phalanx)
+    assert "--job-name=digits\n" in text
+    assert "--partition=gpu\n" in text
+    assert "count=([chief]=1 [worker]=3 [evaluator]=1) cpus=([chief]=1 [worker]=4" in text
+    assert "export SEED=7\n" in text
+    assert " train.py --rate 0.1\n" in text
+
+
+def test_what_is_on_the_command_line_weighs_more(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(FILE)
+    text = plan(phalanx, "-f", "my.toml", "--workers", 5, "--env", "SEED=8", "train.py", "--fast")
+    assert "[worker]=5" in text
+    assert "SEED=8\n" in text
+    assert " train.py --fast\n" in text
+
+
+def test_one_file_serves_several_backends(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "phalanx.toml").write_text(FILE)
+    done = phalanx("launch", "ssh", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert '"worker": ["b:2222", "a:2223"]' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("wrokers = 2", "phalanx.toml: there is no setting 'wrokers': did you mean workers?"),
+        ("workers = 'two'", "Invalid value for '--workers': 'two'"),
+        ("workers = [2]", "workers must be a single value"),
+        ("evaluator = 1", "evaluator must be true or false, not 1"),
+        ("name = true", "name must be a number or a text, not True"),
+        ("slurm = 3", "slurm must be a table"),
+        ("workers = ", "phalanx.toml cannot be read: "),
+        ("[slurm]\nhost = 'a'", "there is no setting 'host'"),
+    ],
+)
+def test_a_wrong_job_file(phalanx: Phalanx, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "phalanx.toml").write_text(content)
+    done = phalanx("launch", "slurm", "--dry-run", "train.py")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,75 @@
+"""Pipelines that another process runs: the same examples and types as in this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
+
+import pyarrow as pa  # noqa: E402
+
+from phalanx.data import Pipeline, Share  # noqa: E402
+from phalanx.errors import DataError  # noqa: E402
+from phalanx.records import write_examples  # noqa: E402
+
+
+def run_elsewhere(make: Any) -> Any:
+    """A dataset made in a graph, as it is for the workers of parameter servers."""
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def traced() -> Any:
+        dataset = make()
+        traced.spec = dataset.element_spec
+        return tf.data.experimental.to_variant(dataset)
+
+    variant = traced()
+    return tf.data.experimental.from_variant(variant, traced.spec)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    for part in range(3):
+        numbers = np.arange(part * 40, (part + 1) * 40)
+        rows = [
+            {"id": int(n), "pixels": bytes([n] * 4), "tags": [float(n)] * (n % 3)} for n in numbers
+        ]
+        write_examples(tmp_path / f"{part}.tfrecord", rows)
+    return Pipeline.from_records(tmp_path / "*.tfrecord", seed=1, raw={"pixels": "uint8"})
+
+
+def test_the_types_are_those_of_this_process(pipeline: Pipeline) -> None:
+    here = pipeline.dataset(8, epochs=1).element_spec
+    assert run_elsewhere(lambda: pipeline.dataset(8, epochs=1)).element_spec == here
+    here = pipeline.dataset(8).element_spec
+    assert run_elsewhere(lambda: pipeline.dataset(8)).element_spec == here
+
+
+def test_each_example_comes_once_whatever_the_number_of_workers(pipeline: Pipeline) -> None:
+    found = []
+    for shard in range(3):
+        share = Share(3, shard)
+        for batch in run_elsewhere(lambda share=share: pipeline.dataset(7, share=share, epochs=1)):
+            np.testing.assert_array_equal(batch["pixels"][:, 0], batch["id"])
+            assert [len(tags) for tags in batch["tags"]] == [n % 3 for n in batch["id"].numpy()]
+            found += batch["id"].numpy().tolist()
+    assert sorted(found) == list(range(120))
+    assert found != sorted(found)
+
+
+def test_functions_are_applied_with_a_seed_of_their_own(pipeline: Pipeline) -> None:
+    seeded = pipeline.map(lambda batch, seed: (batch["id"], seed), seeded=True)
+    seeds = [tuple(seed.numpy()) for _, seed in run_elsewhere(lambda: seeded.dataset(40, epochs=1))]
+    assert len(set(seeds)) == 3
+
+
+def test_arrays_can_be_sent_and_tables_cannot() -> None:
+    arrays = Pipeline.from_arrays({"x": np.arange(10)})
+    batches = list(run_elsewhere(lambda: arrays.dataset(4, epochs=1)))
+    assert np.concatenate([batch["x"] for batch in batches]).tolist() == list(range(10))
+    table = Pipeline.from_table(pa.table({"x": [1, 2]}))
+    with pytest.raises(DataError, match="TableSource cannot be read in another process"):
+        run_elsewhere(lambda: table.dataset(2))

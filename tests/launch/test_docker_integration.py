@@ -1,0 +1,125 @@
+"""`phalanx launch docker` with a real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.servers import docker
+from tests.servers.processes import find_tasks, wait_for
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(docker.why_not() is not None, reason=str(docker.why_not())),
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with docker.engine(tmp_path_factory.mktemp("docker")) as variables:
+        yield variables
+
+
+@pytest.fixture
+def launch(launching: Phalanx, engine: dict[str, str]) -> Phalanx:
+    def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+        return launching(*arguments, **{**engine, **more})
+
+    return run
+
+
+def left_over(engine: dict[str, str]) -> str:
+    """Containers and networks of ours."""
+    found = ""
+    for command in (["ps", "--all"], ["network", "ls"]):
+        found += subprocess.run(
+            ["docker", *command, "--quiet", "--filter", "label=phalanx.job"],
+            env={**os.environ, **engine},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+    return found
+
+
+def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+    launch: Phalanx, engine: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "hold").touch()
+    shape = ["--workers", 2, "--ps", 1, "--restarts", 1, "--cpus", 0.5, "--memory", "256M"]
+    done = launch("launch", "docker", *docker.options(tmp_path), *shape, "train.py", 3)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: len(find_tasks("train.py")) == 4)
+    os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
+    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    (tmp_path / "hold").unlink()
+    ended = launch("logs", "-f", "train")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("worker-1 | I am worker 1\n") == 2
+    assert not left_over(engine)
+
+
+def test_a_cancelled_job_may_save(launch: Phalanx, engine: dict[str, str], tmp_path: Path) -> None:
+    shape = ["--workers", 1, "--ps", 1]
+    launch("launch", "docker", *docker.options(tmp_path), *shape, "train.py", 600)
+    wait_for(lambda: "step" in launch("logs", "train", "chief-0").stdout)
+    assert launch("cancel", "train").returncode == 0
+    assert launch("logs", "train", "chief-0").stdout.endswith("saving\nsaved\n")
+    assert not left_over(engine)
+
+
+def test_nothing_stays_if_the_supervisor_is_killed(
+    launch: Phalanx, engine: dict[str, str], tmp_path: Path
+) -> None:
+    launch("launch", "docker", *docker.options(tmp_path), "--workers", 1, "train.py", 600)
+    wait_for(lambda: len(find_tasks("train.py")) == 2)
+    os.kill(int((tmp_path / "state/phalanx/jobs/train/lock").read_text()), signal.SIGKILL)
+    wait_for(lambda: not left_over(engine), 30)
+    assert not find_tasks("train.py")
+
+
+def test_a_key_for_google_cloud_is_mounted(launch: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "key.json").write_text("the key")
+    (tmp_path / "read.py").write_text(
+        "import os; print(open(os.environ['GOOGLE_APPLICATION_CREDENTIALS']).read())"
+    )
+    key = ["--credentials", "key.json"]
+    done = launch("launch", "docker", *docker.options(tmp_path), *key, "--follow", "read.py")
+    assert done.stdout == "chief-0 | the key\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "said"),
+    [
+        (["--image", "none:1"], {}, "nothing was started: "),
+        ([], {"DOCKER_HOST": "unix:///nowhere"}, "Cannot connect to the Docker daemon"),
+        ([], {"PATH": "/nonexistent"}, "there is no command docker"),
+        (["--gpus", "1"], {}, ""),
+    ],
+)
+def test_what_cannot_be_started(
+    launch: Phalanx,
+    engine: dict[str, str],
+    tmp_path: Path,
+    options: list[str],
+    variables: dict[str, str],
+    said: str,
+) -> None:
+    command = [*docker.options(tmp_path), *options, "--follow", "train.py", 1]
+    done = launch("launch", "docker", *command, **variables)
+    assert done.returncode == (2 if said else 1)
+    assert said in done.stderr
+    assert not left_over(engine)
+
+
+def test_tensorflow_trains(
+    launch: Phalanx, tmp_path: Path, train_with_tensorflow: Callable[..., None]
+) -> None:
+    train_with_tensorflow(launch, "docker", *docker.options(tmp_path), "--cpus", 1, python="")

@@ -1,0 +1,155 @@
+"""The TFJob: compared whole, and against its schema and that of its pods."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from tests.servers.kubernetes import tf_config
+
+from phalanx import JobError
+from phalanx.cluster.spec import Role
+from phalanx.cluster.tf_config import loads
+from phalanx.launch.container import Container, Mount
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
+from phalanx.launch.kubeflow import KubeflowLauncher
+from phalanx.launch.pods import Place
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+JOB = Job(
+    name="digits",
+    program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "--index={index}")),
+    workers=2,
+    ps=1,
+    evaluators=1,
+    restarts=3,
+    model_dir="gs://bucket/my digits",
+    resources={Role.WORKER: Resources(cpus=4, gpus=1), Role.PS: Resources(memory=1 << 30)},
+    time_limit=3600,
+)
+CONTAINER = Container("digits:1", mounts=(Mount.parse("models:/models"),))
+PLACE = Place(credentials=b"the key")
+
+# What the operator's own definition allows, outside of the pods.
+TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
+REPLICA = {
+    "type": "object",
+    "required": ["replicas", "restartPolicy", "template"],
+    "additionalProperties": False,
+    "properties": {
+        "replicas": NUMBER,
+        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
+        "template": {"type": "object"},
+    },
+}
+SCHEMA = {
+    "type": "object",
+    "required": ["tfReplicaSpecs"],
+    "additionalProperties": False,
+    "properties": {
+        "enableDynamicWorker": {"type": "boolean"},
+        "successPolicy": {"enum": ["", "AllWorkers"]},
+        "runPolicy": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "activeDeadlineSeconds": NUMBER,
+                "backoffLimit": NUMBER,
+                "cleanPodPolicy": {"enum": ["All", "Running", "None"]},
+                "managedBy": TEXT,
+                "schedulingPolicy": {"type": "object"},
+                "suspend": {"type": "boolean"},
+                "ttlSecondsAfterFinished": NUMBER,
+            },
+        },
+        "tfReplicaSpecs": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": dict.fromkeys(["Chief", "Master", "Worker", "PS", "Evaluator"], REPLICA),
+        },
+    },
+}
+
+
+def render(job: Job = JOB, place: Place = PLACE) -> str:
+    return KubeflowLauncher(CONTAINER, place).plan(job).render() + "\n"
+
+
+def tfjob(job: Job = JOB, place: Place = PLACE) -> dict[str, Any]:
+    objects = yaml.safe_load_all(render(job, place))
+    found: dict[str, Any] = next(each for each in objects if each["kind"] == "TFJob")
+    return found
+
+
+def test_the_rendered_plan() -> None:
+    assert render() == (GOLDEN / "kubeflow.yaml").read_text()
+
+
+def test_it_is_what_the_operator_expects() -> None:
+    jsonschema.validate(tfjob()["spec"], SCHEMA)
+    jsonschema.validate(tfjob(replace(JOB, chief=False))["spec"], SCHEMA)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_its_pods_are_valid(version: str) -> None:
+    for replica in tfjob()["spec"]["tfReplicaSpecs"].values():
+        template = replica["template"]
+        metadata = {**template["metadata"], "name": "x"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        kubernetes_validate.validate(pod, version, strict=True)
+
+
+def test_every_role_has_its_own_needs() -> None:
+    replicas = tfjob()["spec"]["tfReplicaSpecs"]
+    needs = {
+        kind: replica["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
+        for kind, replica in replicas.items()
+    }
+    assert needs == {
+        "Chief": {},
+        "Worker": {"cpu": "4000m", "nvidia.com/gpu": "1"},
+        "PS": {"memory": str(1 << 30)},
+        "Evaluator": {},
+    }
+
+
+def test_the_model_dir_is_added_to_what_the_operator_says() -> None:
+    job = replace(
+        JOB, program=Program(ProgramKind.COMMAND, "sh", ("-c", "echo $TF_CONFIG {index}"))
+    )
+    manifest = tfjob(job)
+    [main] = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    done = subprocess.run(
+        main["command"],
+        env={"PATH": "/usr/bin:/bin", "TF_CONFIG": tf_config(manifest, "worker", 1)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    text, _, index = done.stdout.strip().rpartition(" ")
+    config = loads(text)
+    assert index == "1"
+    assert str(config.task) == "worker-1"
+    assert config.model_dir == "gs://bucket/my digits"
+    assert json.loads(text)["cluster"]["ps"] == ["digits-ps-0.default.svc:2222"]
+
+
+def test_without_a_chief_every_worker_decides() -> None:
+    assert tfjob()["spec"]["successPolicy"] == ""
+    assert tfjob(replace(JOB, chief=False))["spec"]["successPolicy"] == "AllWorkers"
+
+
+def test_a_wrong_patch_is_refused() -> None:
+    worker = {"template": {"spec": {"hostNetwrk": True}}}
+    patch = {"kind": "TFJob", "spec": {"tfReplicaSpecs": {"Worker": worker}}}
+    with pytest.raises(JobError, match="hostNetwrk"):
+        render(place=replace(PLACE, patches=(patch,)))

@@ -1,0 +1,142 @@
+"""`phalanx launch kubernetes` against a small Kubernetes that runs the pods for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.servers import kubernetes
+from tests.servers.processes import find_tasks, wait_for
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+OPTIONS = ["--image", "digits:1", "--python", sys.executable]
+
+
+@pytest.fixture
+def cluster(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[kubernetes.Kubernetes, dict[str, str]]]:
+    with kubernetes.running(tmp_path_factory.mktemp("kubernetes"), tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def launch(launching: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]) -> Phalanx:
+    def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+        return launching(*arguments, **{**cluster[1], **more})
+
+    return run
+
+
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+    launch: Phalanx,
+    tmp_path: Path,
+    cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
+    backend: str,
+) -> None:
+    (tmp_path / "hold").touch()
+    shape = ["--workers", 2, "--ps", 1, "--restarts", 1]
+    program = ["train.py", 3, "{role} {index} {ps_hosts} $(date) it's"]
+    done = launch("launch", backend, *OPTIONS, *shape, *program)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: len(find_tasks("train.py")) == 4)
+    os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
+    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    (tmp_path / "hold").unlink()
+    ended = launch("logs", "-f", "train")
+    assert ended.returncode == 0, ended.stderr
+    host = {"kubernetes": "train-3.train", "kubeflow": "train-ps-0.default.svc"}[backend]
+    said = f"worker-1 | I am worker 1 worker 1 {host}:2222 $(date) it's\n"
+    assert ended.stdout.count(said) == 2
+    assert "ps-0      ended" in launch("status", "train").stdout
+    assert not find_tasks("train.py")
+    again = launch("launch", backend, *OPTIONS, *shape, *program)
+    assert again.returncode == 2
+    assert "already exists (an earlier job's goes with: phalanx cancel train)" in again.stderr
+    assert launch("cancel", "train").returncode == 0
+    assert cluster[0].objects == {}
+
+
+@pytest.mark.parametrize(("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3)])
+def test_a_cancelled_job_leaves_nothing(
+    launch: Phalanx,
+    tmp_path: Path,
+    cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
+    backend: str,
+    objects: int,
+) -> None:
+    (tmp_path / "key.json").touch()
+    more = ["--credentials", "key.json", "--workers", 1]
+    launch("launch", backend, *OPTIONS, *more, "train.py", 600)
+    assert len(cluster[0].objects) == objects
+    wait_for(lambda: "step" in launch("logs", "train", "chief-0").stdout)
+    cancelled = launch("cancel", "train")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert not find_tasks("train.py")
+    assert cluster[0].objects == {}
+
+
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str) -> None:
+    done = launch("launch", backend, *OPTIONS, "--workers", 1, "--follow", "train.py", "many")
+    assert done.returncode == 1
+    assert "failed with exit code 1" in done.stderr
+    assert "ValueError: invalid literal" in done.stderr
+
+
+def test_what_cannot_be_made_leaves_nothing_half_submitted(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    cluster[0].objects["Job", "train"] = {
+        "spec": {},
+        "status": {"conditions": [{"type": "Failed"}]},
+    }
+    done = launch("launch", "kubernetes", *OPTIONS, "train.py", 1)
+    assert done.returncode == 2
+    assert 'nothing was submitted: Job train: jobs "train" already exists' in done.stderr
+    assert list(cluster[0].objects) == [("Job", "train")]
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "said"),
+    [
+        (["--namespace", "forbidden"], {}, 'is forbidden: User "me" cannot create networkpolicies'),
+        (["--context", "none"], {}, "no Kubernetes cluster is known here"),
+        ([], {"KUBECONFIG": "/nonexistent"}, "no Kubernetes cluster is known here"),
+    ],
+)
+def test_no_cluster_and_no_permission(
+    launch: Phalanx, options: list[str], variables: dict[str, str], said: str
+) -> None:
+    done = launch("launch", "kubernetes", *OPTIONS, *options, "train.py", 1, **variables)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+@pytest.mark.skipif(
+    os.getuid() != 0 or not shutil.which("ip"), reason="networks need root and ip (iproute2)"
+)
+def test_tensorflow_trains(
+    launching: Phalanx,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    train_with_tensorflow: Callable[..., None],
+    backend: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("kubernetes")
+    with kubernetes.running(folder, tmp_path, isolated=True) as (_, variables):
+
+        def launch(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+            return launching(*arguments, **{**variables, **more})
+
+        train_with_tensorflow(launch, backend, "--image", "digits:1", "--cpus", 1)

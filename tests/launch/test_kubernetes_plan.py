@@ -1,0 +1,177 @@
+"""The objects: compared whole, against the schemas, and against what schemas do not know."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from tests.launch.kubernetes_checks import problems
+
+from phalanx import JobError
+from phalanx.cluster.spec import Role
+from phalanx.cluster.tf_config import loads
+from phalanx.launch.container import Container, Mount
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
+from phalanx.launch.kubernetes import KubernetesLauncher
+from phalanx.launch.manifest import dump
+from phalanx.launch.pods import Place, Toleration
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+JOB = Job(
+    name="digits",
+    program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's $(date)")),
+    workers=2,
+    ps=1,
+    restarts=3,
+    model_dir="gs://bucket/digits",
+    environment={"N": "on", "MONEY": "$(CASH)"},
+    resources={role: Resources(cpus=1.5, memory=1 << 30, gpus=1) for role in Role},
+    time_limit=3600,
+)
+CONTAINER = Container(
+    "digits:1",
+    mounts=tuple(map(Mount.parse, ["/data:/data:ro", "models:/models", "nfs://server/a:/nfs"])),
+    labels={"team": "vision"},
+)
+PLACE = Place(
+    node_selector={"disk": "fast"},
+    tolerations=(Toleration.parse("gpu=yes:NoSchedule"),),
+    priority_class="high",
+    protect=True,
+    tensorboard=True,
+    credentials=b"the key",
+)
+
+
+def render(job: Job = JOB, container: Container = CONTAINER, place: Place = PLACE) -> str:
+    return KubernetesLauncher(container, place).plan(job).render() + "\n"
+
+
+PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place": Place()}
+SHAPES: list[dict[str, Any]] = [
+    {},
+    PLAIN,
+    {"job": replace(JOB, chief=False, ps=0, evaluators=1)},
+    {"job": replace(JOB, workers=1000)},
+]
+
+
+def test_the_rendered_plan() -> None:
+    assert render() == (GOLDEN / "kubernetes.yaml").read_text()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_object_is_valid(shape: dict[str, Any], version: str) -> None:
+    for manifest in yaml.safe_load_all(render(**shape)):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_schemas_do_not_catch(shape: dict[str, Any]) -> None:
+    assert problems(render(**shape)) == []
+
+
+def spoil(path: str, value: Any) -> str:
+    """The rendered plan with one value changed: kind, then keys and numbers."""
+    objects = copy.deepcopy(list(yaml.safe_load_all(render())))
+    kind, *keys = path.split("/")
+    place: Any = next(each for each in objects if each["kind"] == kind)
+    for key in keys[:-1]:
+        place = place[int(key) if key.isdecimal() else key]
+    place[keys[-1]] = value
+    return dump(objects)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("Job/spec/template/spec/restartPolicy", "Always", "restartPolicy Always"),
+        ("Deployment/spec/selector/matchLabels", {"a": "b"}, "does not match its own pods"),
+        ("Job/metadata/name", "My_Job", "not a name"),
+        ("Job/spec/template/spec/containers/0/resources/limits/cpu", "lots", "not a quantity"),
+        ("Service/spec/selector", {"a": "b"}, "selects no pod"),
+        ("Service/spec/ports/0/targetPort", 1, "no container has the port"),
+        ("Job/spec/template/spec/containers/0/volumeMounts", [], "but mounts"),
+    ],
+)
+def test_the_checks_themselves_find_what_is_wrong(path: str, value: Any, said: str) -> None:
+    assert any(said in problem for problem in problems(spoil(path, value)))
+
+
+def test_a_bare_boolean_is_found() -> None:
+    assert problems(render().replace('name: "N"', "name: N")) == ["N is a boolean to YAML 1.1"]
+
+
+def run_script(job: Job, index: int) -> dict[str, Any]:
+    """What a pod's shell makes of its index."""
+    plan = KubernetesLauncher(Container("x"), Place()).plan(
+        replace(job, program=Program(ProgramKind.COMMAND, "env"), resources={}, environment={})
+    )
+    main = plan.objects[-1]["spec"]["template"]["spec"]["containers"][0]
+    variables = {entry["name"]: entry["value"] for entry in main["env"]}
+    done = subprocess.run(
+        main["command"],
+        env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(index), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    found: dict[str, Any] = json.loads(lines["TF_CONFIG"]) if "TF_CONFIG" in lines else {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("index", "task"), [(0, "chief-0"), (2, "worker-1"), (3, "ps-0"), (4, "evaluator-0")]
+)
+def test_a_pod_knows_its_task_from_its_index(index: int, task: str) -> None:
+    config = run_script(replace(JOB, evaluators=1), index)
+    assert config["model_dir"] == "gs://bucket/digits"
+    assert config["cluster"] == {
+        "chief": ["digits-0.digits:2222"],
+        "worker": ["digits-1.digits:2222", "digits-2.digits:2222"],
+        "ps": ["digits-3.digits:2222"],
+    }
+    assert str(loads(json.dumps(config)).task) == task
+
+
+def test_the_manifest_does_not_grow_with_the_job() -> None:
+    assert len(render(replace(JOB, workers=10_000))) < len(render()) + 50
+
+
+def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
+    assert len(run_script(replace(JOB, workers=3000), 0)["cluster"]["worker"]) == 3000
+    assert run_script(replace(JOB, workers=6000), 0) == {}
+
+
+def test_without_a_chief_every_worker_decides() -> None:
+    text = render(replace(JOB, chief=False, workers=3))
+    assert "succeededIndexes: 0-2\n" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ({"job": replace(JOB, resources={Role.PS: Resources(cpus=1)})}, "pods .* are all alike"),
+        ({"job": replace(JOB, model_dir=None)}, "nothing to show without --model-dir"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(shape: dict[str, Any], said: str) -> None:
+    with pytest.raises(JobError, match=said):
+        render(**shape)
+
+
+@pytest.mark.parametrize("text", ["gpu", "gpu=yes", "gpu:Never", ":NoSchedule"])
+def test_what_is_no_toleration_is_refused(text: str) -> None:
+    with pytest.raises(JobError, match="is not a toleration"):
+        Toleration.parse(text)

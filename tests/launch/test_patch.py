@@ -1,0 +1,89 @@
+"""Patches: merged by the rules of Kubernetes, and checked against its schema."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx import ConfigurationError, JobError
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.kubernetes import KubernetesLauncher
+from phalanx.launch.manifest import load
+from phalanx.launch.pods import Place
+
+JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
+
+
+def patched(*patches: dict[str, Any], place: Place | None = None) -> dict[str, Any]:
+    """The Job after the patches."""
+    place = replace(place or Place(), patches=patches)
+    plan = KubernetesLauncher(Container("digits:1"), place).plan(JOB)
+    return next(each for each in plan.objects if each["kind"] == "Job")
+
+
+def pod_patch(**pod: Any) -> dict[str, Any]:
+    return {"kind": "Job", "spec": {"template": {"spec": pod}}}
+
+
+def test_a_container_is_found_by_its_name_and_keeps_the_rest() -> None:
+    before = patched()["spec"]["template"]["spec"]["containers"][0]
+    security = {"securityContext": {"runAsNonRoot": True}}
+    changed = patched(pod_patch(containers=[{"name": "task", **security}]))
+    assert changed["spec"]["template"]["spec"]["containers"] == [{**before, **security}]
+
+
+def test_variables_are_changed_added_and_removed() -> None:
+    entries = [
+        {"name": "PYTHONUNBUFFERED", "value": "0"},
+        {"name": "SEED", "value": "1"},
+        {"name": "TF_ENABLE_ONEDNN_OPTS", "$patch": "delete"},
+    ]
+    job = patched(pod_patch(containers=[{"name": "task", "env": entries}]))
+    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    values = {entry["name"]: entry["value"] for entry in env}
+    assert values["PYTHONUNBUFFERED"] == "0"
+    assert values["SEED"] == "1"
+    assert "TF_ENABLE_ONEDNN_OPTS" not in values
+
+
+def test_null_removes_and_other_lists_are_replaced() -> None:
+    toleration = {"key": "gpu", "operator": "Exists"}
+    job = patched(pod_patch(subdomain=None, tolerations=[toleration]))
+    pod = job["spec"]["template"]["spec"]
+    assert "subdomain" not in pod
+    assert pod["tolerations"] == [toleration]
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ({"kind": "Jbo"}, "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits"),
+        ({"spec": {}}, "a patch is for no kind"),
+        ({"kind": "Job", "metadata": {"name": "other"}}, "a patch is for Job other"),
+        (pod_patch(restartPolicie="Never"), "the patched Job digits is wrong at .*restartPolicie"),
+        (pod_patch(terminationGracePeriodSeconds="soon"), "terminationGracePeriodSeconds: 'soon'"),
+        (pod_patch(containers=[{"image": "x"}]), "an entry without 'name'"),
+    ],
+)
+def test_a_wrong_patch_is_refused(patch: dict[str, Any], said: str) -> None:
+    with pytest.raises(JobError, match=said):
+        patched(patch)
+
+
+def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
+    tensorboard = Place(tensorboard=True)
+    service = {"kind": "Service", "spec": {"type": "NodePort"}}
+    with pytest.raises(JobError, match="name the one that is meant"):
+        patched(service, place=tensorboard)
+    patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- just\n- words"])
+def test_a_file_that_is_no_patch(tmp_path: Path, text: str) -> None:
+    (tmp_path / "patch.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"patch\.yaml"):
+        load(tmp_path / "patch.yaml")

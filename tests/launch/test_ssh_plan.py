@@ -1,0 +1,85 @@
+"""What would be run on which host: compared whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phalanx import JobError
+from phalanx.cluster.spec import Role
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
+from phalanx.launch.ssh import SshLauncher
+from phalanx.launch.ssh.plan import Host, Place
+
+GOLDEN = Path(__file__).parent / "golden"
+JOB = Job(
+    name="digits",
+    program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's")),
+    workers=1,
+    model_dir="gs://bucket/digits",
+    environment={"SEED": "1"},
+)
+PLACE = Place(
+    hosts=(Host.parse("ann@a"), Host.parse("ssh://b:2200=10.0.0.2")),
+    directory="/scratch/my digits",
+    copies=("train.py",),
+)
+
+
+def launcher(place: Place = PLACE) -> SshLauncher:
+    return SshLauncher(place, Path("jobs/digits"), run_id="r1", grace=30)
+
+
+def addresses(job: Job, place: Place = PLACE) -> dict[str, list[str]]:
+    command = launcher(place).plan(job).processes.tasks[0].argv[-1]
+    match = re.search(r'TF_CONFIG=(\{.*?"index": \d+\})', command)
+    assert match is not None
+    found: dict[str, list[str]] = json.loads(match[1] + "}")["cluster"]
+    return found
+
+
+def test_the_rendered_plan() -> None:
+    assert launcher().plan(JOB).render() + "\n" == (GOLDEN / "ssh.txt").read_text()
+
+
+def test_tasks_are_dealt_out_in_turn_and_ports_are_counted_on_each_host() -> None:
+    assert addresses(replace(JOB, model_dir=None, workers=3, ps=1, evaluators=1)) == {
+        "chief": ["a:2222"],
+        "worker": ["10.0.0.2:2222", "a:2223", "10.0.0.2:2223"],
+        "ps": ["a:2224"],
+    }
+
+
+def test_hosts_that_share_an_address_share_its_ports() -> None:
+    place = replace(PLACE, hosts=(Host.parse("ssh://h:1"), Host.parse("ssh://h:2")))
+    assert addresses(replace(JOB, model_dir=None), place) == {
+        "chief": ["h:2222"],
+        "worker": ["h:2223"],
+    }
+
+
+def test_processors_become_threads() -> None:
+    job = replace(JOB, resources={Role.WORKER: Resources(cpus=4)})
+    chief, worker = (task.argv[-1] for task in launcher().plan(job).processes.tasks)
+    assert "OMP_NUM_THREADS=4" in worker
+    assert "OMP_NUM_THREADS" not in chief
+
+
+@pytest.mark.parametrize("text", ["", "=a", "-oProxyCommand=x", "a="])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(JobError, match="is not a host"):
+        Host.parse(text)
+
+
+def test_without_hosts_nothing_is_planned() -> None:
+    with pytest.raises(JobError, match="name them with --host"):
+        launcher(replace(PLACE, hosts=())).plan(JOB)
+
+
+def test_a_cluster_too_large_for_a_variable_is_refused() -> None:
+    with pytest.raises(JobError, match=r"10001 tasks has \d+ KiB, but Linux takes no more"):
+        launcher().plan(replace(JOB, workers=10_000))

@@ -1,0 +1,463 @@
+"""A small Kubernetes: an API server that keeps objects, and a controller that runs Jobs for real.
+
+The pods of a Job are processes of this machine. What the real controllers promise is done by the
+same rules: indices, one more pod for each failure up to a limit, the success policy, deletion. With
+`isolated`, each pod has a network and names of its own, so that all of them can use one port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Manifest = dict[str, Any]
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
+clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: me, user: {{}}}}]
+"""
+RESOURCES = {
+    "deployments": "Deployment",
+    "jobs": "Job",
+    "networkpolicies": "NetworkPolicy",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "pods": "Pod",
+    "secrets": "Secret",
+    "services": "Service",
+    "tfjobs": "TFJob",
+}
+
+
+def expand(text: str, variables: dict[str, str]) -> str:
+    """`$(NAME)` by Kubernetes' rules: `$$` is `$`, and what is not a variable stays."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return variables.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", value, text)
+
+
+class Pod:
+    """One process, of a template with a single container."""
+
+    def __init__(
+        self,
+        cluster: Kubernetes,
+        hostname: str,
+        number: int,
+        template: Manifest,
+        labels: dict[str, str],
+        given: dict[str, str],
+    ) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.name = f"{hostname}-{uuid.uuid4().hex[:5]}"
+        self.created = f"{time.time():.6f}"
+        self.labels = {**template["metadata"]["labels"], **labels}
+        self.log = cluster.directory / f"{self.name}.log"
+        self.terminated_at: float | None = None
+        self.restarts = 0
+        self.grace = template["spec"]["terminationGracePeriodSeconds"]
+        [self.container] = template["spec"]["containers"]
+        self.given = {"HOSTNAME": hostname, **given}
+        self.start()
+
+    def start(self) -> None:
+        """Start the container, or start it again."""
+        variables: dict[str, str] = dict(self.given)
+        for entry in self.container.get("env", []):
+            variables[entry["name"]] = expand(entry["value"], variables)
+        command = [expand(part, variables) for part in self.container["command"]]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.cluster.enter(self.number), *command],
+                cwd=self.cluster.image,
+                env={"PATH": path, "HOME": "/nonexistent", **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def terminate(self) -> None:
+        if self.terminated_at is None and self.process.poll() is None:
+            self.terminated_at = time.monotonic()
+            self.send(signal.SIGTERM)
+
+    def send(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def phase(self) -> str:
+        code = self.process.poll()
+        return "Running" if code is None else "Failed" if code else "Succeeded"
+
+    def manifest(self) -> Manifest:
+        code = self.process.poll()
+        exit_code = code if code is None or code >= 0 else 128 - code
+        state = {"running": {}} if code is None else {"terminated": {"exitCode": exit_code}}
+        status: Manifest = {"name": "task", "image": "", "imageID": "", "ready": True}
+        status["restartCount"] = self.restarts
+        return {
+            "metadata": {
+                "name": self.name,
+                "labels": self.labels,
+                "creationTimestamp": self.created,
+                "annotations": {"batch.kubernetes.io/job-completion-index": str(self.number)},
+                **({"deletionTimestamp": self.created} if self.terminated_at else {}),
+            },
+            "status": {
+                "phase": self.phase(),
+                "containerStatuses": [{**status, "restartCount": self.restarts, "state": state}],
+            },
+        }
+
+
+class Kubernetes:
+    """The state of the cluster."""
+
+    def __init__(self, directory: Path, image: Path, isolated: bool) -> None:
+        self.directory = directory
+        self.image = image
+        self.isolated = isolated
+        self.objects: dict[tuple[str, str], Manifest] = {}
+        self.pods: list[Pod] = []
+        self.lock = threading.RLock()
+        self.stopping = threading.Event()
+        self.run_id = uuid.uuid4().hex[:6]
+        self.networks: set[int] = set()
+
+    def enter(self, index: int) -> list[str]:
+        """What puts a pod's process into its own network."""
+        return ["ip", "netns", "exec", self._network(index)] if self.isolated else []
+
+    def _network(self, index: int) -> str:
+        name = f"p{self.run_id}{index}"
+        if index not in self.networks:
+            self.networks.add(index)
+            bridge = f"br{self.run_id}"
+            if len(self.networks) == 1:
+                _ip("link", "add", bridge, "type", "bridge")
+                _ip("link", "set", bridge, "up")
+                self._let_through("--insert")
+            _ip("netns", "add", name)
+            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", name, "master", bridge, "up")
+            _ip("-n", name, "address", "add", f"10.88.0.{index + 1}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+            # `ip netns exec` shows this file as /etc/hosts: the names a headless Service gives.
+            hosts = Path(f"/etc/netns/{name}/hosts")
+            hosts.parent.mkdir(parents=True)
+            hosts.write_text(
+                "127.0.0.1 localhost\n"
+                + "".join(f"10.88.0.{n + 1} {name}\n" for n, name in enumerate(self._names()))
+            )
+        return name
+
+    def _names(self) -> list[str]:
+        """The pods' names in the DNS, in the order of their numbers."""
+        [(kind, name)] = [key for key in self.objects if key[0] in ("Job", "TFJob")]
+        spec = self.objects[kind, name]["spec"]
+        if kind == "Job":
+            return [f"{name}-{number}.{name}" for number in range(spec["completions"])]
+        return [
+            f"{name}-{key.lower()}-{number}.default.svc"
+            for key, replica in spec["tfReplicaSpecs"].items()
+            for number in range(replica["replicas"])
+        ]
+
+    def _let_through(self, action: str) -> None:
+        """A Docker engine on this machine forbids what passes through bridges of others."""
+        if shutil.which("iptables"):
+            bridge = f"br{self.run_id}"
+            rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
+            subprocess.run(["iptables", action, *rule], check=False, timeout=10)
+
+    def control(self) -> None:
+        """What the controllers do, again and again."""
+        while not self.stopping.is_set():
+            with self.lock:
+                for (kind, _), manifest in list(self.objects.items()):
+                    if kind == "Job":
+                        self._control_job(manifest)
+                    elif kind == "TFJob":
+                        self._control_tfjob(manifest)
+                for pod in self.pods:
+                    late = pod.terminated_at and time.monotonic() > pod.terminated_at + pod.grace
+                    if late:
+                        pod.send(signal.SIGKILL)
+                jobs = {name for kind, name in self.objects if kind in ("Job", "TFJob")}
+                self.pods = [
+                    pod
+                    for pod in self.pods
+                    if pod.labels["phalanx.job"] in jobs or pod.process.poll() is None
+                ]
+            time.sleep(0.05)
+
+    def _control_job(self, job: Manifest) -> None:
+        spec, status = job["spec"], job.setdefault("status", {"conditions": []})
+        if any(each["type"] in ("Complete", "Failed") for each in status["conditions"]):
+            return
+        pods: dict[int, list[Pod]] = {index: [] for index in range(spec["completions"])}
+        for pod in self.pods:
+            if pod.labels == spec["template"]["metadata"]["labels"]:
+                pods[pod.number].append(pod)
+        ending = status.get("ending")
+        if ending:
+            for mine in pods.values():
+                for pod in mine:
+                    pod.terminate()
+            if all(pod.process.poll() is not None for mine in pods.values() for pod in mine):
+                status["conditions"].append(ending)
+            return
+        for index, mine in pods.items():
+            if not mine or (
+                mine[-1].phase() == "Failed" and len(mine) <= spec["backoffLimitPerIndex"]
+            ):
+                name = f"{job['metadata']['name']}-{index}"
+                given = {"JOB_COMPLETION_INDEX": str(index)}
+                self.pods.append(Pod(self, name, index, spec["template"], {}, given))
+            elif mine[-1].phase() == "Failed":
+                status["failedIndexes"] = str(index)
+                status["ending"] = _condition("Failed", "FailedIndexes", "Job has failed indexes")
+                return
+        first, _, last = spec["successPolicy"]["rules"][0]["succeededIndexes"].partition("-")
+        deciding = range(int(first), int(last or first) + 1)
+        if all(pods[index] and pods[index][-1].phase() == "Succeeded" for index in deciding):
+            status["ending"] = _condition("Complete", "SuccessPolicy", "")
+
+    def _control_tfjob(self, job: Manifest) -> None:
+        """By the rules of the training operator: it sets TF_CONFIG, and cleans up."""
+        spec, status = job["spec"], job.setdefault("status", {"conditions": []})
+        if any(each["type"] in ("Succeeded", "Failed") for each in status["conditions"]):
+            return
+        name, prefix = job["metadata"]["name"], "training.kubeflow.org"
+        mine = [pod for pod in self.pods if pod.labels.get(f"{prefix}/job-name") == name]
+        if not mine:
+            replicas = [
+                (kind.lower(), number, replica["template"])
+                for kind, replica in spec["tfReplicaSpecs"].items()
+                for number in range(replica["replicas"])
+            ]
+            for place, (kind, number, template) in enumerate(replicas):
+                labels = {
+                    f"{prefix}/job-name": name,
+                    f"{prefix}/replica-type": kind,
+                    f"{prefix}/replica-index": str(number),
+                }
+                given = {"TF_CONFIG": tf_config(job, kind, number)}
+                hostname = f"{name}-{kind}-{number}"
+                self.pods.append(Pod(self, hostname, place, template, labels, given))
+            return
+        ending = None
+        for pod in mine:
+            kind = pod.labels[f"{prefix}/replica-type"]
+            replica = next(
+                each for key, each in spec["tfReplicaSpecs"].items() if key.lower() == kind
+            )
+            if pod.phase() != "Failed":
+                continue
+            spent = sum(each.restarts for each in mine)
+            if (
+                replica["restartPolicy"] == "OnFailure"
+                and spent < spec["runPolicy"]["backoffLimit"]
+            ):
+                pod.restarts += 1
+                pod.start()
+            else:
+                ending = _condition("Failed", "TFJobFailed", f"TFJob {name} has failed")
+        deciding = "chief" if "Chief" in spec["tfReplicaSpecs"] else "worker"
+        watched = [pod for pod in mine if pod.labels[f"{prefix}/replica-type"] == deciding]
+        if all(pod.phase() == "Succeeded" for pod in watched):
+            ending = _condition("Succeeded", "TFJobSucceeded", "")
+        if ending is not None:
+            assert spec["runPolicy"]["cleanPodPolicy"] == "Running"
+            for pod in mine:
+                pod.terminate()
+            self.pods = [pod for pod in self.pods if pod not in mine or not pod.terminated_at]
+            for pod in mine:
+                if pod.terminated_at:
+                    threading.Thread(target=_see_off, args=(pod,)).start()
+            status["conditions"].append(ending)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        for pod in self.pods:
+            pod.send(signal.SIGKILL)
+            pod.process.wait()
+        for index in self.networks:
+            name = f"p{self.run_id}{index}"
+            _ip("netns", "delete", name)
+            (Path("/etc/netns") / name / "hosts").unlink()
+            (Path("/etc/netns") / name).rmdir()
+        if self.networks:
+            self._let_through("--delete")
+            _ip("link", "delete", f"br{self.run_id}")
+
+
+def tf_config(job: Manifest, kind: str, number: int) -> str:
+    """What the operator tells a replica."""
+    cluster: dict[str, list[str]] = {}
+    for key, replica in job["spec"]["tfReplicaSpecs"].items():
+        [main] = replica["template"]["spec"]["containers"]
+        assert main["name"] == "tensorflow"
+        port = next(each["containerPort"] for each in main["ports"] if each["name"] == "tfjob-port")
+        if key != "Evaluator":
+            cluster[key.lower()] = [
+                f"{job['metadata']['name']}-{key.lower()}-{place}."
+                f"{job['metadata']['namespace']}.svc:{port}"
+                for place in range(replica["replicas"])
+            ]
+    task = {"type": kind, "index": number}
+    content = {"cluster": cluster, "task": task, "environment": "cloud"}
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _see_off(pod: Pod) -> None:
+    """A pod that was removed still has its grace."""
+    try:
+        pod.process.wait(pod.grace)
+    except subprocess.TimeoutExpired:
+        pod.send(signal.SIGKILL)
+        pod.process.wait()
+
+
+def _condition(kind: str, reason: str, message: str) -> Manifest:
+    return {"type": kind, "status": "True", "reason": reason, "message": message}
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=10)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """The part of the API that a launcher uses."""
+
+    cluster: Kubernetes
+
+    def do_POST(self) -> None:
+        manifest = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        resource, _, _ = self._target()
+        key = (RESOURCES[resource], manifest["metadata"]["name"])
+        with self.cluster.lock:
+            if manifest["metadata"]["namespace"] == "forbidden":
+                self._refuse(403, f'{resource} is forbidden: User "me" cannot create {resource}')
+            elif key in self.cluster.objects:
+                self._refuse(409, f'{resource} "{key[1]}" already exists')
+            else:
+                self.cluster.objects[key] = manifest
+                self._answer(201, manifest)
+
+    def do_GET(self) -> None:
+        resource, name, part = self._target()
+        if part == "log":
+            self._log(name)
+            return
+        with self.cluster.lock:
+            if resource == "pods":
+                query = parse_qs(urlsplit(self.path).query)["labelSelector"][0]
+                wanted = dict(each.split("=") for each in query.split(","))
+                found = [pod for pod in self.cluster.pods if wanted.items() <= pod.labels.items()]
+                items = [pod.manifest() for pod in found]
+                self._answer(200, {"kind": "PodList", "apiVersion": "v1", "items": items})
+            elif (RESOURCES[resource], name) in self.cluster.objects:
+                self._answer(200, self.cluster.objects[RESOURCES[resource], name])
+            else:
+                self._refuse(404, f'{resource} "{name}" not found')
+
+    def do_DELETE(self) -> None:
+        resource, name, _ = self._target()
+        with self.cluster.lock:
+            if self.cluster.objects.pop((RESOURCES[resource], name), None) is None:
+                self._refuse(404, f'{resource} "{name}" not found')
+                return
+            if resource in ("jobs", "tfjobs"):
+                for pod in self.cluster.pods:
+                    if pod.labels["phalanx.job"] == name:
+                        pod.terminate()
+            self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _target(self) -> tuple[str, str, str]:
+        """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""
+        after = urlsplit(self.path).path.partition("/namespaces/")[2].split("/")[1:]
+        resource, name, part, *_ = [*after, "", "", ""]
+        return resource, name, part
+
+    def _log(self, name: str) -> None:
+        follow = "follow=" in self.path.replace("False", "").lower() and "true" in self.path.lower()
+        pod = next(pod for pod in self.cluster.pods if pod.name == name)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.end_headers()
+        place = 0
+        while True:
+            over = not follow or pod.process.poll() is not None
+            text = pod.log.read_bytes()[place:]
+            place += len(text)
+            self.wfile.write(text)
+            self.wfile.flush()
+            if over:
+                return
+            time.sleep(0.05)
+
+    def _answer(self, code: int, content: Manifest) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _refuse(self, code: int, message: str) -> None:
+        self._answer(code, {"kind": "Status", "apiVersion": "v1", "code": code, "message": message})
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def running(
+    directory: Path, image: Path, isolated: bool = False
+) -> Iterator[tuple[Kubernetes, dict[str, str]]]:
+    """Start it; what is given is the cluster, and the variables that its clients need."""
+    cluster = Kubernetes(directory, image, isolated)
+    handler = type("BoundHandler", (Handler,), {"cluster": cluster})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threads = [
+        threading.Thread(target=server.serve_forever),
+        threading.Thread(target=cluster.control),
+    ]
+    for thread in threads:
+        thread.start()
+    config = directory / "kubeconfig"
+    config.write_text(KUBECONFIG.format(port=server.server_address[1]))
+    try:
+        yield cluster, {"KUBECONFIG": str(config)}
+    finally:
+        server.shutdown()
+        cluster.stop()
+        for thread in threads:
+            thread.join(10)
+        server.server_close()

@@ -1,0 +1,132 @@
+"""A real Slurm with three nodes on this machine, in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CONFIG = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge.socket
+CredType=cred/munge
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool.%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/%n.pid
+SlurmctldLogFile={directory}/slurmctld.log
+SlurmdLogFile={directory}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=bf_interval=1,sched_interval=2
+KillWait=5
+MpiDefault=none
+NodeName=n[1-3] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4
+PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def why_not() -> str | None:
+    """Why Slurm cannot be started here."""
+    if os.getuid() != 0:
+        return "Slurm's daemons need root"
+    missing = [name for name in ("munged", "slurmctld", "slurmd") if not shutil.which(name)]
+    if missing:
+        return f"{', '.join(missing)} not installed (Debian: munge slurmctld slurmd slurm-client)"
+    return None
+
+
+def free_ports(count: int) -> int:
+    """The first of several free ports in a row."""
+    for first in range(17100, 19000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise OSError("no free ports")
+
+
+@contextlib.contextmanager
+def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
+    """Start the daemons; what is given are the variables that Slurm's commands need."""
+    first = free_ports(4)
+    config = directory / "slurm.conf"
+    config.write_text(
+        CONFIG.format(
+            host=socket.gethostname().partition(".")[0],
+            directory=directory,
+            port=first,
+            first=first + 1,
+            last=first + 3,
+        )
+    )
+    (directory / "state").mkdir()
+    key = directory / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    environ = {**os.environ, "SLURM_CONF": str(config)}
+    munge = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={directory}/munge.socket",
+        f"--pid-file={directory}/munge.pid",
+        f"--seed-file={directory}/munge.seed",
+        f"--log-file={directory}/munge.log",
+    ]
+    # The nodes' names mean this machine, in a file that only the nodes see.
+    names = directory / "hosts"
+    names.write_text(Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2 n3\n")
+    alone = ["unshare", "--mount", "sh", "-c", f'mount --bind {names} /etc/hosts && exec "$@"', "-"]
+    nodes = [[*alone, "slurmd", "-D", "-N", f"n{number}"] for number in (1, 2, 3)]
+    daemons = [munge, ["slurmctld", "-D"], *nodes]
+    with contextlib.ExitStack() as running:
+        log = running.enter_context((directory / "daemons.out").open("ab"))
+        for command in daemons:
+            process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+            running.callback(_end, process)
+            if command is munge:
+                _wait((directory / "munge.socket").exists)
+        _wait(lambda: _idle_nodes(environ) == 3)
+        yield {"SLURM_CONF": str(config)}
+
+
+def _idle_nodes(environ: dict[str, str]) -> int:
+    done = subprocess.run(
+        ["sinfo", "--noheader", "--Node", "--states=idle"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return len(done.stdout.splitlines())
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "Slurm did not start"
+        time.sleep(0.1)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
