@@ -14,6 +14,8 @@ import pytest
 from tests.servers import kubernetes
 from tests.servers.processes import find_tasks, wait_for
 
+pytestmark = pytest.mark.slow
+
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 OPTIONS = ["--image", "digits:1", "--python", sys.executable]
 
@@ -121,7 +123,6 @@ def test_no_cluster_and_no_permission(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
 @pytest.mark.skipif(
     os.getuid() != 0 or not shutil.which("ip"), reason="networks need root and ip (iproute2)"

@@ -15,7 +15,10 @@ from tests.servers.processes import find_tasks, wait_for
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
-pytestmark = pytest.mark.skipif(sshd.why_not() is not None, reason=str(sshd.why_not()))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sshd.why_not() is not None, reason=str(sshd.why_not())),
+]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +127,6 @@ def test_a_key_that_is_not_accepted(launching: Phalanx, server: sshd.Server) -> 
     assert "Permission denied (publickey" in done.stderr
 
 
-@pytest.mark.slow
 def test_tensorflow_trains(
     launching: Phalanx, server: sshd.Server, train_with_tensorflow: Callable[..., None]
 ) -> None:
