@@ -182,7 +182,8 @@ class Supervisor:
             self._start(process.plan, status.restarts + 1)
         else:
             self._set(task, state=TaskState.FAILED, exit_code=code)
-            spent = f", restarted {status.restarts} times" if status.restarts else ""
+            times = "once" if status.restarts == 1 else f"{status.restarts} times"
+            spent = f", restarted {times}" if status.restarts else ""
             reason = f"{task} {describe_exit(code)}{spent}"
             self._end(JobResult(1, reason, task, process.last_lines()), now)
 
