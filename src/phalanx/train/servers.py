@@ -1,8 +1,8 @@
-"""What both engines on parameter servers share: the connection, the data, the evaluation."""
+"""What both engines on parameter servers share: the connection and the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,13 +10,10 @@ import tensorflow as tf
 from phalanx.cluster import Task
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
-from phalanx.train.examiner import Examiner
 from phalanx.train.experiment import Experiment
-from phalanx.train.feed import make_eval_data, make_train_data
+from phalanx.train.feed import make_train_data
 from phalanx.train.mailbox import Mailbox, Message, Word
-from phalanx.train.step import Step
 from phalanx.train.strategy import Formation, ps_jobs
-from phalanx.train.weights import Master, Weights
 
 
 class Servers:
@@ -31,8 +28,6 @@ class Servers:
         self.mailbox = mailbox
         self.coordinator: Any = None
         self.trainers: tuple[Task, ...] = formation.trainers
-        self._examiner: Examiner | None = None
-        self._local: Weights | None = None
 
     def connect(self) -> None:
         """Take possession of the cluster."""
@@ -79,22 +74,6 @@ class Servers:
         if passes != 1:
             data = data.repeat(passes)
         return data.skip(skip) if skip else data
-
-    def evaluate(
-        self, step: Step, master: Master, limit: int | None, notify: Callable[[int], None]
-    ) -> Any:
-        """Evaluate the master's values, on the chief alone."""
-        if self._local is None or self._examiner is None:
-            here = ["/job:chief/replica:0/task:0/device:CPU:0"]
-            self._local = Weights.place(master, here, {})
-            self._examiner = Examiner(step, [self._local], here)
-        self._local.push()
-        data = make_eval_data(self.experiment, Context(
-            batch_size=self.config.global_batch_size,
-            global_batch_size=self.config.global_batch_size,
-            seed=self.config.seed,
-        ))  # fmt: skip
-        return self._examiner.examine(iter(data), limit, notify)
 
     def is_interrupted(self) -> bool:
         """Whether a worker or parameter server was asked to end."""

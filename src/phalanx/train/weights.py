@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from phalanx.train.packing import Packing, Tensor
 from phalanx.train.store import (
@@ -18,6 +19,7 @@ from phalanx.train.store import (
     plan_state,
     plan_weights,
 )
+from phalanx.train.tables import Lookups, is_table
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Master:
         self.slots = build_optimizer(self.optimizer, self.trainable)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weights:
     """The buffers that are trained: on one device, or spread over several parameter servers."""
 
@@ -57,6 +59,32 @@ class Weights:
     def read(self) -> list[Tensor]:
         """The weights' buffers."""
         return self._in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
+
+    def read_once(self) -> list[Tensor]:
+        """The weights as they are now, for several uses; tables are not read but looked up."""
+        tables = self.table_pieces()
+        return [
+            buffer if number in tables else tf.convert_to_tensor(buffer)
+            for number, buffer in enumerate(self.read())
+        ]
+
+    def table_pieces(self) -> dict[int, int]:
+        """The pieces that are looked up and never read whole, and the weight each is a part of."""
+        weights = [self.packing.groups[piece.group][0] for piece in self.packing.pieces]
+        return {
+            number: weight
+            for number, weight in enumerate(weights)
+            if is_table(self.master.trainable[weight])
+        }
+
+    def prepare_lookups(self, pieces: Sequence[Tensor], tape: Any = None) -> Lookups:
+        """What the layers of a step look up rows with."""
+        shards: dict[int, list[tuple[int, Any]]] = {}
+        for number, weight in self.table_pieces().items():
+            variable = self.master.trainable[weight]
+            shards.setdefault(id(variable), []).append((number, pieces[number]))
+        is_remote = any("/job:ps" in store.device for store in self.stores)
+        return Lookups(shards, is_remote, tape)
 
     def read_state(self) -> list[Tensor]:
         """The state's buffers."""

@@ -16,11 +16,13 @@ from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.panel import Panel
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.weights import Master, Weights
 
 STOP = -1
+EVALUATE = -2
 _POLL_SECONDS = 0.5
 
 
@@ -76,7 +78,9 @@ class AggregationEngine:
                         dtype=tf.float32, shape=[size], reduction_type="SUM"
                     )
                 )
+        self._panel = Panel(servers, step, self.weights)
         with tf.device(servers.devices[0]):
+            self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
         self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
@@ -87,7 +91,7 @@ class AggregationEngine:
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
         self._pace = Pace(fixed=steps_per_call)
-        self._threads = ThreadPoolExecutor(max_workers=trainers + 1)
+        self._threads = ThreadPoolExecutor(max_workers=trainers + 2)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._has_tokens = False
@@ -137,9 +141,12 @@ class AggregationEngine:
         self.weights.pull()
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On the chief."""
-        self.pull()
-        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+        """On all hosts, between two updates."""
+        if not self._panel.is_shared():
+            return self._panel.examine_alone(notify)
+        for tokens in self._tokens[self._servers.chief_trains :]:
+            tokens.enqueue(tf.constant(EVALUATE, tf.int64))
+        return self._panel.examine([self._threads.submit(self._take_evaluations)], notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
@@ -189,6 +196,14 @@ class AggregationEngine:
         except BaseException as error:
             self._failures.put(error)
 
+    def _take_evaluations(self) -> Any:
+        wanted = len(self._panel.members)
+        while int(self._evaluations.size()) < wanted:
+            if not self._failures.empty():
+                raise self._failures.get()
+            time.sleep(_POLL_SECONDS / 10)
+        return self._evaluations.dequeue_many(wanted).numpy().sum(axis=0)
+
     def _wait_for(self, call: Future[Any], step: int) -> Any:
         """An update waits inside TensorFlow for gradients that may never come: keep watch."""
         deadline = time.monotonic() + self._wait_seconds
@@ -208,31 +223,44 @@ class AggregationEngine:
     def _work(self, iterator: Any, slot: Tensor) -> Tensor:
         """A trainer's whole work, until it gets the token that says stop."""
         worked = tf.constant(0)
-        token = self._next_token(slot)
-        while token >= 0:
-            pieces, state = self.weights.read(), self.weights.read_state()
-            optional = iterator.get_next_as_optional()
-            sums = tf.cond(
-                optional.has_value(),
-                lambda: self._weigh(pieces, state, optional.get_value(), slot, token),  # noqa: B023
-                lambda: [tf.zeros([size]) for size in self._sizes],
-            )
-            for accumulator, value in zip(self._sums, sums, strict=True):
-                tf.raw_ops.ResourceAccumulatorApplyGradient(
-                    handle=accumulator, local_step=token, gradient=value
-                )
-            worked += 1
-            token = self._next_token(slot)
+        token, is_asked = self._next_token(slot)
+        while token != STOP:
+            if self._panel.is_shared() and is_asked:
+                member = slot + int(not self._servers.chief_trains)
+                self._evaluations.enqueue(self._panel.examine_there(member))
+            if token >= 0:
+                self._work_on(iterator, slot, token)
+                worked += 1
+            token, is_asked = self._next_token(slot)
         return worked
 
-    def _next_token(self, slot: Tensor) -> Tensor:
-        """Wait for a token; if several are there, this trainer was slow: take the newest."""
+    def _work_on(self, iterator: Any, slot: Tensor, token: Tensor) -> None:
+        """One batch's part in a turn."""
+        pieces, state = self.weights.read(), self.weights.read_state()
+        optional = iterator.get_next_as_optional()
+        sums = tf.cond(
+            optional.has_value(),
+            lambda: self._weigh(pieces, state, optional.get_value(), slot, token),
+            lambda: [tf.zeros([size]) for size in self._sizes],
+        )
+        for accumulator, value in zip(self._sums, sums, strict=True):
+            tf.raw_ops.ResourceAccumulatorApplyGradient(
+                handle=accumulator, local_step=token, gradient=value
+            )
+
+    def _next_token(self, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Wait for a token; if several are there, this trainer was slow: take the newest turn."""
 
         def take(tokens: Any) -> Tensor:
             with tf.device(self._servers.devices[0]):
-                return tokens.dequeue_many(tf.maximum(tokens.size(), 1))[-1]
+                taken = tokens.dequeue_many(tf.maximum(tokens.size(), 1))
+                stops = tf.reduce_any(taken == STOP)
+                newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
+                return newest, tf.reduce_any(taken == EVALUATE)
 
-        return tf.switch_case(slot, [lambda tokens=tokens: take(tokens) for tokens in self._tokens])
+        takes = [lambda tokens=tokens: take(tokens) for tokens in self._tokens]
+        token, is_asked = tf.switch_case(slot, takes)
+        return token, is_asked
 
     def _weigh(
         self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor

@@ -16,6 +16,7 @@ from phalanx.errors import DataError
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.panel import Panel
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.store import clip
@@ -74,6 +75,8 @@ class CoordinatorEngine:
         first = tf.TensorSpec([], tf.int64)
         self._there = tf.function(self._train_there).get_concrete_function(iterator, number, first)
         self._here = tf.function(self._train_steps)
+        self._panel = Panel(servers, step, self.weights)
+        self._examine: Any = None
         self._pace = Pace(fixed=steps_per_call)
         self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
@@ -118,14 +121,26 @@ class CoordinatorEngine:
 
     def pull(self) -> None:
         """Let all updates under way end first, so that what is saved belongs together."""
-        while self._in_flight:
-            self._held.append(self._take())
+        self._settle()
         self.weights.pull()
 
+    def _settle(self) -> None:
+        while self._in_flight:
+            self._held.append(self._take())
+
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On the chief, with the weights as they are when all updates under way have ended."""
-        self.pull()
-        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+        """On all hosts, with the weights as they are when all updates under way have ended."""
+        self._settle()
+        if not self._panel.is_shared():
+            return self._panel.examine_alone(notify)
+        if self._examine is None:
+            self._examine = tf.function(self._panel.examine_there).get_concrete_function(
+                tf.TensorSpec([], tf.int32)
+            )
+        schedule = self._servers.coordinator.schedule
+        values = [schedule(self._examine, args=(tf.constant(m),)) for m in self._panel.members]
+        others = [self._waiters.submit(value.fetch) for value in values]
+        return self._panel.examine(others, notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
@@ -251,7 +266,7 @@ class CoordinatorEngine:
             with tf.device(store.device):
                 # The gradients must be here before the lock is taken.
                 here = [
-                    tf.identity(gradient) if isinstance(gradient, tf.Tensor) else gradient
+                    tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
                     for gradient in (gradients[i] for i in self.weights.packing.in_store(number))
                 ]
 
