@@ -70,9 +70,10 @@ class Examiner:
 
     def _examine_one(self, index: int, iterator: Any, read: list[Any]) -> Tensor:
         place = index % len(self._copies)
+        copy, (pieces, state) = self._copies[place], read[place]
         optional = iterator.get_next_as_optional()
         return tf.cond(
             optional.has_value(),
-            lambda: self._step.evaluate(self._copies[place], *read[place], optional.get_value()),
+            lambda: self._step.evaluate(copy, pieces, state, optional.get_value()),
             lambda: tf.zeros([self._step.report_size]),
         )

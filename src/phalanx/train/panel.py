@@ -84,7 +84,7 @@ class Panel:
                 f"gave up after {limit:.0f} s waiting for {len(late)} of {len(others)} workers to "
                 "end their share of the evaluation"
             )
-        return total + np.sum(reports, axis=0)
+        return np.sum([total, *reports], axis=0)
 
     def examine_alone(self, notify: Callable[[int], None]) -> Array:
         """All of it on the chief."""

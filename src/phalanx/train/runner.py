@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.cluster import Role, TFConfig, detect
-from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
+from phalanx.errors import ConfigurationError, Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
 from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
@@ -193,6 +193,11 @@ def _build_and_lead_on_ps(
     tf_config: TFConfig,
 ) -> Result:
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
+    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ConfigurationError(
+            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
+            "bfloat16, which needs none, or train in step without parameter servers"
+        )
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:

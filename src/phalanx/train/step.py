@@ -113,7 +113,7 @@ class Step:
             lookups = weights.prepare_lookups(pieces, tape)
             with self._scope(weights, pieces, state, replica, step) as scope, lookups.opened():
                 values, count = self._reduce(self._train_values(batch), batch)
-            objective = self.optimizer.scale_loss(values["loss"])
+            objective = weights.scale_loss(values["loss"])
         found = tape.gradient(
             objective,
             [*(pieces[number] for number in whole), *lookups.rows],
@@ -127,7 +127,7 @@ class Step:
         new_state = [_current(scope, variable) for variable in weights.master.state]
         report = self._report(values, count, scope)
         if self.measures_gradients:
-            scale = self.optimizer.scale_loss(tf.constant(1.0))
+            scale = weights.scale_loss(tf.constant(1.0))
             merged = [merge_rows(gradient) for gradient in gradients]
             norm = tf.cast(tf.linalg.global_norm(merged), tf.float32) / scale
             report = tf.concat([report[:-1], [norm * count]], 0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -94,9 +95,20 @@ class Weights:
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """One update of all weights by their buffers' gradients, clipped if so asked."""
-        clipped = clip(gradients, self.packing, self.limits)
+        clipped = clip(gradients, self.packing, self._scaled_limits())
         for number in range(len(self.stores)):
             self.apply_in(number, clipped)
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """What gradients are taken of: the loss, or with half of the bits a multiple of it."""
+        return self.stores[0].optimizer.scale_loss(loss)
+
+    def _scaled_limits(self) -> dict[str, Any]:
+        """The limits for gradients of the scaled loss."""
+        if not isinstance(self.master.optimizer, keras.optimizers.LossScaleOptimizer):
+            return dict(self.limits)
+        scale = self.scale_loss(tf.constant(1.0))
+        return {name: None if v is None else v * scale for name, v in self.limits.items()}
 
     def apply_in(self, store: int, gradients: Sequence[Tensor]) -> None:
         """The part of an update that concerns one store."""
