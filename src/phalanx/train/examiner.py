@@ -56,7 +56,7 @@ class Examiner:
         total = tf.zeros([self._step.report_size], tf.float64)
         more = tf.constant(True)
         # Weights on another host are fetched once for all batches.
-        read = [(copy.read_once(), copy.read_state()) for copy in self._copies]
+        read = [(copy.add_tables(copy.read_whole()), copy.read_state()) for copy in self._copies]
         while more and done < steps:
             reports = []
             for index in range(self._reduction.local):

@@ -16,7 +16,14 @@ import keras
 import tensorflow as tf
 
 from phalanx.cluster import Role, TFConfig, detect
-from phalanx.errors import ConfigurationError, Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
+from phalanx.errors import (
+    ConfigurationError,
+    Interrupted,
+    PeerError,
+    PhalanxError,
+    TrainingError,
+    WorkerError,
+)
 from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
@@ -56,6 +63,7 @@ from phalanx.train.strategy import (
     make_strategy,
 )
 from phalanx.train.summaries import Summaries
+from phalanx.train.tables import is_table
 from phalanx.train.weights import Master
 
 LOG = logging.getLogger("phalanx")
@@ -197,6 +205,11 @@ def _build_and_lead_on_ps(
         raise ConfigurationError(
             "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
             "bfloat16, which needs none, or train in step without parameter servers"
+        )
+    if config.xla and any(is_table(variable) for variable in master.trainable):
+        raise ConfigurationError(
+            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
+            "--xla out"
         )
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     engine: Engine

@@ -89,6 +89,7 @@ class Session:
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
         self._saved: int | None = None
+        self._told = 0
         self._total = np.zeros([step.report_size])
         self._last = np.zeros([step.report_size])
         self.summaries = summaries
@@ -205,6 +206,7 @@ class Session:
         self.step, self.position = self._checkpoints.restore()
         self.is_restored = self._checkpoints.latest is not None
         self._saved = self.step if self.is_restored else None
+        self._told = self.step
         for hook in self._hooks:
             hook.on_restore(self)
         self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
@@ -227,7 +229,9 @@ class Session:
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
         self._count(progress)
-        if progress.steps:
+        # To save may have brought some steps too.
+        if self.step != self._told:
+            self._told = self.step
             for hook in self._hooks:
                 hook.after_step(self)
         if progress.ended:

@@ -59,15 +59,23 @@ class Weights:
 
     def read(self) -> list[Tensor]:
         """The weights' buffers."""
-        return self._in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
+        return self.in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
 
-    def read_once(self) -> list[Tensor]:
-        """The weights as they are now, for several uses; tables are not read but looked up."""
+    def read_whole(self) -> list[Tensor]:
+        """The buffers as they are now, but for those that are looked up."""
         tables = self.table_pieces()
-        return [
-            buffer if number in tables else tf.convert_to_tensor(buffer)
-            for number, buffer in enumerate(self.read())
-        ]
+        return [tf.convert_to_tensor(b) for n, b in enumerate(self.read()) if n not in tables]
+
+    def add_tables(self, whole: Sequence[Tensor]) -> list[Tensor]:
+        """All buffers, from those that are read whole."""
+        left, tables = iter(whole), self.table_pieces()
+        return [b if n in tables else next(left) for n, b in enumerate(self.read())]
+
+    def order_whole(self, by_store: Sequence[Sequence[Any]]) -> list[Any]:
+        """What is read whole, from lists by store to the order of the pieces."""
+        iterators, tables = [iter(values) for values in by_store], self.table_pieces()
+        pieces = enumerate(self.packing.pieces)
+        return [next(iterators[piece.store]) for number, piece in pieces if number not in tables]
 
     def table_pieces(self) -> dict[int, int]:
         """The pieces that are looked up and never read whole, and the weight each is a part of."""
@@ -89,7 +97,7 @@ class Weights:
 
     def read_state(self) -> list[Tensor]:
         """The state's buffers."""
-        return self._in_order(
+        return self.in_order(
             self.state_packing, [[v.read_value() for v in s.state] for s in self.stores]
         )
 
@@ -121,12 +129,12 @@ class Weights:
 
     def state_variables(self) -> list[Any]:
         """The variables that are the state's buffers."""
-        return self._in_order(self.state_packing, [store.state for store in self.stores])
+        return self.in_order(self.state_packing, [store.state for store in self.stores])
 
     def push(self) -> None:
         """Send the model's own variables to the buffers."""
         for buffer, content in zip(
-            self._in_order(self.packing, [store.weights for store in self.stores]),
+            self.in_order(self.packing, [store.weights for store in self.stores]),
             self.packing.pack([_numpy(v) for v in self.master.trainable]),
             strict=True,
         ):
@@ -182,7 +190,7 @@ class Weights:
             else []
             for store in self.stores
         ]
-        return self._in_order(self.packing, found)
+        return self.in_order(self.packing, found)
 
     def _own_slot(self, name: str, weight: int) -> Any:
         """The slot of a weight that has a buffer of its own, where not every weight has a slot."""
@@ -192,7 +200,7 @@ class Weights:
         position = self.packing.in_store(store).index(number)
         return self.stores[store].slots.by_weight[name][position]
 
-    def _in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
+    def in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
         """From lists by store to one list in the order of the packing's pieces."""
         iterators = [iter(values) for values in by_store]
         return [next(iterators[piece.store]) for piece in packing.pieces]
