@@ -15,6 +15,7 @@ from phalanx.errors import PeerError
 from phalanx.train.context import Context
 from phalanx.train.examiner import Examiner
 from phalanx.train.feed import make_eval_data
+from phalanx.train.own_data import can_travel
 from phalanx.train.packing import Tensor
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
@@ -51,10 +52,10 @@ class Panel:
         self._there = Examiner(step, [weights], [None])
 
     def is_shared(self) -> bool:
-        """Whether there is something to share."""
+        """Whether there is something to share, and it can be sent to the workers."""
         if self._shared is None:
             data = make_eval_data(self._servers.experiment, self._contexts[0])
-            self._shared = data is not None
+            self._shared = data is not None and can_travel(data)
         return self._shared
 
     @property
@@ -84,7 +85,7 @@ class Panel:
                 f"gave up after {limit:.0f} s waiting for {len(late)} of {len(others)} workers to "
                 "end their share of the evaluation"
             )
-        return np.sum([total, *reports], axis=0)
+        return np.asarray(np.sum([total, *reports], axis=0))
 
     def examine_alone(self, notify: Callable[[int], None]) -> Array:
         """All of it on the chief."""

@@ -49,6 +49,7 @@ from phalanx.train.hooks import (
     SummaryHook,
 )
 from phalanx.train.mailbox import Mailbox, Message, Word, post
+from phalanx.train.own_data import can_travel, serve_data
 from phalanx.train.peers import answering, serve, wait_for_peers
 from phalanx.train.servers import Servers
 from phalanx.train.session import Session
@@ -115,7 +116,9 @@ def run(
         )  # fmt: skip
     if formation.way.has_ps:
         if not formation.is_chief:
-            serve(formation, config)
+            is_trainer = formation.task in formation.trainers
+            make = partial(_make_own_data, experiment, config, formation)
+            serve(formation, config, make if is_trainer else None)
             return Result()
         return _lead_on_ps(experiment, config, formation, hooks, tf_config)
     return _run_in_step(experiment, config, formation, hooks, tf_config)
@@ -192,6 +195,13 @@ def _lead_on_ps(
         return result
 
 
+def _make_own_data(experiment: Experiment, config: RunConfig, formation: Formation) -> None:
+    """Serve this worker's share to itself, if the chief cannot send it."""
+    data = make_train_data(experiment, formation.share(config, formation.task))
+    if not can_travel(data):
+        serve_data(data)
+
+
 def _build_and_lead_on_ps(
     experiment: Experiment,
     config: RunConfig,
@@ -212,6 +222,8 @@ def _build_and_lead_on_ps(
             "--xla out"
         )
     element_spec, limits = feed.train.element_spec, clipping(step, config)
+    if not can_travel(feed.train):
+        servers.own_data = element_spec
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:
         engine = CoordinatorEngine(

@@ -22,6 +22,8 @@ from phalanx.train.step import Step
 from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
 
+_POLL_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -82,6 +84,7 @@ class CoordinatorEngine:
         self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
         self._remote: Any = None
         self._local: Any = None
+        self._interrupted = False
         self._in_flight = 0
         self._chief_is_busy = False
         self._allotted = 0
@@ -141,7 +144,7 @@ class CoordinatorEngine:
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
-        return self._servers.is_interrupted()
+        return self._interrupted or self._servers.is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
         """Nothing is under way after a good end; after a bad one nobody waits for it."""
@@ -205,7 +208,13 @@ class CoordinatorEngine:
         )  # fmt: skip
 
     def _take(self) -> Outcome:
-        outcome = self._outcomes.get()
+        while True:
+            try:
+                outcome = self._outcomes.get(timeout=_POLL_SECONDS)
+                break
+            except queue.Empty:
+                # A worker that failed brings nothing; it has said why.
+                self._interrupted = self._interrupted or self._servers.is_interrupted()
         if isinstance(outcome, BaseException):
             raise outcome
         self._in_flight -= 1
