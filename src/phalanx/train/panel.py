@@ -54,8 +54,9 @@ class Panel:
     def is_shared(self) -> bool:
         """Whether there is something to share, and it can be sent to the workers."""
         if self._shared is None:
-            data = make_eval_data(self._servers.experiment, self._contexts[0])
-            self._shared = data is not None and can_travel(data)
+            with tf.init_scope():  # This may be asked while a function is traced.
+                data = make_eval_data(self._servers.experiment, self._contexts[0])
+                self._shared = data is not None and can_travel(data)
         return self._shared
 
     @property

@@ -14,11 +14,13 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
+from phalanx.train.engines.row_sums import RowSums
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
+from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
 
 STOP = -1
@@ -60,16 +62,15 @@ class AggregationEngine:
                 f"replicas_to_aggregate is {required}, but there are only {trainers} trainers"
             )
         self.weights = Weights.place(master, servers.devices, limits)
+        self._rows = RowSums(self.weights, trainers)
+        # The first sum has the report and who took part before the gradients, the state after them.
+        self._head = step.report_size + trainers
+        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
         self._sizes = [
-            sum(
-                _size(self.weights.packing.pieces[i].shape)
-                for i in self.weights.packing.in_store(n)
-            )
+            sum(_size(self.weights.packing.pieces[i].shape) for i in self._whole_in(n))
             for n in range(len(servers.devices))
         ]
-        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
-        # The first sum has the report before the gradients, and the state after them.
-        self._sizes[0] += step.report_size + sum(self._state_sizes)
+        self._sizes[0] += self._head + sum(self._state_sizes)
         self._sums = []
         for device, size in zip(servers.devices, self._sizes, strict=True):
             with tf.device(device):
@@ -238,15 +239,16 @@ class AggregationEngine:
         """One batch's part in a turn."""
         pieces, state = self.weights.read(), self.weights.read_state()
         optional = iterator.get_next_as_optional()
-        sums = tf.cond(
+        sums, rows = tf.cond(
             optional.has_value(),
             lambda: self._weigh(pieces, state, optional.get_value(), slot, token),
-            lambda: [tf.zeros([size]) for size in self._sizes],
+            lambda: ([tf.zeros([size]) for size in self._sizes], self._rows.nothing()),
         )
-        for accumulator, value in zip(self._sums, sums, strict=True):
-            tf.raw_ops.ResourceAccumulatorApplyGradient(
-                handle=accumulator, local_step=token, gradient=value
-            )
+        with tf.control_dependencies(self._rows.add(slot, token, rows)):
+            for accumulator, value in zip(self._sums, sums, strict=True):
+                tf.raw_ops.ResourceAccumulatorApplyGradient(
+                    handle=accumulator, local_step=token, gradient=value
+                )
 
     def _next_token(self, slot: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; if several are there, this trainer was slow: take the newest turn."""
@@ -264,23 +266,28 @@ class AggregationEngine:
 
     def _weigh(
         self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor
-    ) -> list[Tensor]:
-        """What one batch adds to the sum on each server: everything times its examples."""
+    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+        """What a batch adds to the sum on each server, and to the rows: times its examples."""
         gradients, new_state, report = self._compute(self.weights, pieces, state, batch, slot, step)
         count = report[0]
-        packing = self.weights.packing
         sums = []
         for store in range(len(self._sums)):
             parts = [
                 tf.reshape(tf.cast(tf.convert_to_tensor(gradients[i]), tf.float32) * count, [-1])
-                for i in packing.in_store(store)
+                for i in self._whole_in(store)
             ]
             if store == 0:
                 joined = self.weights.state_packing.join(new_state)
-                parts = [report, *parts]
+                parts = [report, tf.one_hot(slot, len(self._tokens)), *parts]
                 parts += [tf.cast(value, tf.float32) * count for value in joined]
             sums.append(tf.concat(parts, 0) if parts else tf.zeros([0]))
-        return sums
+        rows = [merge_rows(gradients[number]) for number in self.weights.table_pieces()]
+        return sums, [(r.indices, r.values * tf.cast(count, r.values.dtype)) for r in rows]
+
+    def _whole_in(self, store: int) -> list[int]:
+        """The pieces of a store that are summed as a whole."""
+        tables = self.weights.table_pieces()
+        return [number for number in self.weights.packing.in_store(store) if number not in tables]
 
     def _update_many(
         self, steps: Tensor, turn: Tensor, is_first: Tensor
@@ -294,11 +301,13 @@ class AggregationEngine:
             sums = [self._take(store) for store in range(len(self._sums))]
             report = sums[0][: self._step.report_size]
             more = report[0] > 0
+            with tf.control_dependencies(sums):
+                rows = self._rows.take(turn, sums[0][self._step.report_size : self._head])
             # To take a sum moves it on by one: what comes later for the old turn is dropped.
             turn += 1
             if more:
                 # As a function of its own, so that the tokens can wait for all that it does.
-                applied = self._apply(sums, report[0])
+                applied = self._apply(sums, rows, report[0])
                 total += report
                 done += 1
                 with tf.control_dependencies([applied]):
@@ -316,12 +325,18 @@ class AggregationEngine:
             for tokens in self._tokens:
                 tokens.enqueue(turn)
 
-    def _apply_sums(self, sums: list[Tensor], count: Tensor) -> Tensor:
+    def _apply_sums(
+        self, sums: list[Tensor], rows: dict[int, tuple[Tensor, Tensor]], count: Tensor
+    ) -> Tensor:
         packing, state_packing = self.weights.packing, self.weights.state_packing
         gradients: list[Tensor] = [None] * len(packing.pieces)
+        for number, (indices, values) in rows.items():
+            shape = tf.constant(packing.pieces[number].shape, tf.int64)
+            mean = values / tf.cast(count, values.dtype)
+            gradients[number] = tf.IndexedSlices(mean, indices, shape)
         for store, whole in enumerate(sums):
-            mine = packing.in_store(store)
-            head = [self._step.report_size] if store == 0 else []
+            mine = self._whole_in(store)
+            head = [self._head] if store == 0 else []
             tail = self._state_sizes if store == 0 else []
             sizes = [_size(packing.pieces[i].shape) for i in mine]
             if not sizes and not head:
