@@ -160,6 +160,7 @@ def test_the_public_names() -> None:
         "WorkerError",
         "detect",
         "hooks",
+        "layers",
         "run",
     }
     assert phalanx.hooks.__name__ == "phalanx.train.hooks"

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
-from phalanx.train.engines.row_sums import RowSums
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
+from phalanx.train.row_sums import RowSums
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.tables import merge_rows

@@ -96,4 +96,5 @@ def _newer(
     new_numbers = tf.ensure_shape(new_numbers, [None])
     new_values = tf.ensure_shape(new_values, [None, *width])
     fits = tf.logical_and(its_turn == turn, counts)
-    return tf.cond(fits, lambda: (new_numbers, new_values), lambda: (numbers, values))
+    kept = tf.cond(fits, lambda: (new_numbers, new_values), lambda: (numbers, values))
+    return kept[0], kept[1]
