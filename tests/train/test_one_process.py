@@ -266,7 +266,12 @@ def test_bad_data(tmp_path: Path) -> None:
 def test_bad_model_and_loss(tmp_path: Path) -> None:
     bad(tmp_path, r"the loss has the shape \(None, 1\)", loss=lambda y, p: tf.square(y - p),
         optimizer="sgd")  # fmt: skip
+    bad(tmp_path, "the loss is None", loss=lambda y, p: None, optimizer="sgd")
+    bad(tmp_path, "one for each example", tf.errors.InvalidArgumentError,
+        loss=lambda y, p: tf.zeros([3]), optimizer="sgd")  # fmt: skip
     bad(tmp_path, "return a keras.Model", model=lambda: 3)
+    bad(tmp_path, r"does not take what the data gives \(\(4,\) float32, .*in batches",
+        train_data=lambda context: read(context).unbatch())  # fmt: skip
     bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
 
     class Forgetful(tf.Module):  # type: ignore[misc]
@@ -297,6 +302,10 @@ def test_bad_directories(tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="accumulate is 0: it must be at least 1"):
         phalanx.RunConfig(accumulate=0)
+    with pytest.raises(ConfigurationError, match=r"clip_norm is -1.0: it must be more than 0"):
+        phalanx.RunConfig(clip_norm=-1.0)
+    with pytest.raises(ConfigurationError, match="mixed_precision is 'half': it must be 'float16'"):
+        phalanx.RunConfig(mixed_precision="half")  # type: ignore[arg-type]
     bad(tmp_path, "global_batch_size is 16, which 1 replicas with 3 parts each cannot share evenly:"
         " take 15 or 18", settings={"accumulate": 3})  # fmt: skip
     bad(tmp_path, "mode is async, but this is one process", settings={"mode": "async"})

@@ -144,8 +144,11 @@ def _run_in_step(
             )
             if formation.is_chief:
                 return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
-            engine.begin(0, 0)
-            engine.follow()
+            try:
+                engine.begin(0, 0)
+                engine.follow()
+            finally:
+                engine.close_data()
             if engine.is_interrupted():
                 raise Interrupted(
                     "the run was asked to end (SIGTERM); the chief has saved: run it again"

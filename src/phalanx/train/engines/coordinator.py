@@ -148,6 +148,7 @@ class CoordinatorEngine:
 
     def finish(self, error: BaseException | None) -> None:
         """Nothing is under way after a good end; after a bad one nobody waits for it."""
+        self._local = None
         self._waiters.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, skip: int) -> None:

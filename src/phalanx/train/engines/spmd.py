@@ -141,14 +141,13 @@ class SpmdEngine:
         """Let the others go. After an error they are told by message: they may be anywhere."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
-        self._close_data()
+        self.close_data()
 
     def follow(self) -> None:
         """Do what the leader says until it says that the run is over."""
         while True:
             command, steps, step = self._agree(Command.END)
             if command == Command.END:
-                self._close_data()
                 return
             if command == Command.TRAIN:
                 self._advance(step, steps)
@@ -157,8 +156,8 @@ class SpmdEngine:
             else:
                 self._evaluate(steps, lambda batches: None)
 
-    def _close_data(self) -> None:
-        # A dataset that is read by Python must be closed while Python is there.
+    def close_data(self) -> None:
+        """A dataset that is read by Python must be closed while Python is there."""
         self._iterator = None
 
     def _agree(self, command: Command, steps: int = 0, step: int = 0) -> tuple[int, int, int]:
