@@ -48,7 +48,7 @@ def parse_flags() -> argparse.Namespace:
     add("--data-dir", required=True, help="where `phalanx dataset cifar10` wrote the pictures")
     add("--num-layers", type=int, default=44, help="6n+2: 20, 32, 44, 56, 110")
     add("--train-batch-size", type=int, default=128, metavar="N", dest="global_batch_size",
-        help="pictures in an update in step; asynchronously, each trainer takes a share")  # fmt: skip
+        help="pictures in an update in step; asynchronously, a trainer takes a share")  # fmt: skip
     add("--eval-batch-size", type=int, default=100, metavar="N")
     add("--schedule", choices=list(RECIPES), default="staged",
         help="staged: x 1, 0.1, 0.01, 0.002 at epochs 82, 123, 300; one-cycle: up and down once, "
