@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from pictures import CLASSES, Pictures
+from pictures import Pictures
 
 import phalanx
 from phalanx.models.resnet import DataFormat, resnet
@@ -56,7 +56,7 @@ class Cifar10(phalanx.Experiment):
     def model(self) -> keras.Model:
         return resnet(
             self.num_layers,
-            classes=len(CLASSES),
+            classes=len(self.pictures.classes()),
             weight_decay=0.0,  # the optimizer's part
             batch_norm_decay=self.batch_norm_decay,
             data_format=self.data_format,
@@ -78,7 +78,7 @@ class Cifar10(phalanx.Experiment):
         if not self.label_smoothing:
             return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         return keras.losses.categorical_crossentropy(
-            keras.ops.one_hot(labels, len(CLASSES)),
+            keras.ops.one_hot(labels, logits.shape[-1]),
             logits,
             from_logits=True,
             label_smoothing=self.label_smoothing,

@@ -15,6 +15,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
+from contact_sheet import ContactSheet
 from experiment import Cifar10, Schedule
 from pictures import Pictures
 
@@ -71,6 +72,8 @@ def parse_flags() -> argparse.Namespace:
         help="with several GPUs: a copy of the weights on each, or one on the host")  # fmt: skip
     add("--num-intra-threads", type=int, default=0, metavar="N",
         help="threads of one operation; 0: as many as there are cores")  # fmt: skip
+    add("--contact-sheet", metavar="FILE",
+        help="a PNG of test pictures with what the network says of them")  # fmt: skip
     add("--log-shapes", action="store_true", help="log the shape of the image after each unit")
     phalanx.RunConfig.add_flags(parser)
     arguments = parser.parse_args()
@@ -113,13 +116,18 @@ def main() -> None:
         data_format=arguments.data_format,
         log_shapes=arguments.log_shapes,
     )
-    result = phalanx.run(experiment, config, hooks=[InputPictures(experiment)])
+    hooks: list[phalanx.hooks.Hook] = [InputPictures(experiment)]
+    if arguments.contact_sheet:
+        hooks.append(ContactSheet(arguments.contact_sheet, experiment.pictures))
+    result = phalanx.run(experiment, config, hooks=hooks)
     if result.metrics:
         print(
             f"\n  accuracy      {result.metrics['accuracy']:.2%} on the test pictures"
             f"\n  speed         {result.examples_per_second:,.0f} examples/s"
             f"\n  checkpoints   {result.model_dir} (step {result.step})"
-            f"\n  TensorBoard   tensorboard --logdir {result.model_dir}\n"
+            f"\n  TensorBoard   tensorboard --logdir {result.model_dir}"
+            + (f"\n  pictures      {arguments.contact_sheet}" if arguments.contact_sheet else "")
+            + "\n"
         )
 
 

@@ -12,7 +12,6 @@ from phalanx.data.augment import crop_and_flip, from_depth_major, standardize
 
 HEIGHT = WIDTH = 32
 DEPTH = 3
-CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,20 @@ class Pictures:
         pipeline = self._open("eval").map(_prepare_test)
         return pipeline.dataset(batch_size, share=share, epochs=1)
 
+    def sample(self, count: int) -> tuple[Any, Any, Any]:
+        """The first test pictures: as people see them, as the network does, and their labels."""
+        batch = next(iter(self._open("eval").dataset(count, epochs=1)))
+        seen, labels = _prepare_test(batch)
+        return from_depth_major(batch["image"], HEIGHT, WIDTH, DEPTH), seen, labels
+
     def count(self) -> int:
         """How many there are to train on."""
         return len(self._open("train"))
+
+    def classes(self) -> list[str]:
+        """What each label stands for."""
+        file = Path(self.directory, "classes.txt")
+        return file.read_text().splitlines() if file.exists() else [str(n) for n in range(10)]
 
     def _open(self, split: str, seed: int | None = None) -> Pipeline:
         # One file, or the numbered parts of it.

@@ -192,7 +192,7 @@ def _build_and_lead_on_ps(
     stop: StopRequest,
     tf_config: TFConfig,
 ) -> Result:
-    step, master, feed = _build(experiment, servers.contexts[0], hooks)
+    step, master, feed = _build(experiment, servers.contexts[0], hooks, servers.eval_context)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:
@@ -304,14 +304,17 @@ def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
 
 
 def _build(
-    experiment: Experiment, context: Context, hooks: Sequence[Hook]
+    experiment: Experiment,
+    context: Context,
+    hooks: Sequence[Hook],
+    eval_context: Context | None = None,
 ) -> tuple[Step, Master, Feed]:
     step = Step(experiment, context)
     step.measures_gradients = any(hook.needs_gradient_norm for hook in hooks)
     data = make_train_data(experiment, context)
     step.build(data.element_spec)
     master = step.make_master()
-    return step, master, Feed(data, partial(make_eval_data, experiment, context))
+    return step, master, Feed(data, partial(make_eval_data, experiment, eval_context or context))
 
 
 def _open_checkpoints(config: RunConfig, step: Step, master: Master) -> Checkpoints:

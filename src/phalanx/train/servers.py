@@ -56,6 +56,12 @@ class Servers:
         """What each trainer reads."""
         return [self.formation.share(self.config, task) for task in self.trainers]
 
+    @property
+    def eval_context(self) -> Context:
+        """The chief evaluates alone: it reads everything."""
+        size = self.config.global_batch_size
+        return Context(batch_size=size, global_batch_size=size, seed=self.config.seed)
+
     def open_remote(self, skip: int, passes: int | None) -> Any:
         """An iterator on every worker, over its own share."""
         contexts = self.contexts[1:] if self.chief_trains else self.contexts
@@ -89,11 +95,7 @@ class Servers:
             self._local = Weights.place(master, here, {})
             self._examiner = Examiner(step, [self._local], here)
         self._local.push()
-        data = make_eval_data(self.experiment, Context(
-            batch_size=self.config.global_batch_size,
-            global_batch_size=self.config.global_batch_size,
-            seed=self.config.seed,
-        ))  # fmt: skip
+        data = make_eval_data(self.experiment, self.eval_context)
         return self._examiner.examine(iter(data), limit, notify)
 
     def is_interrupted(self) -> bool:
