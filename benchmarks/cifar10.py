@@ -2,7 +2,7 @@
 
 Batches of 128 in all, on the same cores: one process has all of them, two have one each. The data
 stands in memory, but for `from_files`, which reads TFRecords and distorts the pictures. Peers that
-are not installed are left out; `pip install tf-keras==2.21.0 torch==2.13.0` installs them.
+are not installed are left out, and what installs them is said.
 """
 
 import importlib.util
@@ -36,6 +36,12 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
     "tf_keras_fit": ("tf_keras", TWO),
     "torch": ("torch", ONE),
     "torch_ddp": ("torch", TWO),
+}
+INSTALL = {
+    "tensorflow": "pip install 'phalanx[cpu]'",
+    # With its dependencies it would bring TensorFlow for GPUs.
+    "tf_keras": "pip install --no-deps tf-keras==2.21.0",
+    "torch": "pip install torch==2.13.0",
 }
 PEERS: dict[str, Callable[[int, int, int], float]] = {
     "keras_fit": peers.train_keras,
@@ -114,7 +120,7 @@ def main() -> None:
     ways = {}
     for name, (needed, shape) in WAYS.items():
         if importlib.util.find_spec(needed) is None:
-            print(f"{name} is left out: pip install {needed.replace('_', '-')}", flush=True)
+            print(f"{name} is left out: {INSTALL[needed]}", flush=True)
         else:
             ways[name] = shape
     speeds: dict[str, list[float]] = {name: [] for name in ways}
