@@ -43,6 +43,7 @@ SIBLINGS = {
     "phalanx.launch": {
         "base",
         "container",
+        "data_service",
         "environment",
         "job",
         "ledger",
@@ -55,6 +56,7 @@ SIBLINGS = {
         "placeholders",
         "processes",
         "registry",
+        "starts",
     },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},

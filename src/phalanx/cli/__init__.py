@@ -18,6 +18,7 @@ COMMANDS = {
     "cancel": "phalanx.cli.cancel",
     "check": "phalanx.cli.check",
     "compare": "phalanx.cli.compare",
+    "data-service": "phalanx.cli.data_service",
     "dataset": "phalanx.cli.dataset",
     "evaluate": "phalanx.cli.evaluate",
     "export": "phalanx.cli.export",
