@@ -44,6 +44,8 @@ SIBLINGS = {
         "base",
         "container",
         "data_service",
+        "engine",
+        "kept_file",
         "environment",
         "job",
         "ledger",

@@ -98,7 +98,7 @@ def test_an_experiment_trains_on_what_is_served(
 ) -> None:
     write_numbers(tmp_path)
     (tmp_path / "train.py").write_text(EXPERIMENT)
-    command = ["--epochs", 3, "--global-batch-size", 20, "--model-dir", "model"]
+    command = ["--epochs", 3, "--global-batch-size", 24, "--model-dir", "model"]
     done = phalanx("run", *shape, "--data-workers", 2, "train.py", *command, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -113,7 +113,7 @@ def test_servers_started_by_hand_end_when_asked(start_phalanx: Callable[..., obj
         server = start_phalanx("data-service", *arguments)
         assert isinstance(server, subprocess.Popen)
         assert server.stderr is not None
-        assert "(Ctrl-C ends it)" in server.stderr.readline()
+        assert any("(Ctrl-C ends it)" in line for line in server.stderr)
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "dataset": "phalanx.cli.dataset",
     "evaluate": "phalanx.cli.evaluate",
     "export": "phalanx.cli.export",
+    "image": "phalanx.cli.image",
     "launch": "phalanx.cli.launch",
     "logs": "phalanx.cli.logs",
     "predict": "phalanx.cli.predict",
