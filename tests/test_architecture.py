@@ -42,6 +42,7 @@ SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
     "phalanx.launch": {
         "base",
+        "compose_file",
         "container",
         "data_service",
         "engine",

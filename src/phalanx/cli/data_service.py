@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,6 @@ import click
 from phalanx.cli.trained_program import silence_tensorflow
 
 _PORT = click.IntRange(1, 65535)
-_END_SECONDS = 5.0
 
 
 @click.group()
@@ -47,7 +47,7 @@ def dispatcher(port: int, work_dir: str | None) -> None:
     silence_tensorflow()
     from phalanx.data.service import run_dispatcher  # noqa: PLC0415
 
-    serve = partial(run_dispatcher, port, work_dir=work_dir)
+    serve = partial(run_dispatcher, port, threading.Event(), work_dir=work_dir)
     _run(serve, f"dispatcher on port {port}")
 
 
@@ -70,30 +70,17 @@ def worker(address: str, port: int, host: str | None) -> None:
     silence_tensorflow()
     from phalanx.data.service import run_data_worker  # noqa: PLC0415
 
-    serve = partial(run_data_worker, address, port, host=name)
+    serve = partial(run_data_worker, address, port, threading.Event(), host=name)
     _run(serve, f"data worker of {address} at {name}:{port}")
 
 
-def _run(serve: Callable[..., None], what: str) -> None:
-    """Be the server until a signal comes, in a thread: TensorFlow's own waits hear no signal."""
-    stop, failed = threading.Event(), list[BaseException]()
+def _run(serve: Callable[[], None], what: str) -> None:
+    """Be the server until a signal asks for the end, which is then no failure."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    def run() -> None:
-        try:
-            serve(stop=stop)
-        except BaseException as error:
-            failed.append(error)
-            stop.set()
+        sys.exit(0)
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
     click.echo(f"phalanx: {what} (Ctrl-C ends it)", err=True)
-    stop.wait()
-    thread.join(_END_SECONDS)
-    if failed:
-        raise failed[0]
+    serve()

@@ -44,6 +44,8 @@ def run_data_worker(
     dispatcher: str, port: int, stop: threading.Event, *, host: str = "localhost"
 ) -> None:
     """Be a data worker until `stop` is set; `host` is the name by which training tasks reach it."""
+    # TensorFlow would wait for it as well, but deaf to signals, with all of Python standing still.
+    _wait_for_dispatcher(dispatcher, WAIT_SECONDS)
     service = tf.data.experimental.service
     config = service.WorkerConfig(
         dispatcher_address=dispatcher, worker_address=f"{host}:{port}", port=port
