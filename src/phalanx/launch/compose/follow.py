@@ -56,6 +56,7 @@ def _ask(*arguments: str) -> str:
 if __name__ == "__main__":
     ended = follow(*sys.argv[1:])
     if ended < 0:
-        signal.signal(-ended, signal.SIG_DFL)
+        if -ended != signal.SIGKILL:
+            signal.signal(-ended, signal.SIG_DFL)
         signal.raise_signal(-ended)
     sys.exit(ended)

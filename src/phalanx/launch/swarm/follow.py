@@ -150,6 +150,7 @@ def _print(line: bytes) -> None:
 if __name__ == "__main__":
     ended = follow(sys.argv[1], Path(sys.argv[2]))
     if ended < 0:
-        signal.signal(-ended, signal.SIG_DFL)
+        if -ended != signal.SIGKILL:
+            signal.signal(-ended, signal.SIG_DFL)
         signal.raise_signal(-ended)
     sys.exit(ended)
