@@ -137,6 +137,6 @@ def test_what_cannot_be_started(
 
 
 def test_tensorflow_trains(
-    launch: Phalanx, tmp_path: Path, train_with_tensorflow: Callable[..., None]
+    launch: Phalanx, backend: str, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
-    train_with_tensorflow(launch, "docker", *docker.options(tmp_path), "--cpus", 1, python="")
+    train_with_tensorflow(launch, backend, *docker.options(tmp_path), "--cpus", 1, python="")
