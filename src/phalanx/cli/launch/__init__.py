@@ -9,11 +9,13 @@ import click
 from phalanx.launch import registry
 
 BACKENDS = {
+    "compose": "phalanx.cli.launch.compose",
     "docker": "phalanx.cli.launch.docker",
     "kubeflow": "phalanx.cli.launch.kubeflow",
     "kubernetes": "phalanx.cli.launch.kubernetes",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
+    "swarm": "phalanx.cli.launch.swarm",
 }
 
 

@@ -2,7 +2,7 @@
 
 - The job has succeeded when the chief has exited 0 or, without a chief, every worker has. Workers
   and evaluators may then finish by themselves for a while; parameter servers, which never return,
-  are ended when nobody trains any more.
+  are ended when nobody trains any more, and so are those that serve data.
 - A task that fails is started again, up to `restarts` times. Past that the job has failed.
 - To end a task is to send SIGTERM to its process group and, after `grace` seconds, SIGKILL.
   Parameter servers come last, so that a chief can still save what they hold.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import DATA_ROLES, Role, Task
 from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.processes import guardian
@@ -28,6 +28,8 @@ from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
 
 _TICK_SECONDS = 0.05
+# They never return, and the others need them up to the end.
+_SERVERS = DATA_ROLES | {Role.PS}
 
 
 class Observer(Protocol):
@@ -199,15 +201,15 @@ class Supervisor:
         self._settled_at = now
 
     def _end_in_order(self, now: float) -> None:
-        """Each when its time has come; the ps when nobody trains with them any more."""
+        """Each when its time has come; servers when nobody trains with them any more."""
         training = any(task.role in (Role.CHIEF, Role.WORKER) for task in self._processes)
         for task, process in self._processes.items():
-            if task.role is Role.PS:
+            if task.role in _SERVERS:
                 due = not training
             else:
                 due = now >= self._settled_at + self._linger(task)
             if due and process.terminated_at is None:
-                if task.role is not Role.PS and self._linger(task):
+                if task.role not in _SERVERS and self._linger(task):
                     self._note(f"{task} went on after the job had succeeded, and is ended")
                 process.terminate(now)
             self._kill_if_late(process, now)
