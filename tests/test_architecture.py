@@ -55,6 +55,8 @@ SIBLINGS = {
         "placeholders",
         "processes",
         "registry",
+        "rules",
+        "tether",
     },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},
