@@ -50,10 +50,10 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     where = ["--strategy", "spread", "--restarts", 2]
     done = launch("launch", "ray", *SHAPE, *where, "train.py", 3, "{role} {index}")
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: len(find_tasks("train.py")) == 4)
+    wait_for(lambda: "step" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
     wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
-    wait_for(lambda: len(find_tasks("train.py")) == 4)
+    wait_for(lambda: launch("logs", "train", "worker-1").stdout.count("step 0") == 2)
     # The actor itself, which is the parent of the shell that the program runs in.
     os.kill(parent_of(parent_of(find_tasks("train.py")["worker-1"][0])), signal.SIGKILL)
     wait_for(lambda: "2 restarts" in launch("status", "train").stdout)

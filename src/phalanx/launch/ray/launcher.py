@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from phalanx.launch.ray.plan import Place, RayPlan, actor_name, plan_actors
 
 _NAMESPACE = "phalanx"
 _ANSWER_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 
 
@@ -152,6 +155,7 @@ def _connect(address: str | None) -> str:
         raise ConfigurationError("Ray is not installed: pip install 'phalanx[ray]'") from None
     if not ray.is_initialized():
         try:
+            _check_address(address or os.environ.get("RAY_ADDRESS", ""))
             ray.init(
                 address=address or "auto",
                 namespace=_NAMESPACE,
@@ -168,6 +172,13 @@ def _connect(address: str | None) -> str:
         return address
     found: str = ray.get_runtime_context().gcs_address
     return found
+
+
+def _check_address(address: str) -> None:
+    """Ray itself tries for minutes to reach a host that does not answer."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 def _make_job_actor(plan: RayPlan) -> Any:
