@@ -35,7 +35,7 @@ def test_the_rendered_plan() -> None:
 
 def test_every_task_has_its_own_bundle() -> None:
     plan = RayLauncher(PLACE).plan(JOB)
-    assert {str(each.task): dict(each.bundle) for each in plan.tasks} == {
+    assert {str(task): plan.bundle(task) for task in JOB.tasks()} == {
         "chief-0": {"CPU": 1},
         "worker-0": {"CPU": 4, "GPU": 1, "memory": 8 << 30},
         "ps-0": {"CPU": 0.5},

@@ -18,6 +18,7 @@ from phalanx.launch.base import LastingLauncher, Launcher
 GROUP = "phalanx.launchers"
 
 BUILT_IN = {
+    "compose": "phalanx.launch.compose:ComposeLauncher",
     "docker": "phalanx.launch.docker:DockerLauncher",
     "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
     "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
@@ -26,6 +27,7 @@ BUILT_IN = {
     "ray": "phalanx.launch.ray:RayLauncher",
     "slurm": "phalanx.launch.slurm:SlurmLauncher",
     "ssh": "phalanx.launch.ssh:SshLauncher",
+    "swarm": "phalanx.launch.swarm:SwarmLauncher",
 }
 
 

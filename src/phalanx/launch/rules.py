@@ -2,7 +2,7 @@
 
 - The job has succeeded when the chief has exited 0 or, without a chief, every worker has. Workers
   and evaluators may then finish by themselves for a while; parameter servers, which never return,
-  are ended when nobody trains any more.
+  are ended when nobody trains any more, and so are those that serve data.
 - After a failure nobody is waited for. Parameter servers still come last, so that a chief can save
   what they hold.
 """
@@ -13,8 +13,11 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import DATA_ROLES, Role, Task
 from phalanx.launch.base import TaskState
+
+# They never return, and the others need them up to the end.
+_SERVERS = DATA_ROLES | {Role.PS}
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ def time_left(task: Task, running: Collection[Task], failed: bool, patience: Pat
     >>> time_left(Task(Role.WORKER), [Task(Role.WORKER)], False, Patience(linger=5))
     5
     """
-    if task.role is Role.PS:
+    if task.role in _SERVERS:
         training = any(each.role in (Role.CHIEF, Role.WORKER) for each in running)
         return float("inf") if training else 0.0
     if failed:

@@ -9,6 +9,7 @@ import click
 from phalanx.launch import registry
 
 BACKENDS = {
+    "compose": "phalanx.cli.launch.compose",
     "docker": "phalanx.cli.launch.docker",
     "kubeflow": "phalanx.cli.launch.kubeflow",
     "kubernetes": "phalanx.cli.launch.kubernetes",
@@ -16,6 +17,7 @@ BACKENDS = {
     "ray": "phalanx.cli.launch.ray",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
+    "swarm": "phalanx.cli.launch.swarm",
 }
 
 

@@ -12,6 +12,7 @@ from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
+    DATA_WORKERS,
     GPUS,
     MEMORY,
     make_container,
@@ -38,6 +39,7 @@ def parse_constraint(text: str) -> tuple[str, ...]:
 
 @click.command(name="marathon", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     *CONTAINER,
     CPUS,
     MEMORY,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, GPUS, MEMORY, make_job, options
+from phalanx.cli.launch.options import CPUS, DATA_WORKERS, GPUS, MEMORY, make_job, options
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience
@@ -16,6 +16,7 @@ from phalanx.launch.rules import Patience
 
 @click.command(name="ray", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     CPUS,
     MEMORY,
     GPUS,

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE
+from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container, MountKind
-from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.rules import Patience
+from phalanx.launch.starts import Start, make_starts
 
 HOST_NAME = "{task}-{job}.marathon.mesos"
 _MIB = 1 << 20
@@ -80,18 +80,12 @@ def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
     container.validate(job)
     check_placeholders(job.program.arguments)
     _check(job, container, place)
-    tasks = job.tasks()
-    cluster = Cluster(
-        {
-            task: f"{_host(place, job, task)}:{place.port + number}"
-            for number, task in enumerate(tasks)
-            if task.role is not Role.EVALUATOR
-        }
-    )
-    variables = dict(tf_config_variables(cluster, tasks, job.model_dir))
+    tasks = job.all_tasks()
+    ports = {task: place.port + number for number, task in enumerate(tasks)}
+    addresses = {task: f"{_host(place, job, task)}:{ports[task]}" for task in job.listening()}
     apps = [
-        _app(job, container, place, task, place.port + number, cluster, variables[task])
-        for number, task in enumerate(tasks)
+        _app(job, container, place, start, ports[start.task])
+        for start in make_starts(job, addresses, container.python)
     ]
     if place.tensorboard:
         apps.append(_tensorboard(job, container, place, place.port + len(tasks)))
@@ -101,7 +95,7 @@ def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
 
 def _check(job: Job, container: Container, place: Place) -> None:
     """Raise a JobError for what Marathon cannot do."""
-    missing = [role for role in job.counts() if not job.needs(role).memory]
+    missing = [task.role for task in job.all_tasks() if not job.needs(task.role).memory]
     if missing:
         raise JobError(
             f"Marathon gives a task that asks for nothing 128 MB: say what {missing[0]} needs, "
@@ -123,20 +117,12 @@ def _host(place: Place, job: Job, task: Task) -> str:
     return place.host_name.replace("{task}", str(task)).replace("{job}", job.name)
 
 
-def _app(
-    job: Job,
-    container: Container,
-    place: Place,
-    task: Task,
-    port: int,
-    cluster: Cluster,
-    tf_config: str,
-) -> dict[str, Any]:
+def _app(job: Job, container: Container, place: Place, start: Start, port: int) -> dict[str, Any]:
+    task = start.task
     needs = job.needs(task.role)
-    filled = (fill(each, task, cluster) for each in job.program.arguments)
-    command = shlex.join([*job.program.start(container.python), *filled])
+    command = shlex.join(start.command)
     environment = {
-        VARIABLE: tf_config,
+        **start.variables,
         **DEFAULTS,
         **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
         **job.environment,

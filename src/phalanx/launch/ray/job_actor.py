@@ -15,14 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import IO, Any
 
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE
+from phalanx.cluster.spec import Task
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.environment import tf_config_variables
-from phalanx.launch.placeholders import fill
-from phalanx.launch.ray.plan import RayPlan, TaskPlan
+from phalanx.launch.ray.plan import RayPlan
 from phalanx.launch.ray.task_actor import TaskActor
 from phalanx.launch.rules import describe_exit, describe_failure, has_succeeded, time_left
+from phalanx.launch.starts import Start, make_starts
 
 _LOOK_SECONDS = 2.0
 _TICK_SECONDS = 0.25
@@ -37,15 +35,15 @@ class JobActor:
 
     def __init__(self, plan: RayPlan) -> None:
         self._plan = plan
-        self._plans = {each.task: each for each in plan.tasks}
-        self._statuses = {task: TaskStatus(task, TaskState.WAITING) for task in self._plans}
+        self._tasks = plan.job.all_tasks()
+        self._statuses = {task: TaskStatus(task, TaskState.WAITING) for task in self._tasks}
         self._logs: dict[Task, IO[bytes]] = {}
         self._actors: dict[Task, Any] = {}
         self._running: dict[Task, int] = {}
         self._ending: set[Task] = set()
         self._group: Any = None
-        self._cluster = Cluster()
-        self._variables: Mapping[Task, str] = {}
+        self._addresses: Mapping[Task, str] = {}
+        self._starts: Mapping[Task, Start] = {}
         self._settled_at = 0.0
         self._outcome: JobResult | None = None
         self._is_over = False
@@ -57,14 +55,14 @@ class JobActor:
             remove_placement_group,
         )
 
-        bundles = [dict(each.bundle) for each in self._plan.tasks]
+        bundles = [self._plan.bundle(task) for task in self._tasks]
         self._group = placement_group(bundles, strategy=self._plan.place.strategy.name)
         if not self._group.wait(_LOOK_SECONDS) and not self._plan.place.autoscaling:
             problem = self._problem()
             if problem:
                 remove_placement_group(self._group)
                 return problem
-        self._logs = {task: tempfile.TemporaryFile() for task in self._plans}  # noqa: SIM115
+        self._logs = {task: tempfile.TemporaryFile() for task in self._tasks}  # noqa: SIM115
         threading.Thread(target=self._run, daemon=True).start()
         return ""
 
@@ -109,8 +107,8 @@ class JobActor:
         from ray.util.placement_group import placement_group_table  # noqa: PLC0415
 
         wanted: dict[str, float] = {}
-        for each in self._plan.tasks:
-            for name, amount in each.bundle.items():
+        for task in self._tasks:
+            for name, amount in self._plan.bundle(task).items():
                 wanted[name] = wanted.get(name, 0) + amount
         there = ray.cluster_resources()
         for name, amount in wanted.items():
@@ -153,20 +151,15 @@ class JobActor:
         """Everybody's address first: each TF_CONFIG has them all."""
         import ray  # noqa: PLC0415
 
-        self._actors = {task: self._make_actor(task) for task in self._plans}
-        opened = {task: actor.open.remote() for task, actor in self._actors.items()}
-        addresses = {
+        self._actors = {task: self._make_actor(task) for task in self._tasks}
+        opened = {task: self._actors[task].open.remote() for task in self._plan.job.listening()}
+        self._addresses = {
             task: ray.get(reference, timeout=_ANSWER_SECONDS) for task, reference in opened.items()
         }
-        members = {
-            task: text for task, text in addresses.items() if task.role is not Role.EVALUATOR
-        }
-        self._cluster = Cluster(members)
-        self._variables = dict(
-            tf_config_variables(self._cluster, self._plans, self._plan.model_dir)
-        )
-        for plan in self._plan.tasks:
-            self._start(plan)
+        starts = make_starts(self._plan.job, self._addresses, self._plan.place.python)
+        self._starts = {start.task: start for start in starts}
+        for task in self._tasks:
+            self._start(task)
 
     def _make_actor(self, task: Task) -> Any:
         import ray  # noqa: PLC0415
@@ -174,26 +167,24 @@ class JobActor:
             PlacementGroupSchedulingStrategy,
         )
 
-        number = list(self._plans).index(task)
-        bundle = self._plans[task].bundle
+        bundle = self._plan.bundle(task)
         options = {
             "num_cpus": bundle["CPU"],
             "num_gpus": bundle.get("GPU", 0),
             "memory": bundle.get("memory"),
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                self._group, placement_group_bundle_index=number
+                self._group, placement_group_bundle_index=self._tasks.index(task)
             ),
         }
         return ray.remote(TaskActor).options(**options).remote()
 
-    def _start(self, plan: TaskPlan) -> None:
+    def _start(self, task: Task) -> None:
         import ray  # noqa: PLC0415
 
-        place, task = self._plan.place, plan.task
-        command = [fill(each, task, self._cluster) for each in plan.command]
-        environment = {**plan.environment, VARIABLE: self._variables[task]}
+        place, start = self._plan.place, self._starts[task]
+        environment = {**self._plan.environment(task), **start.variables}
         started = self._actors[task].start.remote(
-            command, environment, place.directory, place.patience.grace
+            start.command, environment, place.directory, place.patience.grace
         )
         ray.get(started, timeout=_ANSWER_SECONDS)
         self._running.setdefault(task, 0)
@@ -201,11 +192,11 @@ class JobActor:
 
     def _loop(self) -> None:
         started = time.monotonic()
-        tick = max(_TICK_SECONDS, len(self._plans) / 400)
+        tick = max(_TICK_SECONDS, len(self._tasks) / 400)
         while self._running:
             self._read_all()
             now = time.monotonic()
-            limit = self._plan.time_limit
+            limit = self._plan.job.time_limit
             if limit and now - started > limit:
                 self._settle(JobResult(1, f"over its time limit of {limit:g} s"))
             if self._outcome is not None:
@@ -247,11 +238,11 @@ class JobActor:
             self._gone(task, TaskState.DONE, code)
             if has_succeeded({each: status.state for each, status in self._statuses.items()}):
                 self._settle(JobResult(0, "succeeded"))
-        elif self._outcome is None and status.restarts < self._plan.restarts:
-            number = f"restart {status.restarts + 1} of {self._plan.restarts}"
+        elif self._outcome is None and status.restarts < self._plan.job.restarts:
+            number = f"restart {status.restarts + 1} of {self._plan.job.restarts}"
             self._note(task, f"{task} {describe_exit(code)}: {number}")
             self._set(task, restarts=status.restarts + 1)
-            self._start(self._plans[task])
+            self._start(task)
         else:
             self._gone(task, TaskState.FAILED, code)
             reason = describe_failure(task, code, status.restarts)
@@ -263,15 +254,15 @@ class JobActor:
         from ray.exceptions import RayError  # noqa: PLC0415
 
         status = self._statuses[task]
-        spent = status.restarts >= self._plan.restarts
+        spent = status.restarts >= self._plan.job.restarts
         if self._outcome is not None or spent:
             self._gone(task, TaskState.FAILED if spent else TaskState.ENDED, None)
             reason = f"{task} was lost with Ray's actor, which was killed or whose node is gone"
             self._settle(JobResult(1, reason, task, self._last_lines(task)))
             return
-        number = f"restart {status.restarts + 1} of {self._plan.restarts}"
+        number = f"restart {status.restarts + 1} of {self._plan.job.restarts}"
         self._note(task, f"{task} was lost with Ray's actor: {number}")
-        address = self._cluster.addresses.get(task)
+        address = self._addresses.get(task)
         try:
             self._actors[task] = self._make_actor(task)
             port = int(address.rpartition(":")[2]) if address else 0
@@ -285,7 +276,7 @@ class JobActor:
             return
         self._running[task] = 0
         self._set(task, restarts=status.restarts + 1)
-        self._start(self._plans[task])
+        self._start(task)
 
     def _end_in_order(self, now: float) -> None:
         """Each when its time has come."""

@@ -40,10 +40,10 @@ class RayLauncher:
     def submit(self, plan: RayPlan) -> RayHandle:
         """Make the actor that does the rest, if there is room for the job and its name is free."""
         address = _connect(self.address)
-        handle = RayHandle(plan.name, address)
+        handle = RayHandle(plan.job.name, address)
         if handle.wait(0) is None:
             raise JobError(
-                f"nothing was submitted: the cluster has a job {plan.name!r} already; "
+                f"nothing was submitted: the cluster has a job {plan.job.name!r} already; "
                 "choose another --name, or end that one with phalanx cancel"
             )
         handle.forget()
@@ -189,7 +189,11 @@ def _make_job_actor(plan: RayPlan) -> Any:
 
     ray.cloudpickle.register_pickle_by_value(phalanx)
     try:
-        options = {"name": actor_name(plan.name), "namespace": _NAMESPACE, "lifetime": "detached"}
+        options = {
+            "name": actor_name(plan.job.name),
+            "namespace": _NAMESPACE,
+            "lifetime": "detached",
+        }
         return ray.remote(JobActor).options(**options, num_cpus=0).remote(plan)
     finally:
         ray.cloudpickle.unregister_pickle_by_value(phalanx)
