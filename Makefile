@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+SPARK  := .venv/.spark
 
 .PHONY: help demo test test-all check format docs bench clean
 
@@ -14,6 +15,10 @@ $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev]'
 	@touch $@
 
+$(SPARK): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
 demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
 	@rm -rf runs/demo
 	@$(BIN)/phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/demo
@@ -22,7 +27,7 @@ test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest -m 'not slow'
 
-test-all: $(READY) ## the suite and the slower tests against real servers
+test-all: $(SPARK) ## the suite and the slower tests against real servers and Spark
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest
 
