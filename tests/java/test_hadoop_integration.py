@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.spark import start_spark
 
 from phalanx import records
 
@@ -59,12 +59,7 @@ def word_count(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def context(jar: Path) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings = {"spark.jars": str(jar), "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    session = start_spark(**{"spark.jars": str(jar)})
     yield session.sparkContext
     session.stop()
 
@@ -112,7 +107,7 @@ def test_a_job_that_fails_shows_no_output(word_count: Run, tmp_path: Path) -> No
     write(tmp_path / "in/a")
     with (tmp_path / "in/a").open("r+b") as file:
         file.seek(-20, os.SEEK_END)
-        file.write(b"\0")
+        file.write(b"\xff")
     assert word_count(tmp_path / "in", tmp_path / "out").returncode == 1
     assert not list((tmp_path / "out").glob("part-*"))
     assert not (tmp_path / "out/_SUCCESS").exists()
