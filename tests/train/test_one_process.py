@@ -125,7 +125,14 @@ def test_the_figure_of_an_epoch_counts_what_was_before_a_restart(
     assert len(figures(tmp_path / "other", 5, model=other)) == 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"clip_norm": 0.1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
+        pytest.param({"clip_norm": 0.1}, marks=pytest.mark.slow),
+    ],
+)
 def test_xla_changes_nothing(tmp_path: Path, settings: Any) -> None:
     plain = train(tmp_path / "plain", settings=settings)
     compiled = train(tmp_path / "xla", settings={**settings, "xla": True})

@@ -192,16 +192,7 @@ def _build_and_lead_on_ps(
     tf_config: TFConfig,
 ) -> Result:
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
-    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ConfigurationError(
-            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
-            "bfloat16, which needs none, or train in step without parameter servers"
-        )
-    if config.xla and any(is_table(variable) for variable in master.trainable):
-        raise ConfigurationError(
-            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
-            "--xla out"
-        )
+    check_fits_ps(config, step, master)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     if not can_travel(feed.train):
         servers.own_data = element_spec
@@ -230,6 +221,20 @@ def _build_and_lead_on_ps(
             xla=config.xla,
         )
     return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
+
+
+def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
+    """What cannot be trained on parameter servers is refused."""
+    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ConfigurationError(
+            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
+            "bfloat16, which needs none, or train in step without parameter servers"
+        )
+    if config.xla and any(is_table(variable) for variable in master.trainable):
+        raise ConfigurationError(
+            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
+            "--xla out"
+        )
 
 
 def _lead(

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
+from phalanx.train.accumulation import scale_gradient
 from phalanx.train.context import Context
 from phalanx.train.engines.base import Progress
 from phalanx.train.examiner import Examiner
@@ -220,7 +221,7 @@ class SpmdEngine:
                         with tf.device(copy.stores[0].device):
                             copy.apply(
                                 [
-                                    _scaled(gradient, 1 / count)
+                                    scale_gradient(gradient, 1 / count)
                                     for gradient in _in_order(copy, gradients, rows)
                                 ]
                             )
@@ -285,11 +286,14 @@ class SpmdEngine:
         count = report[0]
         packed = copy.state_packing.join(new_state)
         tables = copy.table_pieces()
-        scaled = [_scaled(gradient, count) for gradient in gradients]
+        scaled = [scale_gradient(gradient, count) for gradient in gradients]
         return (
             report,
             [tf.convert_to_tensor(g) for number, g in enumerate(scaled) if number not in tables],
-            [_scaled(value, count) if value.dtype.is_floating else value for value in packed],
+            [
+                scale_gradient(value, count) if value.dtype.is_floating else value
+                for value in packed
+            ],
             [(scaled[number].indices, scaled[number].values) for number in tables],
         )
 
@@ -358,10 +362,3 @@ def _split_like(whole: Tensor, everything: Sums) -> tuple[Any, Any, Any]:
         for tensor in tensors
     ]
     return tf.nest.pack_sequence_as(sums, split)  # type: ignore[no-any-return]
-
-
-def _scaled(tensor: Any, factor: Tensor) -> Any:
-    if isinstance(tensor, tf.IndexedSlices):
-        values = tensor.values * tf.cast(factor, tensor.values.dtype)
-        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
-    return tensor * tf.cast(factor, tensor.dtype)
