@@ -188,10 +188,9 @@ def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "a
     ],
 )
 def test_gradients_are_clipped_alike_however_weights_are_spread(limits: Any) -> None:
-    sgd = lambda: keras.optimizers.SGD(1.0)  # noqa: E731
-    wanted = train_once(limits, optimizer=sgd())
-    found = train_once(limits, stores=3, optimizer=sgd())
-    free = train_once({}, optimizer=sgd())
+    wanted = train_once(limits, optimizer=keras.optimizers.SGD(1.0))
+    found = train_once(limits, stores=3, optimizer=keras.optimizers.SGD(1.0))
+    free = train_once({}, optimizer=keras.optimizers.SGD(1.0))
     for one, other, unclipped in zip(found, wanted, free, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
         assert np.abs(one - unclipped).max() > 1e-4
