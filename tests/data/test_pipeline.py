@@ -209,7 +209,7 @@ def test_from_binary_records_of_a_fixed_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "batches"), [({}, 3), ({"drop_remainder": True}, 2)])
-def test_a_dataset_with_an_end_knows_its_length(options: dict[str, bool], batches: int) -> None:
+def test_a_dataset_with_an_end_knows_its_length(options: dict[str, Any], batches: int) -> None:
     context = Context(num_shards=2, shard=1)
     pipeline = Pipeline.from_arrays({"x": np.arange(10)})
     dataset = pipeline.dataset(2, share=context, epochs=1, **options)

@@ -181,6 +181,7 @@ class Pipeline:
         epochs: int | None = None,
         drop_remainder: bool = False,
         prefetch: int | None = None,
+        service: str | None = None,
     ) -> tf.data.Dataset:
         """The batches as a `tf.data.Dataset`, for one worker.
 
@@ -189,6 +190,9 @@ class Pipeline:
 
         Called while a graph is made, as for the workers of parameter servers, it gives the same
         examples in an order of TensorFlow's: see `phalanx.data.portable`.
+
+        `service` is the address of a dispatcher of tf.data service, whose data workers then prepare
+        the batches: tasks take what is ready, so `share` and `start` do not apply.
         """
         import tensorflow as tf  # noqa: PLC0415
 
@@ -196,6 +200,17 @@ class Pipeline:
         from phalanx.data.tensors import to_tensors  # noqa: PLC0415
 
         self._check()
+        if service is not None:
+            from phalanx.data.service import served_dataset  # noqa: PLC0415
+
+            return served_dataset(
+                self,
+                service,
+                batch_size,
+                epochs=epochs,
+                drop_remainder=drop_remainder,
+                prefetch=prefetch,
+            )
         is_fixed = epochs is None or drop_remainder
         if not tf.executing_eagerly():
             return portable_dataset(

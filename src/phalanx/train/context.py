@@ -36,3 +36,6 @@ class Context:
 
     seed: int | None = None
     """The run's seed, the same for every task."""
+
+    data_service: str | None = None
+    """Where the dispatcher of tf.data service is, if the job has data workers."""

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
+from phalanx.cluster.data_service import find_dispatcher
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig
@@ -106,6 +107,7 @@ def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> C
         examples_per_update=config.global_batch_size,
         num_replicas=replicas,
         seed=config.seed,
+        data_service=find_dispatcher(os.environ),
     )
 
 
