@@ -23,6 +23,8 @@ BUILT_IN = {
     "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
     "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
     "local": "phalanx.launch.local:LocalLauncher",
+    "marathon": "phalanx.launch.marathon:MarathonLauncher",
+    "ray": "phalanx.launch.ray:RayLauncher",
     "slurm": "phalanx.launch.slurm:SlurmLauncher",
     "ssh": "phalanx.launch.ssh:SshLauncher",
     "swarm": "phalanx.launch.swarm:SwarmLauncher",

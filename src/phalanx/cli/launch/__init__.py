@@ -13,6 +13,8 @@ BACKENDS = {
     "docker": "phalanx.cli.launch.docker",
     "kubeflow": "phalanx.cli.launch.kubeflow",
     "kubernetes": "phalanx.cli.launch.kubernetes",
+    "marathon": "phalanx.cli.launch.marathon",
+    "ray": "phalanx.cli.launch.ray",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
     "swarm": "phalanx.cli.launch.swarm",

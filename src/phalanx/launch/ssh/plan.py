@@ -13,6 +13,7 @@ from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.starts import Start, make_starts
+from phalanx.launch.tether import tether
 
 # Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
 OPTIONS = (
@@ -21,20 +22,6 @@ OPTIONS = (
     *("-o", "ServerAliveInterval=15"),
     *("-o", "ServerAliveCountMax=4"),
 )
-
-# $1 is the grace in seconds, $2 the directory, the rest is the task's command. The end of the
-# standard input, when the launcher closes it or is dead, ends the task with all it has started.
-REMOTE = """\
-grace=$1; cd "$2" || exit 126; shift 2
-exec 3<&0
-setsid "$@" </dev/null 3<&- & task=$!
-setsid sh -c 'cat; kill -TERM -$1; sleep $2; kill -KILL -$1' - $task "$grace" <&3 >/dev/null 2>&1 &
-watch=$!
-exec 3<&-
-{ wait $task; code=$?; } 2>/dev/null
-kill -TERM -$task 2>/dev/null && sleep 1 && kill -KILL -$task 2>/dev/null
-kill -KILL -$watch 2>/dev/null
-exit $code"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +134,8 @@ def _remote_command(job: Job, place: Place, start: Start, grace: float) -> str:
     }
     return "exec " + shlex.join(
         [
-            *("sh", "-c", REMOTE, "phalanx", f"{grace:g}", place.directory, "env"),
+            *tether(place.directory, grace),
+            "env",
             *(f"{name}={text}" for name, text in environment.items()),
             *start.command,
         ]
