@@ -166,3 +166,9 @@ def test_tensorflow_trains(
     launch: Phalanx, backend: str, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, backend, *docker.options(tmp_path), "--cpus", 1, python="")
+
+
+def test_data_workers_serve(
+    launch: Phalanx, backend: str, tmp_path: Path, read_from_data_workers: Callable[..., None]
+) -> None:
+    read_from_data_workers(launch, backend, *docker.options(tmp_path), python="")
