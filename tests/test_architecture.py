@@ -55,6 +55,7 @@ SIBLINGS = {
         "patch",
         "pods",
         "pods_handle",
+        "pods_launcher",
         "kubernetes_client",
         "placeholders",
         "processes",

@@ -30,6 +30,8 @@ _VERBS = ("create", "read", "delete")
 # Group, version and plural of what operators add.
 CUSTOM = {
     "TFJob": ("kubeflow.org", "v1", "tfjobs"),
+    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
 }
 
 

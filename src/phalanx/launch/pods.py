@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
+from phalanx.cluster.shape import VARIABLE as SHAPE
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import (
@@ -21,6 +25,7 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.manifest import Manifest, dump
+from phalanx.launch.placeholders import fill_with
 
 LABEL = "phalanx.job"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
@@ -107,6 +112,67 @@ def make_network_policy(job: Job, container: Container, place: Place) -> Manifes
             "ingress": [{"from": [{"podSelector": {"matchLabels": pods}}]}],
         },
     }
+
+
+def make_disruption_budget(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """If it is asked for, no pod may be sent away while the job runs."""
+    if place.protect:
+        pods = {LABEL: job.name, "phalanx.part": "task"}
+        yield {
+            **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, place),
+            "spec": {"minAvailable": len(job.all_tasks()), "selector": {"matchLabels": pods}},
+        }
+
+
+def pod_labels(job: Job, container: Container) -> dict[str, str]:
+    """By which a task's pod is found."""
+    return {**container.labels, LABEL: job.name, "phalanx.part": "task"}
+
+
+def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of an Indexed Job that starts every pod again by itself, up to a limit."""
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "backoffLimitPerIndex": job.restarts,
+        "maxFailedIndexes": 0,
+        # A pod that had to make room was not at fault, and is started again.
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                }
+            ]
+        },
+        "template": pod,
+    }
+
+
+def count_tasks(job: Job) -> dict[Role, int]:
+    """The pods of each role, in the order in which they are numbered."""
+    return dict(Counter(task.role for task in job.all_tasks()))
+
+
+def shape_variables(job: Job) -> dict[str, str]:
+    """What task.sh, and phalanx.detect() in its place, need to know of the job."""
+    return {
+        SHAPE: ",".join(f"{role}={count}" for role, count in count_tasks(job).items()),
+        "PHALANX_SERVICE": job.name,
+        "PHALANX_PORT": str(PORT),
+    }
+
+
+def make_script(job: Job, container: Container) -> str:
+    """The shell finds out which task the pod is, and becomes the program."""
+    model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
+    start = job.program.start(container.python)
+    filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
+    body = files("phalanx.launch").joinpath("task.sh").read_text()
+    last = " ".join(["exec", *map(quote, start), *filled])
+    python = f"python={quote(container.python)}\n" if job.data_workers else ""
+    return f"model_dir={quote(model_dir)}\n{python}{body}{last}\n"
 
 
 def make_pod(

@@ -1,4 +1,4 @@
-"""A job whose tasks are pods, whichever object made them: Job and TFJob differ in a few facts."""
+"""A job whose tasks are pods, whichever object made them: the kinds differ in a few facts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.pods import ObjectsPlan
 
+INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
 _PHASES = {
     "Pending": TaskState.WAITING,
@@ -38,6 +39,17 @@ class JobKind:
     selector: Callable[[str], str]
     task_of: Callable[[Manifest, Sequence[Task]], Task | None]
     failed: Callable[[Manifest, Sequence[Task], Pods], list[Task]]
+
+
+def failed_pods(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
+    """Who has failed, if of a job that failed the pods that had not are removed."""
+    return [
+        task
+        for task in tasks
+        if task in pods
+        and pods[task][-1]["status"].get("phase") == "Failed"
+        and "deletionTimestamp" not in pods[task][-1]["metadata"]
+    ]
 
 
 def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
