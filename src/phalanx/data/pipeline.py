@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -216,11 +217,15 @@ class Pipeline:
                 self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
             )
 
+        passes = count()
+
         def generate() -> Iterator[tuple[Any, int]]:
-            for columns, position in self.batches(
+            number = next(passes)
+            pipeline = self if self.seed is None else replace(self, seed=self.seed + number)
+            for columns, position in pipeline.batches(
                 batch_size, share=share, start=start, epochs=epochs, drop_remainder=drop_remainder
             ):
-                yield to_tensors(columns), position
+                yield to_tensors(columns), position + number * (epochs or 0) * len(self.source)
 
         signature = self.signature(batch_size if is_fixed else None)
         spec = (signature, tf.TensorSpec((), tf.int64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -48,7 +48,13 @@ class Formation:
     def share(self, config: RunConfig, task: Task, replicas_per_task: int = 1) -> Context:
         """What one trainer reads."""
         replicas = len(self.trainers) * replicas_per_task
-        return make_context(config, replicas, len(self.trainers), self.trainers.index(task))
+        context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
+        if self.way is Way.ASYNC_PS:
+            return replace(context, examples_per_update=context.batch_size * config.accumulate)
+        if self.way is Way.SYNC_PS and config.replicas_to_aggregate:
+            update = context.batch_size * config.accumulate * config.replicas_to_aggregate
+            return replace(context, examples_per_update=update)
+        return context
 
 
 def form(tf_config: TFConfig, config: RunConfig) -> Formation:
@@ -98,6 +104,7 @@ def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> C
         shard=shard,
         batch_size=config.global_batch_size // parts,
         global_batch_size=config.global_batch_size,
+        examples_per_update=config.global_batch_size,
         num_replicas=replicas,
         seed=config.seed,
         data_service=find_dispatcher(os.environ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,9 @@ class ComposeLauncher:
 
     def plan(self, job: Job) -> ComposePlan:
         """The file, and the containers that compose would make of it."""
-        return plan_file(job, self.container, self.directory, self.run_id, self.grace)
+        return plan_file(
+            job, self.container, self.directory, self.run_id, self.grace, sys.executable
+        )
 
     def submit(self, plan: ComposePlan) -> BackgroundHandle:
         """Write the file and start the job, if that can be done."""

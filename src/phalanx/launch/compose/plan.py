@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.cluster.spec import Task
+from phalanx.launch.compose import follow
 from phalanx.launch.compose_file import make_services, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
 from phalanx.launch.job import Job, Resources
@@ -34,7 +35,7 @@ class ComposePlan:
 
 
 def plan_file(
-    job: Job, container: Container, directory: Path, run_id: str, grace: float
+    job: Job, container: Container, directory: Path, run_id: str, grace: float, python: str
 ) -> ComposePlan:
     """A service for each task of a job."""
     mounts = container.mounts
@@ -50,13 +51,14 @@ def plan_file(
     tasks = tuple(
         TaskPlan(
             task,
-            ("docker", "start", "--attach", _name(job, task)),
+            (python, "-I", follow.__file__, _name(job, task), f"{grace:.0f}"),
             {MARK: run_id, TASK_MARK: str(task)},
             directory / f"{task}.log",
         )
         for task in job.all_tasks()
     )
-    processes = ProcessPlan(tasks, run_id, job.restarts, grace, time_limit=job.time_limit)
+    # The engine keeps the grace, and takes a moment to tell of it.
+    processes = ProcessPlan(tasks, run_id, job.restarts, grace + 15, time_limit=job.time_limit)
     names = tuple(_name(job, task) for task in job.all_tasks())
     return ComposePlan(job.name, container.image, file, names, processes)
 
