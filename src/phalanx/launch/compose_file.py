@@ -51,7 +51,7 @@ def make_services(
                 "command": list(start.command),
                 "environment": environment,
                 "labels": labels,
-                **_volumes(container.mounts),
+                **make_mounts(container.mounts),
             },
         )
 
@@ -69,7 +69,8 @@ def make_volumes(mounts: tuple[Mount, ...]) -> Manifest:
     return {"volumes": volumes} if volumes else {}
 
 
-def _volumes(mounts: tuple[Mount, ...]) -> dict[str, Any]:
+def make_mounts(mounts: tuple[Mount, ...]) -> dict[str, Any]:
+    """Where a service has them."""
     found = []
     for number, mount in enumerate(mounts):
         is_host = mount.kind is MountKind.HOST

@@ -15,6 +15,7 @@ from phalanx.cli.launch.options import (
     DATA_WORKERS,
     GPUS,
     MEMORY,
+    NO_TENSORBOARD,
     make_container,
     make_job,
     options,
@@ -31,6 +32,7 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
     CPUS,
     MEMORY,
     GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--output",
         type=click.Path(dir_okay=False),

@@ -31,6 +31,9 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
     MEMORY,
     GPUS,
     click.option(
+        "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
+    ),
+    click.option(
         "--grace",
         type=click.FloatRange(min=0),
         default=GRACE_SECONDS,
@@ -52,5 +55,11 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     directory = Ledger.of_user().directory / job.name
-    launcher = DockerLauncher(make_container(values), directory, uuid.uuid4().hex, values["grace"])
+    launcher = DockerLauncher(
+        make_container(values),
+        directory,
+        uuid.uuid4().hex,
+        values["grace"],
+        values["tensorboard"],
+    )
     launch("docker", launcher, job, values)

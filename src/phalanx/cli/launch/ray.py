@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, DATA_WORKERS, GPUS, MEMORY, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    MEMORY,
+    NO_TENSORBOARD,
+    make_job,
+    options,
+)
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience
@@ -20,6 +28,7 @@ from phalanx.launch.rules import Patience
     CPUS,
     MEMORY,
     GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--address",
         metavar="ADDRESS",

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, DATA_WORKERS, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    NO_TENSORBOARD,
+    make_job,
+    options,
+)
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.processes.plan import GRACE_SECONDS
 from phalanx.launch.ssh.launcher import SshLauncher
@@ -20,6 +27,8 @@ from phalanx.launch.ssh.plan import Host, Place
 @options(
     DATA_WORKERS,
     CPUS,
+    GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--host",
         "hosts",

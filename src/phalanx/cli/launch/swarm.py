@@ -14,6 +14,7 @@ from phalanx.cli.launch.options import (
     DATA_WORKERS,
     GPUS,
     MEMORY,
+    NO_TENSORBOARD,
     make_container,
     make_job,
     options,
@@ -32,6 +33,7 @@ from phalanx.launch.swarm.plan import NodeLabel
     CPUS,
     MEMORY,
     GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--node-label",
         "node_labels",
