@@ -131,7 +131,7 @@ def test_a_pod_knows_its_task_from_its_role_and_index() -> None:
 
 
 def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
-    said = environment_of("worker", 5, replace(JOB, workers=6000))
+    said = environment_of("worker", 5, replace(JOB, workers=4000))
     assert "TF_CONFIG" not in said
     found = detect(said, [])
     assert str(found.task) == "worker-5"

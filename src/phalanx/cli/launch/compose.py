@@ -14,6 +14,7 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
     NO_TENSORBOARD,
     make_container,
@@ -22,7 +23,6 @@ from phalanx.cli.launch.options import (
 )
 from phalanx.launch.compose.launcher import ComposeLauncher
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 
 
 @click.command(name="compose", cls=LaunchCommand)
@@ -39,14 +39,7 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
         metavar="FILE",
         help="The compose file  [default: NAME.compose.yaml]",
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Write a compose file with a service for each task, and start them on one Docker engine.

@@ -13,6 +13,7 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
     make_container,
     make_job,
@@ -20,7 +21,6 @@ from phalanx.cli.launch.options import (
 )
 from phalanx.launch.docker.launcher import DockerLauncher
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 
 
 @click.command(name="docker", cls=LaunchCommand)
@@ -33,14 +33,7 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
     click.option(
         "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as containers on one Docker engine.

@@ -14,6 +14,7 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
     make_container,
     make_job,
@@ -75,14 +76,7 @@ def parse_constraint(text: str) -> tuple[str, ...]:
         help="As in rack:CLUSTER:a. Can be repeated.",
     ),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard while the job runs."),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=Patience.grace,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as the apps of a Marathon group.

@@ -21,6 +21,7 @@ from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
+from phalanx.launch.rules import Patience
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -103,6 +104,15 @@ DATA_WORKERS: Decorator[Any] = click.option(
     type=_COUNT,
     metavar="N",
     help="Processes that prepare the data (tf.data service), with a dispatcher.",
+)
+
+GRACE: Decorator[Any] = click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=Patience.grace,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between SIGTERM and SIGKILL, when a task is ended.",
 )
 
 MOUNT: Decorator[Any] = click.option(

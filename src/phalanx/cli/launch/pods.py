@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import CONTAINER, CPUS, DATA_WORKERS, GPUS, MEMORY, Decorator
+from phalanx.cli.launch.options import (
+    CONTAINER,
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    MEMORY,
+    Decorator,
+)
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
 from phalanx.launch.manifest import load
 from phalanx.launch.pods import Place, Toleration
@@ -48,14 +56,7 @@ PODS: tuple[Decorator[Any], ...] = (
         metavar="YAML",
         help="Change the objects by what is in this file. Can be repeated.",
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 
 

@@ -13,6 +13,7 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
     NO_TENSORBOARD,
     check_file,
@@ -46,14 +47,7 @@ _SECONDS = click.FloatRange(min=0)
         metavar="SECONDS",
         help="Send SIGTERM this long before the time limit.",
     ),
-    click.option(
-        "--grace",
-        type=_SECONDS,
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a task may take to end after SIGTERM.",
-    ),
+    GRACE,
     click.option(
         "--linger",
         type=_SECONDS,
