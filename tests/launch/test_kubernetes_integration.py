@@ -102,6 +102,18 @@ def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str)
     assert "ValueError: invalid literal" in done.stderr
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_job_beyond_its_quota_says_so(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]], backend: str
+) -> None:
+    cluster[0].quota = "exceeded quota: team, requested: cpu=64"
+    assert launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1).returncode == 0
+    said = launch("status", "train").stdout
+    assert "chief-0  waiting   Error creating: pods" in said
+    assert "is forbidden: exceeded quota: team, requested: cpu=64" in said
+    assert launch("cancel", "train").returncode == 0
+
+
 def test_what_cannot_be_made_leaves_nothing_half_submitted(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:

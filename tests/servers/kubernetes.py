@@ -36,6 +36,7 @@ users: [{{name: me, user: {{}}}}]
 JOBS = ("Job", "TFJob", "TrainJob")
 RESOURCES = {
     "deployments": "Deployment",
+    "events": "Event",
     "jobs": "Job",
     "networkpolicies": "NetworkPolicy",
     "poddisruptionbudgets": "PodDisruptionBudget",
@@ -150,6 +151,8 @@ class Kubernetes:
         self.stopping = threading.Event()
         self.run_id = uuid.uuid4().hex[:6]
         self.networks: set[int] = set()
+        # With a quota no pod is made; the controller complains in an event.
+        self.quota = ""
 
     def enter(self, index: int) -> list[str]:
         """What puts a pod's process into its own network."""
@@ -208,7 +211,7 @@ class Kubernetes:
         """What the controllers do, again and again."""
         while not self.stopping.is_set():
             with self.lock:
-                for (kind, _), manifest in list(self.objects.items()):
+                for (kind, _), manifest in [] if self.quota else list(self.objects.items()):
                     if kind == "Job":
                         self._control_job(manifest)
                     elif kind == "TFJob":
@@ -442,7 +445,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._log(name)
             return
         with self.cluster.lock:
-            if resource == "pods":
+            if resource == "events":
+                items = [self._complaint(name) for _, name in self.cluster.objects]
+                self._answer(200, {"items": items if self.cluster.quota else []})
+            elif resource == "pods":
                 query = parse_qs(urlsplit(self.path).query)["labelSelector"][0]
                 wanted = dict(each.split("=") for each in query.split(","))
                 found = [pod for pod in self.cluster.pods if wanted.items() <= pod.labels.items()]
@@ -464,6 +470,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     if pod.labels["phalanx.job"] == name:
                         pod.terminate()
             self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _complaint(self, name: str) -> Manifest:
+        message = f'Error creating: pods "{name}-0" is forbidden: {self.cluster.quota}'
+        return {"involvedObject": {"name": name}, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:
         """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""
