@@ -21,7 +21,6 @@ from phalanx.cli.launch.options import (
     options,
 )
 from phalanx.cli.launch.values import Parsed
-from phalanx.errors import JobError
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.marathon.launcher import MarathonLauncher
 from phalanx.launch.marathon.plan import HOST_NAME, Place
@@ -91,9 +90,6 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     url = values["url"] or os.environ.get("MARATHON_URL", "")
-    if not url.startswith(("http://", "https://")):
-        found = f"{url!r} is no URL" if url else "no Marathon is named"
-        raise JobError(f"{found}: set MARATHON_URL, or --url http://marathon.mesos:8080")
     place = Place(
         values["host_name"],
         values["port"],
