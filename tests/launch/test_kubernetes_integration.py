@@ -144,21 +144,28 @@ def test_no_cluster_and_no_permission(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.skipif(
-    os.getuid() != 0 or not shutil.which("ip"), reason="networks need root and ip (iproute2)"
-)
-def test_tensorflow_trains(
-    launching: Phalanx,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    train_with_tensorflow: Callable[..., None],
-    backend: str,
-) -> None:
+@pytest.fixture
+def isolated(
+    launching: Phalanx, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Phalanx]:
+    """Each pod with a network of its own."""
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("networks need root and ip (iproute2)")
     folder = tmp_path_factory.mktemp("kubernetes")
     with kubernetes.running(folder, tmp_path, isolated=True) as (_, variables):
 
         def launch(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
             return launching(*arguments, **{**variables, **more})
 
-        train_with_tensorflow(launch, backend, "--image", "digits:1", "--cpus", 1)
+        yield launch
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensorflow_trains(
+    isolated: Phalanx, train_with_tensorflow: Callable[..., None], backend: str
+) -> None:
+    train_with_tensorflow(isolated, backend, "--image", "digits:1", "--cpus", 1)
+
+
+def test_data_workers_serve(isolated: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
+    read_from_data_workers(isolated, "kubernetes", "--image", "digits:1")

@@ -19,6 +19,7 @@ from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.starts import make_starts
+from phalanx.launch.tensorboard import tensorboard_command
 
 
 def make_services(
@@ -54,6 +55,18 @@ def make_services(
                 **make_mounts(container.mounts),
             },
         )
+
+
+def make_tensorboard(job: Job, container: Container) -> dict[str, Any]:
+    """A service that shows the job's model directory."""
+    key = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
+    return {
+        "image": container.image,
+        "command": tensorboard_command(job),
+        **(key if container.credentials else {}),
+        "labels": {**container.labels, "phalanx.job": job.name},
+        **make_mounts(container.mounts),
+    }
 
 
 def make_volumes(mounts: tuple[Mount, ...]) -> Manifest:

@@ -16,7 +16,7 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
-    NO_TENSORBOARD,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
@@ -32,7 +32,7 @@ from phalanx.launch.ledger import Ledger
     CPUS,
     MEMORY,
     GPUS,
-    NO_TENSORBOARD,
+    TENSORBOARD,
     click.option(
         "--output",
         type=click.Path(dir_okay=False),
@@ -59,5 +59,6 @@ def command(**values: Any) -> None:
         Ledger.of_user().directory / job.name,
         uuid.uuid4().hex,
         values["grace"],
+        values["tensorboard"],
     )
     launch("compose", launcher, job, values)

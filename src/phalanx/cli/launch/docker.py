@@ -15,6 +15,7 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
@@ -30,9 +31,7 @@ from phalanx.launch.ledger import Ledger
     CPUS,
     MEMORY,
     GPUS,
-    click.option(
-        "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
-    ),
+    TENSORBOARD,
     GRACE,
 )
 def command(**values: Any) -> None:

@@ -106,6 +106,10 @@ DATA_WORKERS: Decorator[Any] = click.option(
     help="Processes that prepare the data (tf.data service), with a dispatcher.",
 )
 
+TENSORBOARD: Decorator[Any] = click.option(
+    "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
+)
+
 GRACE: Decorator[Any] = click.option(
     "--grace",
     type=click.FloatRange(min=0),

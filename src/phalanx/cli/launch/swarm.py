@@ -15,7 +15,7 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
-    NO_TENSORBOARD,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
@@ -33,7 +33,7 @@ from phalanx.launch.swarm.plan import NodeLabel
     CPUS,
     MEMORY,
     GPUS,
-    NO_TENSORBOARD,
+    TENSORBOARD,
     click.option(
         "--node-label",
         "node_labels",
@@ -64,5 +64,6 @@ def command(**values: Any) -> None:
         uuid.uuid4().hex,
         values["node_labels"],
         values["grace"],
+        values["tensorboard"],
     )
     launch("swarm", launcher, job, values)
