@@ -21,6 +21,9 @@ from phalanx.spark.ensemble import Cause, Failure
 from phalanx.spark.slots import count_slots, too_few, wait_for_slots
 from phalanx.spark.task import Assignment
 
+# From the submission to the last task's first word; that slots are free is known before.
+_START_SECONDS = 120.0
+
 Log = Callable[[str], None]
 
 
@@ -33,7 +36,7 @@ class Where:
     gpus_per_task: int | None = None
     gpu_resource_name: str = "gpu"
     environment: Mapping[str, str] = field(default_factory=dict)
-    wait_seconds: float = 30.0
+    wait_seconds: float = 10.0
     driver_port: int = 0
     log: Log = print
     spark: Any = None
@@ -62,7 +65,7 @@ def run(
     local_mode: bool = False,
     restarts: int = 0,
     environment: Mapping[str, str] | None = None,
-    wait_seconds: float = 30.0,
+    wait_seconds: float = 10.0,
     driver_port: int = 0,
     log: Log = print,
     spark: Any = None,
@@ -83,7 +86,8 @@ def run(
 
     `gpus_per_task` asks Spark for GPUs (None takes what its configuration gives to each task, 0
     hides them). `local_mode` runs the same tasks as processes of this machine. `environment` is
-    added to every task's. `log` is given the lines that tasks print, with their names.
+    added to every task's. `wait_seconds` is how long to wait for free slots. `log` is given the
+    lines that tasks print, with their names.
     """
     tasks = _tasks(chief, workers, ps, evaluators)
     if restarts < 0:
@@ -146,7 +150,7 @@ def _run_once(call: bytes, where: Where) -> Any:
         where.tasks,
         show,
         port=where.driver_port,
-        wait_seconds=where.wait_seconds,
+        wait_seconds=_START_SECONDS,
         on_absent=cancel,
     )
     with conductor:
@@ -196,7 +200,17 @@ def _reason(error: Exception) -> str:
         return str(error)
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    # What comes after the first frame of Java's trace is Java.
+    said = text.partition("\n\tat ")[0].strip()
+    first, _, trace = said.partition("Traceback (most recent call last):")
+    own = trace.splitlines()
+    words = [line for line in own if line and not line.startswith((" ", "\t"))]
+    reason = words[0] if words else (first.splitlines() or [type(error).__name__])[-1]
+    if reason == "ModuleNotFoundError: No module named 'phalanx'":
+        reason += (
+            ": install phalanx for the Python of the executors, or name another (PYSPARK_PYTHON)"
+        )
+    return reason
 
 
 def _count_trainers(tasks: Sequence[Task]) -> int:
