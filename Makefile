@@ -1,8 +1,11 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
+SPARK  := .venv/.spark
 
-.PHONY: help demo test test-all check format docs bench clean
+JAR    := java/build/phalanx-hadoop.jar
+
+.PHONY: help jar demo test test-all check format docs bench clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -14,6 +17,18 @@ $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev]'
 	@touch $@
 
+$(SPARK): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@touch $@
+
+jar: $(JAR)      ## build the Hadoop input and output formats
+
+$(JAR): $(wildcard java/src/phalanx/hadoop/*.java) | $(SPARK)
+	@rm -rf java/build && mkdir -p java/build/classes
+	javac --release 11 -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes \
+	    -cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $^
+	jar --create --file $@ -C java/build/classes phalanx
+
 demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
 	@rm -rf runs/demo
 	@$(BIN)/phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/demo
@@ -22,7 +37,7 @@ test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest -m 'not slow'
 
-test-all: $(READY) ## the suite and the slower tests against real servers
+test-all: $(SPARK) $(JAR) ## the suite and the slower tests against real servers and Spark
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest
 
@@ -43,4 +58,4 @@ bench: $(READY)  ## measure every published figure again
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and what was built
-	rm -rf .venv build dist src/*.egg-info src/phalanx/records/*.so
+	rm -rf .venv build dist java/build src/*.egg-info src/phalanx/records/*.so

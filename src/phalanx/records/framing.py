@@ -57,6 +57,15 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some of a file's bytes: whole records, the first of which is record number `index`."""
+
+    start: int
+    stop: int
+    index: int
+
+
+@dataclass(frozen=True)
 class Damage:
     """Bytes that hold no sound record."""
 
@@ -90,15 +99,16 @@ def read_chunks(
     most: int | None = None,
     compression: Compression | None = None,
     check: bool = True,
+    part: Part | None = None,
 ) -> Iterator[Chunk]:
-    """The records of a file, many at a time.
+    """The records of a file, or of a part of it, many at a time.
 
     With `most` each chunk but the last has exactly that many, unless they are more than 64 MiB.
     """
-    for part in walk(path, most=most, compression=compression, check=check):
-        if isinstance(part, Damage):
-            raise RecordError(part.path, part.index, part.offset, part.reason)
-        yield part
+    for piece in walk(path, most=most, compression=compression, check=check, part=part):
+        if isinstance(piece, Damage):
+            raise RecordError(piece.path, piece.index, piece.offset, piece.reason)
+        yield piece
 
 
 def count_records(path: str, *, compression: Compression | None = None) -> int:
@@ -113,6 +123,7 @@ def walk(
     compression: Compression | None = None,
     check: bool = True,
     found: list[Compression] | None = None,
+    part: Part | None = None,
 ) -> Iterator[Chunk | Damage]:
     """Everything in a file: its sound records, and between them what is damaged.
 
@@ -120,11 +131,13 @@ def walk(
     `found` is given the file's compression.
     """
     with contextlib.closing(open_input(path)) as file:
-        packing = compression or detect_compression(file)
+        packing = Compression.NONE if part else compression or detect_compression(file)
         if found is not None:
             found.append(packing)
         window = _Window(file if packing is Compression.NONE else Unpacker(file, packing))
-        yield from _walk(path, window, most, check)
+        if part is not None:
+            window.enter(part)
+        yield from _walk(path, window, most, check, part.index if part else 0)
 
 
 class _Window:
@@ -136,6 +149,13 @@ class _Window:
         self._file = file
         self._memory = memoryview(bytearray(_WINDOW))
         self._start = self._stop = 0
+        self._left: int | None = None
+
+    def enter(self, part: Part) -> None:
+        """Read nothing but this part of a file that is not compressed."""
+        assert not isinstance(self._file, Unpacker)
+        self._file.seek(part.start)
+        self.offset, self._left = part.start, part.stop - part.start
 
     @property
     def data(self) -> memoryview:
@@ -158,13 +178,17 @@ class _Window:
             self._memory = memoryview(bytearray(2 * size))
         self._memory[:size] = memory[self._start : self._stop]
         self._start, self._stop = 0, size
-        count = self._file.readinto(self._memory[size:])  # type: ignore[union-attr]
+        free = self._memory[size:] if self._left is None else self._memory[size:][: self._left]
+        count = self._file.readinto(free)  # type: ignore[union-attr]
         self._stop += count
+        if self._left is not None:
+            self._left -= count
         self.at_end = count == 0
 
 
-def _walk(path: str, window: _Window, most: int | None, check: bool) -> Iterator[Chunk | Damage]:
-    index = 0
+def _walk(
+    path: str, window: _Window, most: int | None, check: bool, index: int
+) -> Iterator[Chunk | Damage]:
     while True:
         data = window.data
         spans, used, status, length = codec.scan(data, 0, most or len(data) // OVERHEAD + 1, check)

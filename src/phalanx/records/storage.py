@@ -22,7 +22,7 @@ def is_remote(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def _filesystem(path: str) -> tuple[Any, str]:
+def filesystem_of(path: str) -> tuple[Any, str]:
     """The fsspec file system of a path, and the path in it."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415
@@ -44,7 +44,7 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     files: list[str] = []
     for pattern in (os.fspath(each) for each in patterns):
         if is_remote(pattern):
-            filesystem, inside = _filesystem(pattern)
+            filesystem, inside = filesystem_of(pattern)
             if filesystem.isdir(inside):
                 raise _directory(pattern)
             # What the file system cut off in front, such as hdfs://host:8020, belongs to each name.
@@ -73,7 +73,7 @@ def _directory(path: str) -> DataError:
 def open_input(path: str) -> BinaryIO:
     """The file, for reading, unbuffered."""
     if is_remote(path):
-        filesystem, inside = _filesystem(path)
+        filesystem, inside = filesystem_of(path)
         try:
             return cast(BinaryIO, filesystem.open(inside, "rb"))
         except FileNotFoundError:
@@ -89,7 +89,7 @@ def open_input(path: str) -> BinaryIO:
 def exists(path: str) -> bool:
     """Is there such a file?"""
     if is_remote(path):
-        filesystem, inside = _filesystem(path)
+        filesystem, inside = filesystem_of(path)
         return bool(filesystem.exists(inside))
     return Path(path).exists()
 
@@ -97,7 +97,7 @@ def exists(path: str) -> bool:
 def file_size(path: str) -> int:
     """The size of the file in bytes."""
     if is_remote(path):
-        filesystem, inside = _filesystem(path)
+        filesystem, inside = filesystem_of(path)
         return int(filesystem.size(inside))
     try:
         return Path(path).stat().st_size
@@ -108,7 +108,7 @@ def file_size(path: str) -> int:
 def read_range(path: str, start: int, stop: int) -> bytes:
     """The bytes from `start` up to `stop`; fewer if the file ends before."""
     if is_remote(path):
-        filesystem, inside = _filesystem(path)
+        filesystem, inside = filesystem_of(path)
         return cast(bytes, filesystem.cat_file(inside, start=start, end=stop))
     with open_input(path) as file:
         return os.pread(file.fileno(), stop - start, start)
@@ -130,8 +130,8 @@ class Output:
         """Close the file and give it its name."""
         if is_remote(self.path):
             self.file.close()
-            filesystem, inside = _filesystem(self.path)
-            filesystem.mv(_filesystem(self.hidden)[1], inside)
+            filesystem, inside = filesystem_of(self.path)
+            filesystem.mv(filesystem_of(self.hidden)[1], inside)
             return
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -142,7 +142,7 @@ class Output:
         """Close the file and remove it."""
         self.file.close()
         if is_remote(self.path):
-            filesystem, inside = _filesystem(self.hidden)
+            filesystem, inside = filesystem_of(self.hidden)
             if filesystem.exists(inside):
                 filesystem.rm(inside)
         else:
@@ -155,7 +155,7 @@ def open_output(path: str) -> Output:
     hidden = f"{parent}/" * bool(parent or path.startswith("/"))
     hidden += f".{name}.{secrets.token_hex(4)}.partial"
     if is_remote(path):
-        filesystem, inside = _filesystem(hidden)
+        filesystem, inside = filesystem_of(hidden)
         filesystem.makedirs(inside.rpartition("/")[0], exist_ok=True)
         return Output(path, filesystem.open(inside, "wb"), hidden)
     if Path(path).is_dir():

@@ -1,0 +1,62 @@
+package phalanx.hadoop;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/** Where records begin: the file that {@code phalanx.records.RecordIndex.save} writes. */
+final class RecordIndex {
+  private static final String SUFFIX = ".index";
+  private static final byte[] MAGIC = "phxindex".getBytes(StandardCharsets.US_ASCII);
+  private static final int HEADER = 32;
+
+  /** Of every stride-th record, and the end of the file. */
+  final long[] offsets;
+
+  private RecordIndex(long[] offsets) {
+    this.offsets = offsets;
+  }
+
+  /** The file whose index this would be, by its name; null if it is none. */
+  static Path dataOf(Path path) {
+    String name = path.getName();
+    return name.endsWith(SUFFIX) && name.length() > SUFFIX.length()
+        ? new Path(path.getParent(), name.substring(0, name.length() - SUFFIX.length()))
+        : null;
+  }
+
+  /** The index beside a file; null if there is none, or the file has changed since. */
+  static RecordIndex load(FileSystem fileSystem, FileStatus file) throws IOException {
+    Path path = file.getPath().suffix(SUFFIX);
+    if (!fileSystem.exists(path)) {
+      return null;
+    }
+    byte[] data;
+    try (FSDataInputStream in = fileSystem.open(path)) {
+      data = in.readAllBytes();
+    }
+    ByteBuffer numbers = Frames.numbers(data);
+    byte[] magic = new byte[MAGIC.length];
+    if (data.length < HEADER || (data.length - HEADER) % 8 != 0) {
+      return null;
+    }
+    numbers.get(magic);
+    long size = numbers.getLong();
+    long count = numbers.getLong();
+    long stride = numbers.getLong();
+    long[] offsets = new long[(data.length - HEADER) / 8];
+    numbers.asLongBuffer().get(offsets);
+    boolean isSound =
+        Arrays.equals(magic, MAGIC)
+            && size == file.getLen()
+            && stride > 0
+            && offsets.length == (count + stride - 1) / stride + 1
+            && offsets[offsets.length - 1] == size;
+    return isSound ? new RecordIndex(offsets) : null;
+  }
+}

@@ -1,0 +1,166 @@
+"""Directories of files, here and anywhere fsspec reaches: listed, filled and emptied."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from phalanx.errors import DataError
+from phalanx.records.index import SUFFIX
+from phalanx.records.schema import FILE_NAME
+from phalanx.records.storage import filesystem_of, is_remote, open_output
+
+_WILD = re.compile(r"[*?\[]")
+_TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated")
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file that holds records, and the directory or the file it was found by."""
+
+    path: str
+    size: int
+    modified: float
+    root: str
+
+    @property
+    def inside(self) -> str:
+        """The directories between the root and the file."""
+        return self.path.removeprefix(self.root).strip("/").rpartition("/")[0]
+
+
+def resolve(path: str) -> str:
+    """The path as every process understands it: without `file:`, and from the root."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    # Path("/") keeps one slash at the end; others are cut off.
+    return path.rstrip("/") if is_remote(path) else os.fspath(Path(path).absolute())
+
+
+def find_files(paths: Iterable[str]) -> list[FoundFile]:
+    """The files of records that paths, globs and directories hold, each of these in order.
+
+    Names that begin with `_` or `.` are hidden: they, and what is in such directories, are passed
+    over, as are saved indexes and schemas. A path that leads nowhere is an error.
+    """
+    files: list[FoundFile] = []
+    for path in map(resolve, paths):
+        filesystem, inside = filesystem_of(path)
+        prefix = path.removesuffix(inside)
+        roots = [inside]
+        if _WILD.search(path) and not filesystem.exists(inside):
+            roots = sorted(root for root in filesystem.glob(inside) if not _is_hidden(root))
+            if not roots:
+                raise DataError(f"no file matches {path}")
+        for root in roots:
+            try:
+                info = filesystem.info(root)
+            except FileNotFoundError:
+                raise DataError(f"there is no file or directory {path}") from None
+            if info["type"] == "directory":
+                files += _walk(filesystem, prefix, root, root)
+            else:
+                files.append(_found(prefix, info, root))
+    return files
+
+
+def _walk(filesystem: Any, prefix: str, directory: str, root: str) -> Iterator[FoundFile]:
+    entries = sorted(filesystem.ls(directory, detail=True), key=lambda entry: entry["name"])
+    names = {entry["name"] for entry in entries}
+    for entry in entries:
+        name = entry["name"].rstrip("/")
+        if _is_hidden(name) or name == directory:
+            continue
+        if entry["type"] == "directory":
+            yield from _walk(filesystem, prefix, name, root)
+        elif name.rpartition("/")[2] != FILE_NAME and not (
+            name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in names
+        ):
+            yield _found(prefix, entry, root)
+
+
+def _found(prefix: str, info: dict[str, Any], root: str) -> FoundFile:
+    time = next((info[key] for key in _TIMES if info.get(key) is not None), 0.0)
+    if isinstance(time, datetime):
+        time = time.timestamp()
+    modified = float(time) if isinstance(time, (int, float)) else 0.0
+    return FoundFile(prefix + info["name"], int(info["size"]), modified, prefix + root)
+
+
+def _is_hidden(path: str) -> bool:
+    """Hidden to Spark and Hadoop; `_name=value` is a directory of a column."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def path_exists(path: str) -> bool:
+    """Is there such a file or directory?"""
+    filesystem, inside = filesystem_of(path)
+    return bool(filesystem.exists(inside))
+
+
+def list_all(path: str) -> list[str]:
+    """Every file in a directory and below, hidden or not; none if it is not there."""
+    filesystem, inside = filesystem_of(path)
+    prefix = path.removesuffix(inside)
+    return [prefix + name for name in filesystem.find(inside)] if filesystem.exists(inside) else []
+
+
+def make_directory(path: str) -> None:
+    """Make a directory and those above it, if they are not there."""
+    filesystem, inside = filesystem_of(path)
+    try:
+        filesystem.makedirs(inside, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the directory {path}: {error.strerror or error}") from None
+
+
+def move_file(source: str, target: str) -> None:
+    """Give a file another name on the same file system, in a directory that is made if need be."""
+    filesystem, inside = filesystem_of(target)
+    filesystem.makedirs(inside.rpartition("/")[0], exist_ok=True)
+    filesystem.mv(filesystem_of(source)[1], inside)
+
+
+def remove(path: str) -> None:
+    """Remove a file, or a directory with all that is in it, if it is there."""
+    filesystem, inside = filesystem_of(path)
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.rm(inside, recursive=True)
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a directory that holds nothing; object stores have none of these."""
+    if not is_remote(path):
+        with contextlib.suppress(OSError):
+            Path(path).rmdir()
+
+
+def remove_empty_below(path: str) -> None:
+    """Remove the directories in this one that hold no file."""
+    for directory, _, _ in [] if is_remote(path) else os.walk(path, topdown=False):
+        if directory != path:
+            remove_if_empty(directory)
+
+
+def write_mark(path: str, data: bytes = b"") -> None:
+    """Write a small file, whole or not at all."""
+    output = open_output(path)
+    try:
+        output.file.write(data)
+        output.commit()
+    except BaseException:
+        output.discard()
+        raise
+
+
+def read_mark(path: str) -> bytes:
+    """A small file's data."""
+    filesystem, inside = filesystem_of(path)
+    return bytes(filesystem.cat_file(inside))

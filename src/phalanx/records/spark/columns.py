@@ -1,0 +1,233 @@
+"""Spark's columns and the features they are stored as. Only Arrow's types are seen here.
+
+| Spark | feature |
+| --- | --- |
+| Byte, Short, Integer, Long, Boolean | int64 |
+| Float, Double, Decimal | float |
+| String, Binary | bytes |
+| Vector, arrays of these | a list |
+| arrays of arrays | a feature list of a SequenceExample |
+
+A feature that a record lacks is null, and null is a feature left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from phalanx.errors import DataError
+from phalanx.records.codec import codec
+from phalanx.records.example import encode_batch
+from phalanx.records.schema import Feature, Kind, Schema
+
+BYTE_ARRAY = "byteArray"
+"""The one column of records that are read as they are."""
+
+_INFERRED = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.string()}
+_VECTOR = {"type", "size", "indices", "values"}
+
+
+class RecordType(StrEnum):
+    """What a record holds."""
+
+    EXAMPLE = "Example"
+    SEQUENCE_EXAMPLE = "SequenceExample"
+    BYTE_ARRAY = "ByteArray"
+
+
+def infer_columns(schema: Schema, binary: frozenset[str]) -> pa.Schema:
+    """The columns for features: single values if every list has one value, otherwise arrays.
+
+    Bytes become text, and binary where `binary` names the feature or holds `*`.
+    """
+    fields = []
+    for feature in schema.features:
+        type_ = _INFERRED[feature.kind]
+        if feature.kind is Kind.BYTES and (feature.name in binary or "*" in binary):
+            type_ = pa.binary()
+        if feature.sequence:
+            type_ = pa.list_(pa.list_(type_))
+        elif feature.shape:
+            type_ = pa.list_(type_)
+        fields.append(pa.field(feature.name, type_))
+    return pa.schema(fields)
+
+
+def features_of(columns: pa.Schema, record_type: RecordType) -> Schema:
+    """The features that columns of these types are read from and written to."""
+    return Schema(tuple(_feature_of(field, record_type) for field in columns))
+
+
+def _feature_of(field: pa.Field, record_type: RecordType) -> Feature:
+    type_, depth = field.type, 0
+    while _is_list(type_):
+        type_, depth = type_.value_type, depth + 1
+    if _is_vector(type_):
+        type_, depth = pa.float32(), depth + 1
+    kind = _kind_of(type_)
+    if kind is None or depth > 2:
+        raise DataError(
+            f"column {field.name!r} has the type {field.type}, which no feature can hold: make it "
+            "numbers, booleans, text, binary or vectors, or arrays of these"
+        )
+    if depth == 2 and record_type is not RecordType.SEQUENCE_EXAMPLE:
+        raise DataError(
+            f"column {field.name!r} has arrays of arrays, which only a SequenceExample can hold: "
+            "set the option recordType to SequenceExample"
+        )
+    return Feature(field.name, kind, (None,) if depth else (), depth == 2)
+
+
+def _kind_of(type_: pa.DataType) -> Kind | None:
+    types = pa.types
+    if types.is_integer(type_) or types.is_boolean(type_):
+        return Kind.INT64
+    if types.is_floating(type_) or types.is_decimal(type_):
+        return Kind.FLOAT
+    if types.is_string(type_) or types.is_binary(type_):
+        return Kind.BYTES
+    if types.is_large_string(type_) or types.is_large_binary(type_):
+        return Kind.BYTES
+    # A column of nothing but nulls is stored nowhere, whatever it is called.
+    return Kind.BYTES if types.is_null(type_) else None
+
+
+def from_features(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Decoded features as columns of exactly these types."""
+    if not columns.names:
+        return batch
+    arrays = []
+    for field in columns:
+        try:
+            arrays.append(_conform(batch.column(field.name), field.type))
+        except pa.ArrowInvalid as error:
+            raise _misfit(field, error) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _misfit(field: pa.Field, error: pa.ArrowInvalid) -> DataError:
+    if "UTF8" in str(error):
+        return DataError(
+            f"feature {field.name!r} holds bytes that are not text: read it as binary, with the "
+            f"option binaryColumns set to {field.name} or with a schema"
+        )
+    return DataError(f"feature {field.name!r} cannot be read as {field.type}: {error}")
+
+
+def _conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if array.type == type_ and not _is_list(type_):
+        return array
+    if _is_vector(type_):
+        return _to_vectors(array, type_)
+    if _is_list(type_):
+        values = _conform(array.values, type_.value_type)
+        # Large lists have other offsets; Spark asks for them only if it is set to.
+        if pa.types.is_large_list(type_):
+            array = array.cast(pa.large_list(array.type.value_type))
+        return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[values])
+    if pa.types.is_boolean(type_):
+        return pc.not_equal(array, 0)
+    if pa.types.is_decimal(type_):
+        return array.cast(pa.float64()).cast(type_)
+    if pa.types.is_null(type_):
+        return pa.nulls(len(array))
+    return array.cast(type_)
+
+
+def to_features(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Columns as the encoder takes them: vectors as lists, decimals as floats."""
+    arrays = [_loosen(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _loosen(array: pa.Array) -> pa.Array:
+    if _is_vector(array.type):
+        return _from_vectors(array)
+    if pa.types.is_decimal(array.type):
+        return array.cast(pa.float64())
+    if _is_list(array.type):
+        values = _loosen(array.values)
+        if values is not array.values:
+            make = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
+            return pa.Array.from_buffers(
+                make(values.type),
+                len(array),
+                array.buffers()[:2],
+                offset=array.offset,
+                children=[values],
+            )
+    return array
+
+
+def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Any, int]:
+    """A batch as the bytes of a TFRecord file, and how many records that is."""
+    if record_type is RecordType.BYTE_ARRAY:
+        records = batch.column(0)
+        if records.null_count:
+            raise DataError("a record cannot be null: leave those rows out, or write empty ones")
+        return codec.frame(records.cast(pa.large_binary()).to_pylist()), batch.num_rows
+    return encode_batch(to_features(batch))[0], batch.num_rows
+
+
+def check_byte_array(columns: pa.Schema) -> None:
+    """Records that are written as they are need one column that holds them."""
+    if len(columns) != 1 or _kind_of(columns.field(0).type) is not Kind.BYTES:
+        raise DataError(
+            "with the recordType ByteArray there must be one column, of binary, called "
+            f"{BYTE_ARRAY}; found {_describe(columns)}"
+        )
+
+
+def _describe(columns: Iterable[pa.Field]) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in columns) or "none"
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
+
+
+def _is_vector(type_: pa.DataType) -> bool:
+    """Is it how Spark stores a Vector of its machine learning library?"""
+    return pa.types.is_struct(type_) and {field.name for field in type_} == _VECTOR
+
+
+def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
+    """Lists as dense vectors: of type 1, with values alone."""
+    rows = len(array)
+    children = {
+        "type": pa.repeat(pa.scalar(1, pa.int8()), rows),
+        "size": pa.nulls(rows, pa.int32()),
+        "indices": pa.nulls(rows, type_.field("indices").type),
+        "values": _conform(array, type_.field("values").type),
+    }
+    return pa.StructArray.from_arrays(
+        [children[field.name] for field in type_],
+        fields=list(type_),
+        mask=array.is_null(),
+    )
+
+
+def _from_vectors(array: pa.StructArray) -> pa.Array:
+    """Vectors as lists, sparse ones with all their zeros."""
+    if not pc.any(pc.equal(array.field("type"), 0)).as_py():
+        return pc.if_else(array.is_valid(), array.field("values"), None)
+    kinds, sizes, indices, values = (
+        array.field(name).to_pylist() for name in ("type", "size", "indices", "values")
+    )
+    rows: list[Any] = []
+    for place, is_valid in enumerate(array.is_valid().to_pylist()):
+        if not is_valid:
+            rows.append(None)
+        elif kinds[place] == 1:
+            rows.append(values[place])
+        else:
+            row = np.zeros(sizes[place])
+            row[indices[place]] = values[place]
+            rows.append(row)
+    return pa.array(rows, pa.list_(pa.float64()))

@@ -1,0 +1,172 @@
+"""The options of `format("tfrecord")`: read once, and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from phalanx.errors import DataError
+from phalanx.records.compression import Compression
+from phalanx.records.directory import resolve
+from phalanx.records.spark.columns import RecordType
+
+_HADOOP = "org.apache.hadoop.io.compress."
+_CODECS = {
+    "": Compression.NONE,
+    "none": Compression.NONE,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    f"{_HADOOP}GzipCodec": Compression.GZIP,
+    "deflate": Compression.ZLIB,
+    "zlib": Compression.ZLIB,
+    f"{_HADOOP}DefaultCodec": Compression.ZLIB,
+    f"{_HADOOP}DeflateCodec": Compression.ZLIB,
+}
+_SUFFIXES = {Compression.NONE: "", Compression.GZIP: ".gz", Compression.ZLIB: ".deflate"}
+
+NAMES = (
+    "recordType",
+    "codec",
+    "binaryColumns",
+    "columns",
+    "basePath",
+    "maxPartitionBytes",
+    "inferRecords",
+    "writeLocality",
+    "maxFilesPerTrigger",
+    "maxFileAge",
+)
+"""What a user may set. `save` sets `partitionBy`; the paths and the others are Spark's own."""
+
+_OTHERS = ("path", "paths", "partitionBy", "checkpointLocation", "queryName", "batchId")
+_KNOWN = {name.lower() for name in (*NAMES, *_OTHERS)}
+
+
+class WriteLocality(StrEnum):
+    """Where files are written: in a directory that all see, or on each executor's own disk."""
+
+    DISTRIBUTED = "distributed"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked of a reader or a writer."""
+
+    paths: tuple[str, ...] = ()
+    record_type: RecordType = RecordType.EXAMPLE
+    compression: Compression = Compression.NONE
+    binary_columns: frozenset[str] = frozenset()
+    columns: tuple[str, ...] | None = None
+    base_path: str | None = None
+    max_partition_bytes: int = 128 << 20
+    infer_records: int | None = None
+    write_locality: WriteLocality = WriteLocality.DISTRIBUTED
+    partition_by: tuple[str, ...] = ()
+    max_files_per_trigger: int | None = None
+    max_file_age: int = 7 * 24 * 3600
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """From Spark's map of text; names are found in any case, unknown ones are an error."""
+        options = {name.lower(): text for name, text in given.items()}
+        unknown = sorted(set(options) - _KNOWN)
+        if unknown:
+            raise DataError(
+                f"format('tfrecord') has no option {', '.join(unknown)}: there are "
+                f"{', '.join(NAMES)}"
+            )
+        columns = _split(options.get("columns"))
+        base = options.get("basepath")
+        return cls(
+            paths=_paths(options),
+            record_type=_choose("recordType", options, RecordType, RecordType.EXAMPLE),
+            compression=_compression(options.get("codec", "")),
+            binary_columns=frozenset(_split(options.get("binarycolumns")) or ()),
+            columns=columns,
+            base_path=resolve(base) if base else None,
+            max_partition_bytes=_bytes("maxPartitionBytes", options, 128 << 20),
+            infer_records=_count("inferRecords", options),
+            write_locality=_choose(
+                "writeLocality", options, WriteLocality, WriteLocality.DISTRIBUTED
+            ),
+            partition_by=tuple(json.loads(options.get("partitionby", "[]"))),
+            max_files_per_trigger=_count("maxFilesPerTrigger", options),
+            max_file_age=_seconds("maxFileAge", options, 7 * 24 * 3600),
+        )
+
+    @property
+    def path(self) -> str:
+        """Where to write: one directory."""
+        if len(self.paths) != 1:
+            raise DataError(f"give one directory to write to, as in save('out'); found "
+                            f"{', '.join(self.paths) or 'none'}")  # fmt: skip
+        return self.paths[0]
+
+    @property
+    def suffix(self) -> str:
+        """How the written files' names end."""
+        return ".tfrecord" + _SUFFIXES[self.compression]
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    paths = json.loads(options.get("paths", "[]"))
+    if "path" in options:
+        paths = [options["path"], *paths]
+    return tuple(map(resolve, paths))
+
+
+def _compression(name: str) -> Compression:
+    for known, compression in _CODECS.items():
+        if known.lower() == name.lower():
+            return compression
+    raise DataError(f"the codec {name} is not one that TensorFlow reads: use gzip or deflate")
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def _choose(name: str, options: Mapping[str, str], kind: type[Choice], default: Choice) -> Choice:
+    text = options.get(name.lower(), default.value)
+    for choice in kind:
+        if choice.value.lower() == text.lower():
+            return choice
+    raise DataError(f"the option {name} is {text!r}: it can be {', '.join(kind)}")
+
+
+def _split(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(name for name in (each.strip() for each in text.split(",")) if name)
+
+
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+
+
+def _count(name: str, options: Mapping[str, str]) -> int | None:
+    text = options.get(name.lower())
+    return None if text is None else _number(name, text, {}, "1 or more")
+
+
+def _bytes(name: str, options: Mapping[str, str], default: int) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    return _number(name, text.lower().removesuffix("b"), _SIZES, "such as 64m")
+
+
+def _seconds(name: str, options: Mapping[str, str], default: int) -> int:
+    text = options.get(name.lower())
+    return default if text is None else _number(name, text, _TIMES, "such as 12h")
+
+
+def _number(name: str, text: str, units: Mapping[str, int], example: str) -> int:
+    unit = units.get(text[-1:].lower())
+    digits = text[:-1] if unit else text
+    if not digits.isdecimal() or int(digits) < 1:
+        raise DataError(f"the option {name} is {text!r}: it must be a number, {example}")
+    return int(digits) * (unit or 1)

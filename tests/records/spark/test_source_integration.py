@@ -1,0 +1,221 @@
+"""`format("tfrecord")` in a real Spark, and what TensorFlow and protobuf say to its files."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx import records
+
+SCALARS: dict[str, tuple[str, list[Any]]] = {
+    "byte": ("tinyint", [1, None]),
+    "short": ("smallint", [2, -3]),
+    "integer": ("int", [-(2**31), 5]),
+    "long": ("bigint", [2**62, 7]),
+    "float": ("float", [0.5, None]),
+    "double": ("double", [-0.25, 8.0]),
+    "decimal": ("decimal(10,2)", [Decimal("1.50"), Decimal("-2.25")]),
+    "string": ("string", ["Zürich", ""]),
+    "binary": ("binary", [bytearray(b"\xff\x00"), bytearray(b"")]),
+    "boolean": ("boolean", [True, False]),
+}
+
+
+def columns(depth: int) -> tuple[str, list[tuple[Any, ...]]]:
+    """A schema with every type, in arrays of this depth; and two rows."""
+    fields, values = [], []
+    for name, (type_, pair) in SCALARS.items():
+        fields.append(f"{name} {'array<' * depth}{type_}{'>' * depth}")
+        deep: list[Any] = list(pair)
+        if depth:
+            some = [value for value in pair if value is not None]
+            deep = [some, []] if depth == 1 else [[some, [], some[:1]], None]
+        values.append(deep)
+    return ", ".join(fields), list(zip(*values, strict=True))
+
+
+def written(path: Path) -> list[str]:
+    return sorted(str(file) for file in path.rglob("part-*"))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("codec", ["", "gzip"])
+def test_every_type_round_trips(spark: Any, tmp_path: Path, depth: int, codec: str) -> None:
+    ddl, rows = columns(depth)
+    options = {"codec": codec, "recordType": "SequenceExample" if depth == 2 else "Example"}
+    df = spark.createDataFrame(rows, ddl)
+    df.write.format("tfrecord").options(**options).mode("append").save(str(tmp_path / "out"))
+    back = spark.read.format("tfrecord").options(**options).schema(ddl).load(str(tmp_path / "out"))
+    assert back.schema == df.schema
+    assert sorted(map(repr, back.collect())) == sorted(map(repr, df.collect()))
+
+
+def test_vectors_round_trip(spark: Any, tmp_path: Path) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(1, Vectors.dense([1.0, 2.0])), (2, Vectors.sparse(3, {1: 5.0})), (3, None)]
+    df = spark.createDataFrame(rows, spark.createDataFrame(rows[:1], ["id", "v"]).schema)
+    df.write.format("tfrecord").mode("append").save(str(tmp_path / "out"))
+    back = spark.read.format("tfrecord").schema(df.schema).load(str(tmp_path / "out"))
+    assert [tuple(row) for row in back.orderBy("id").collect()] == [
+        (1, Vectors.dense([1.0, 2.0])),
+        (2, Vectors.dense([0.0, 5.0, 0.0])),
+        (3, None),
+    ]
+
+
+def test_the_schema_is_inferred_by_the_old_rules(spark: Any, tmp_path: Path) -> None:
+    records.write_examples(
+        tmp_path / "a.tfrecord",
+        [{"i": 1, "f": 0.5, "s": "x", "l": [1]}, {"i": 2, "f": 1.5, "s": "y", "l": [1, 2]}],
+    )
+    load = spark.read.format("tfrecord")
+    fields = {
+        field.name: field.dataType.simpleString() for field in load.load(str(tmp_path)).schema
+    }
+    assert fields == {"i": "bigint", "f": "float", "s": "string", "l": "array<bigint>"}
+    binary = load.option("binaryColumns", "s").load(str(tmp_path))
+    assert binary.schema["s"].dataType.simpleString() == "binary"
+    records.write_examples(tmp_path / "q" / "a", [{"q": [["x"], []], "c": [1, 2]}])
+    sequence = load.option("recordType", "SequenceExample").load(str(tmp_path / "q"))
+    assert dict(sequence.dtypes) == {"c": "array<bigint>", "q": "array<array<string>>"}
+
+
+def test_tensorflow_reads_what_spark_wrote_byte_for_byte(spark: Any, tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    df = spark.createDataFrame([(3, 0.5, "x", [1, 2])], "b int, a double, d string, c array<long>")
+    df.write.format("tfrecord").mode("append").option("codec", "gzip").save(str(tmp_path / "out"))
+    (message,) = tf.data.TFRecordDataset(written(tmp_path / "out"), "GZIP").as_numpy_iterator()
+    example = tf.train.Example()
+    example.features.feature["a"].float_list.value.append(0.5)
+    example.features.feature["b"].int64_list.value.append(3)
+    example.features.feature["c"].int64_list.value.extend([1, 2])
+    example.features.feature["d"].bytes_list.value.append(b"x")
+    assert message == example.SerializeToString(deterministic=True)
+
+
+def test_spark_reads_what_tensorflow_and_protobuf_wrote(spark: Any, tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    for name, codec in (("a", ""), ("b", "GZIP"), ("c", "ZLIB")):
+        options = tf.io.TFRecordOptions(compression_type=codec)
+        with tf.io.TFRecordWriter(str(tmp_path / name), options) as writer:
+            example = tf.train.SequenceExample()
+            example.context.feature["name"].bytes_list.value.append(name.encode())
+            for step in ([1, 2], []):
+                feature = example.feature_lists.feature_list["steps"].feature.add()
+                feature.int64_list.value.extend(step)
+            writer.write(example.SerializeToString())
+    df = spark.read.format("tfrecords").option("recordType", "SequenceExample").load(str(tmp_path))
+    assert [tuple(row) for row in df.orderBy("name").collect()] == [
+        (name, [[1, 2], []]) for name in "abc"
+    ]
+
+
+def test_records_as_they_are(spark: Any, tmp_path: Path) -> None:
+    df = spark.createDataFrame([(bytearray(b"one"),), (bytearray(b""),)], "byteArray binary")
+    write = df.coalesce(1).write.format("tfrecord").option("recordType", "ByteArray")
+    write.mode("append").save(str(tmp_path / "out"))
+    assert list(records.read_records(written(tmp_path / "out"))) == [b"one", b""]
+    back = spark.read.format("tfrecord").option("recordType", "ByteArray").load(str(tmp_path))
+    assert back.dtypes == [("byteArray", "binary")]
+    assert [bytes(row[0]) for row in back.collect()] == [b"one", b""]
+
+
+def test_globs_many_paths_and_hidden_files(spark: Any, tmp_path: Path) -> None:
+    for name in ("a-1", "a-2", "b/c", "_d", ".e"):
+        records.write_examples(tmp_path / name, [{"name": name}])
+    load = spark.read.format("tfrecord").schema("name string").load
+    names = [row[0] for row in load([f"{tmp_path}/a-*", f"{tmp_path}/b"]).collect()]
+    assert sorted(names) == ["a-1", "a-2", "b/c"]
+    assert sorted(row[0] for row in load(str(tmp_path)).collect()) == ["a-1", "a-2", "b/c"]
+    assert [row[0] for row in load(f"file://{tmp_path}/b").collect()] == ["b/c"]
+
+
+def test_a_large_file_is_read_by_several_tasks_in_order(spark: Any, tmp_path: Path) -> None:
+    records.write_examples(tmp_path / "a", {"x": list(range(100_000))})
+    reader = spark.read.format("tfrecord").option("maxPartitionBytes", "1m")
+    df = reader.load(str(tmp_path / "a"))
+    assert df.rdd.getNumPartitions() > 1
+    assert [row[0] for row in df.collect()] == list(range(100_000))
+
+
+def test_one_file_for_each_partition_with_the_names_people_expect(
+    spark: Any, tmp_path: Path
+) -> None:
+    df = spark.range(100).repartition(4)
+    df.write.format("tfrecord").mode("append").option("codec", "deflate").save(
+        str(tmp_path / "out")
+    )
+    names = [Path(name).name for name in written(tmp_path / "out")]
+    assert [name[:11] for name in names] == [f"part-0000{n}-" for n in range(4)]
+    assert all(name.endswith(".tfrecord.deflate") for name in names)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_SUCCESS", *names]
+
+
+def test_an_empty_frame_leaves_a_file_without_records(spark: Any, tmp_path: Path) -> None:
+    spark.range(0).write.format("tfrecord").mode("append").save(str(tmp_path / "out"))
+    assert len(written(tmp_path / "out")) == 1
+    back = spark.read.format("tfrecord").schema("id long").load(str(tmp_path / "out"))
+    assert back.collect() == []
+
+
+def test_a_failed_task_leaves_nothing_and_overwrite_loses_nothing(
+    spark: Any, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    out = tmp_path / "out"
+    spark.range(5).write.format("tfrecord").mode("append").save(str(out))
+    before = written(out)
+    bad = (
+        spark.range(100)
+        .repartition(4)
+        .select(
+            f.when(f.col("id") == 77, f.raise_error(f.lit("no!")))
+            .otherwise(f.col("id"))
+            .alias("id")
+        )
+    )
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match="no!"):
+            bad.write.format("tfrecord").mode(mode).save(str(out))
+        assert sorted(str(path) for path in out.rglob("*")) == [str(out / "_SUCCESS"), *before]
+
+
+def test_files_on_the_executors_own_disks(spark: Any, tmp_path: Path) -> None:
+    write = spark.range(10).repartition(2).write.format("tfrecord").option("writeLocality", "local")
+    write.mode("append").save(str(tmp_path / "out"))
+    assert len(written(tmp_path / "out")) == 2
+    assert records.read_table(written(tmp_path / "out")).num_rows == 10
+    with pytest.raises(Exception, match="with writeLocality local"):
+        write.mode("overwrite").save(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recordTpye": "Example"}, "no option recordtpye"),
+        ({"codec": "snappy"}, "use gzip or deflate"),
+        ({"recordType": "ByteArray"}, "one column, of binary"),
+    ],
+)
+def test_wrong_use_is_said_before_anything_is_written(
+    spark: Any, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        spark.range(3).write.format("tfrecord").options(**options).mode("append").save(
+            str(tmp_path / "out")
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_is_named_by_file_and_record(spark: Any, tmp_path: Path) -> None:
+    records.write_examples(tmp_path / "a", {"x": list(range(1000))})
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[-10] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(Exception, match=r"a: record 999 at offset \d+: the data .* checksum"):
+        spark.read.format("tfrecord").schema("x long").load(str(tmp_path)).collect()

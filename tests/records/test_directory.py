@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phalanx.errors import DataError
+from phalanx.records.directory import (
+    find_files,
+    list_all,
+    move_file,
+    path_exists,
+    read_mark,
+    remove,
+    remove_empty_below,
+    resolve,
+    write_mark,
+)
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * len(name))
+
+
+def names(root: Path, *paths: str) -> list[str]:
+    return [Path(file.path).relative_to(root).as_posix() for file in find_files(paths)]
+
+
+def test_hidden_files_indexes_and_schemas_are_passed_over(tmp_path: Path) -> None:
+    touch(tmp_path, "d/b", "d/a", "d/_SUCCESS", "d/.a.crc", "d/_temporary/0/c", "d/.git/e",
+          "d/a.index", "d/lone.index", "d/schema.json", "d/k=1/f", "d/_k=1/g")  # fmt: skip
+    found = ["d/_k=1/g", "d/a", "d/b", "d/k=1/f", "d/lone.index"]
+    assert names(tmp_path, f"{tmp_path}/d") == found
+
+
+def test_globs_directories_and_many_paths(tmp_path: Path) -> None:
+    touch(tmp_path, "x-1", "x-2", "d/y", "e/z", "_x")
+    assert names(tmp_path, f"{tmp_path}/x-*", f"{tmp_path}/[de]") == ["x-1", "x-2", "d/y", "e/z"]
+    assert names(tmp_path, f"{tmp_path}/*x*") == ["x-1", "x-2"]
+    assert names(tmp_path, f"{tmp_path}/_x") == ["_x"]
+
+
+def test_a_name_with_a_bracket_is_found(tmp_path: Path) -> None:
+    touch(tmp_path, "a[1]")
+    assert names(tmp_path, f"{tmp_path}/a[1]") == ["a[1]"]
+
+
+def test_what_lies_between_the_path_and_the_file(tmp_path: Path) -> None:
+    touch(tmp_path, "d/k=1/l=2/f")
+    assert [file.inside for file in find_files([f"{tmp_path}/d"])] == ["k=1/l=2"]
+    assert [file.inside for file in find_files([f"{tmp_path}/d/k=1"])] == ["l=2"]
+    assert [file.inside for file in find_files([f"{tmp_path}/d/*/*/f"])] == [""]
+
+
+@pytest.mark.parametrize("path", ["nothing", "no*thing"])
+def test_a_path_that_leads_nowhere_is_an_error(tmp_path: Path, path: str) -> None:
+    with pytest.raises(DataError, match=r"there is no file|no file matches"):
+        find_files([f"{tmp_path}/{path}"])
+
+
+def test_paths_as_every_process_understands_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve("a/b/") == f"{tmp_path}/a/b"
+    assert resolve("file:///a/b") == resolve("file:/a/b") == "/a/b"
+    assert resolve("gs://bucket/a/") == "gs://bucket/a"
+
+
+def test_files_far_away(tmp_path: Path) -> None:
+    write_mark("memory://phalanx-directory/k=1/_x", b"1")
+    write_mark("memory://phalanx-directory/k=1/x", b"12")
+    (found,) = find_files(["memory://phalanx-directory"])
+    assert (found.size, found.inside) == (2, "k=1")
+    move_file(found.path, "memory://phalanx-directory/y")
+    assert sorted(path.rpartition("/")[2] for path in list_all("memory://phalanx-directory")) == [
+        "_x",
+        "y",
+    ]
+    assert read_mark("memory://phalanx-directory/y") == b"12"
+    remove("memory://phalanx-directory")
+    assert not path_exists("memory://phalanx-directory/y")
+
+
+def test_empty_directories_go_and_others_stay(tmp_path: Path) -> None:
+    touch(tmp_path, "a/b/file")
+    (tmp_path / "c/d").mkdir(parents=True)
+    remove_empty_below(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a/b/file").exists()
