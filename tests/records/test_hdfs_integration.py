@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.servers import hdfs
 
 from phalanx.errors import DataError
 from phalanx.records import (
@@ -18,7 +19,6 @@ from phalanx.records import (
     write_examples,
 )
 from phalanx.records.storage import exists, file_size, open_input, open_output, read_range
-from tests.servers import hdfs
 
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
 

@@ -52,7 +52,7 @@ class HdfsFileSystem(NativeFileSystem):
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if mode == "rb":
             return _Reader(self.client.read(self._strip_protocol(path)))
-        return super()._open(path, mode, **options)
+        return _Writer(super()._open(path, mode, **options))
 
 
 class _Reader(io.RawIOBase):
@@ -80,6 +80,32 @@ class _Reader(io.RawIOBase):
         data = self._inner.read(len(view))
         view[: len(data)] = data
         return len(data)
+
+
+class _Writer(io.RawIOBase):
+    """The native client's writer, for whatever has bytes."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._count = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of it."""
+        view = memoryview(data)
+        self._inner.write(data if isinstance(data, bytes) else view.tobytes())
+        self._count += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._count
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._inner.close()
 
 
 @lru_cache(maxsize=64)

@@ -35,7 +35,7 @@ def count_slots(spark_context: Any, gpus: int = 0, gpu_resource_name: str = "gpu
         most = int(executor.maxTasks())
         if gpus:
             found = executor.resources().get(gpu_resource_name)
-            held = found.get().addresses().size() if found.isDefined() else 0
+            held = len(found.get().addresses()) if found.isDefined() else 0
             most = min(most, held // gpus)
         total += most
         free += max(0, most - int(executor.activeTasks()))
