@@ -17,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from clusters import figure, run_cluster
 
 ROUNDS = 3
+STEPS = 200
 BATCH = 64
 WAYS: dict[str, tuple[dict[str, int], int]] = {
     "one": ({"chief": 1}, 1),
@@ -34,7 +35,8 @@ def train(trainers: int) -> None:
     from phalanx.train.session import Session
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
+    # One process has one thread in all; a server of TensorFlow needs two to answer its peers.
+    tf.config.threading.set_inter_op_parallelism_threads(1 if trainers == 1 else 2)
 
     def make_model() -> Any:
         layers: list[Any] = [keras.Input((32, 32, 3))]
@@ -51,22 +53,27 @@ def train(trainers: int) -> None:
         data = tf.data.Dataset.from_tensor_slices((x, np.zeros(len(x), "int64")))
         return data.batch(context.batch_size, drop_remainder=True).cache().repeat()
 
+    is_async = bool(phalanx.detect().cluster.tasks(phalanx.Role.PS))
+    steps = STEPS * (trainers if is_async else 1)
+
     class Speed(phalanx.hooks.Hook):
+        """Between two points of the run: at both, steps handed out but not done are left out."""
+
         start: tuple[float, float] | None = None
+        figure = 0.0
 
         def after_step(self, session: Session) -> None:
             now = time.perf_counter()
-            if self.start is None and session.step >= 8 * trainers:
+            if self.start is None and session.step >= steps // 5:
                 self.start = (session.examples, now)
-            elif self.start is not None:
+            elif self.start is not None and not self.figure and session.step >= steps * 4 // 5:
                 self.figure = (session.examples - self.start[0]) / (now - self.start[1])
 
     speed = Speed()
-    is_async = bool(phalanx.detect().cluster.tasks(phalanx.Role.PS))
     with tempfile.TemporaryDirectory() as directory:
         config = phalanx.RunConfig(
             model_dir=directory,
-            train_steps=100 * (trainers if is_async else 1),
+            train_steps=steps,
             global_batch_size=BATCH * trainers,
             log_steps=None,
             summary_steps=None,

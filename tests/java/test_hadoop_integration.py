@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.spark import start_spark
 
 from phalanx import records
 
@@ -58,14 +58,9 @@ def word_count(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def context(jar: Path) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    settings = {"spark.jars": str(jar), "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield session.sparkContext
+def spark(jar: Path) -> Iterator[Any]:
+    session = start_spark(**{"spark.jars": str(jar)})
+    yield session
     session.stop()
 
 
@@ -76,8 +71,8 @@ def write(path: Path, count: int = 1000) -> list[bytes]:
     return lines
 
 
-def read(context: Any, path: object, **conf: str) -> Any:
-    rdd = context.newAPIHadoopFile(str(path), INPUT, BYTES, NULL, conf=conf)
+def read(spark: Any, path: object, **conf: str) -> Any:
+    rdd = spark.sparkContext.newAPIHadoopFile(str(path), INPUT, BYTES, NULL, conf=conf)
     return rdd.map(lambda pair: bytes(pair[0]))
 
 
@@ -112,44 +107,46 @@ def test_a_job_that_fails_shows_no_output(word_count: Run, tmp_path: Path) -> No
     write(tmp_path / "in/a")
     with (tmp_path / "in/a").open("r+b") as file:
         file.seek(-20, os.SEEK_END)
-        file.write(b"\0")
+        file.write(b"\xff")
     assert word_count(tmp_path / "in", tmp_path / "out").returncode == 1
     assert not list((tmp_path / "out").glob("part-*"))
     assert not (tmp_path / "out/_SUCCESS").exists()
     assert word_count(tmp_path / "in").returncode == 2
 
 
-def test_a_file_is_split_where_there_is_an_index(context: Any, tmp_path: Path) -> None:
+def test_a_file_is_split_where_there_is_an_index(spark: Any, tmp_path: Path) -> None:
     lines = write(tmp_path / "a", 5000)
     limit = {"mapreduce.input.fileinputformat.split.maxsize": "10000"}
-    assert read(context, tmp_path, **limit).getNumPartitions() == 1
+    assert read(spark, tmp_path, **limit).getNumPartitions() == 1
     records.RecordIndex.build(str(tmp_path / "a"), stride=16).save()
-    split = read(context, tmp_path, **limit)
+    split = read(spark, tmp_path, **limit)
     assert split.getNumPartitions() > 5
     assert split.collect() == lines
     write(tmp_path / "a", 10)  # the index is out of date now
-    assert read(context, tmp_path, **limit).count() == 10
+    assert read(spark, tmp_path, **limit).count() == 10
 
 
-def test_spark_writes_by_the_output_format(context: Any, tmp_path: Path) -> None:
+def test_spark_writes_by_the_output_format(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "in/a", {"x": list(range(100))})
     before = list(records.read_records(tmp_path / "in/a"))
-    pairs = context.newAPIHadoopFile(str(tmp_path / "in"), INPUT, BYTES, NULL)
+    pairs = spark.sparkContext.newAPIHadoopFile(str(tmp_path / "in"), INPUT, BYTES, NULL)
     pairs.map(lambda pair: (bytearray(pair[0]), None)).saveAsNewAPIHadoopFile(
         str(tmp_path / "out"), OUTPUT, BYTES, NULL
     )
     parts = sorted((tmp_path / "out").glob("part-*.tfrecord"))
     assert list(records.read_records(parts)) == before
+    df = spark.read.format("tfrecord").load(str(tmp_path / "out"))
+    assert [row["x"] for row in df.collect()] == list(range(100))
 
 
-def test_tensorflow_and_java_read_each_other(context: Any, tmp_path: Path) -> None:
+def test_tensorflow_and_java_read_each_other(spark: Any, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     for name, codec in (("a", ""), ("b", "GZIP"), ("c", "ZLIB")):
         with tf.io.TFRecordWriter(str(tmp_path / name),
                                   tf.io.TFRecordOptions(codec)) as writer:  # fmt: skip
             writer.write(name.encode() * 70_000)
             writer.write(b"")
-    found = read(context, tmp_path).collect()
+    found = read(spark, tmp_path).collect()
     assert sorted(found) == sorted([b"a" * 70_000, b"b" * 70_000, b"c" * 70_000, b"", b"", b""])
 
 
@@ -163,10 +160,10 @@ def test_tensorflow_and_java_read_each_other(context: Any, tmp_path: Path) -> No
     ],
 )
 def test_damage_is_named(
-    context: Any, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+    spark: Any, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     write(tmp_path / "a", 3)
     (tmp_path / "a").write_bytes(damage((tmp_path / "a").read_bytes()))
     with pytest.raises(Exception, match=rf"a: record \d at offset \d+: .*|{message}") as caught:
-        read(context, tmp_path).collect()
+        read(spark, tmp_path).collect()
     assert message in str(caught.value)

@@ -29,14 +29,14 @@ class Tasks:
     def log(self, task: str) -> str:
         return (self.directory / f"{task}.log").read_text(errors="replace")
 
-    def wait_for_line(self, task: str, text: str, seconds: float = 60) -> None:
+    def wait_for_line(self, task: str, text: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while text not in self.log(task):
             assert time.monotonic() < deadline, f"{task} never said {text!r}:\n{self.log(task)}"
             assert self.processes[task].poll() is None, self.log(task)
             time.sleep(0.05)
 
-    def wait(self, seconds: float = 90) -> dict[str, int]:
+    def wait(self, seconds: float = 240) -> dict[str, int]:
         """The exit code of every task; to be late is to fail."""
         deadline = time.monotonic() + seconds
         codes = {}
@@ -47,7 +47,7 @@ class Tasks:
                 pytest.fail(f"{task} did not end within {seconds} s:\n{self.log(task)[-3000:]}")
         return codes
 
-    def check(self, seconds: float = 90) -> None:
+    def check(self, seconds: float = 240) -> None:
         """All tasks must end well, by themselves."""
         codes = self.wait(seconds)
         bad = [task for task, code in codes.items() if code]

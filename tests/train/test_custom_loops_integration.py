@@ -46,14 +46,19 @@ def check_ended(tasks: Tasks, directory: Path) -> None:
     assert (directory / f"model.ckpt-{run.step}.index").exists()
 
 
+@pytest.mark.parametrize("by", ["TF_CONFIG", pytest.param("JOB_NAME", marks=pytest.mark.slow)])
 def test_stop_at_time_ends_all_tasks_and_the_final_checkpoint_is_evaluated(
-    start_cluster: StartCluster, tmp_path: Path
+    start_cluster: StartCluster, tmp_path: Path, by: str
 ) -> None:
-    tasks = start_cluster(
-        "p w w w", "--checkpoint-dir", str(tmp_path / "run"),
-        program=EXAMPLES / "continuous_evaluation.py",
-    )  # fmt: skip
-    check_ended(tasks, tmp_path / "run")
+    program, flags = EXAMPLES / "continuous_evaluation.py", ("--checkpoint-dir", f"{tmp_path}/run")
+    if by == "TF_CONFIG":
+        tasks = start_cluster("p w w w", *flags, program=program)
+    else:
+        tasks = start_by_variables(tmp_path, program, *flags)
+    try:
+        check_ended(tasks, tmp_path / "run")
+    finally:
+        tasks.kill()
     found = read_evaluations(str(tmp_path / "run"))
     assert found[-1].step == read_run(str(tmp_path / "run")).step
     assert found[-1].values["loss"] < found[0].values["loss"]

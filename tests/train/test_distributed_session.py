@@ -17,7 +17,7 @@ import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.record import read_evaluations, read_training
-from phalanx.train.shuffles import shuffles_before_shard
+from phalanx.train.shuffles import graph_of, shuffles_before_shard
 
 
 class Loop:
@@ -201,9 +201,18 @@ def test_a_shuffle_before_the_shard_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tf.data.Dataset.range(9)
-    assert shuffles_before_shard(data.shuffle(9).map(lambda x: x + 1).shard(2, 0).batch(2))
-    assert not shuffles_before_shard(data.shard(2, 0).shuffle(9).batch(2))
-    assert not shuffles_before_shard(data.shuffle(9).batch(2))
+
+    def is_shuffled(make: Callable[[Any], Any]) -> bool:
+        """The same answer for a dataset and for a function that makes it, as it is sent to ps."""
+        function = tf.function(lambda: make(tf.data.Dataset.range(9)), autograph=False)
+        found = shuffles_before_shard(graph_of(make(data)))
+        made = function.get_concrete_function().graph.as_graph_def()
+        assert shuffles_before_shard(made) is found
+        return found
+
+    assert is_shuffled(lambda it: it.shuffle(9).map(lambda x: x + 1).shard(2, 0).batch(2))
+    assert not is_shuffled(lambda it: it.shard(2, 0).shuffle(9).batch(2))
+    assert not is_shuffled(lambda it: it.shuffle(9).batch(2))
     session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path))
     logging.getLogger("phalanx").propagate = True
     session.dataset(lambda context: data.shuffle(9).shard(context.num_shards, context.shard))

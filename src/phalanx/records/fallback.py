@@ -122,7 +122,7 @@ def frame(records: Iterable[Buffer]) -> Buffer:
 
 
 @cache
-def _messages() -> tuple[Any, Any]:
+def message_classes() -> tuple[Any, Any]:
     """The classes Example and SequenceExample, described here and in a pool of their own."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
 
@@ -278,7 +278,7 @@ def decode(
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
     known = {(name, is_list): _Column(name, kind, is_list, width)
              for name, kind, is_list, width in columns or ()}  # fmt: skip
-    message_class = _messages()[1 if sequence else 0]
+    message_class = message_classes()[1 if sequence else 0]
     for row in range(len(pairs) // 2):
         start, length = pairs[2 * row], pairs[2 * row + 1]
         if start < 0 or length < 0 or start + length > len(view):
@@ -348,7 +348,7 @@ def encode(
     sources = [_open_source(column) for column in columns]
     out, ends = bytearray(), array("q")
     for row in range(rows):
-        message = _messages()[1 if sequence else 0]()
+        message = message_classes()[1 if sequence else 0]()
         for source in sources:
             if source.present is not None and not memoryview(source.present).cast("B")[row]:
                 continue

@@ -27,7 +27,7 @@ from phalanx.train.peers import answering, wait_for_peers
 from phalanx.train.runner import default_hooks, telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Position, Session
-from phalanx.train.shuffles import shuffles_before_shard
+from phalanx.train.shuffles import graph_of, shuffles_before_shard
 from phalanx.train.signals import StopRequest, catch_sigterm
 from phalanx.train.strategy import Way, find_devices, form, join_strategy, make_strategy
 from phalanx.train.summaries import Summaries
@@ -333,24 +333,30 @@ class DistributedSession:
 
     def _check_travels(self, context: Context) -> None:
         """The function that makes the data is sent to the workers; a dataset cannot be."""
-        made = tf.function(lambda: self._make_share(context), autograph=False)
-        captured = made.get_concrete_function().captured_inputs
+        function = tf.function(lambda: self._make_share(context), autograph=False)
+        made = function.get_concrete_function()
+        captured = made.captured_inputs
         if any(tensor.dtype == tf.variant for tensor in captured):
             raise ConfigurationError(
                 "the function given to session.dataset uses a dataset that was made outside of it, "
                 "which cannot be sent to the workers: make the whole dataset inside the function"
             )
+        self._warn_of_shuffles(made.graph.as_graph_def(), context)
 
     def _make_share(self, context: Context) -> Any:
         assert self._make_data is not None
         with self.task_spec.reading_share(context.num_shards, context.shard):
             data = call(self._make_data, context)
-        if tf.executing_eagerly() and context.num_shards > 1 and shuffles_before_shard(data):
+        if tf.executing_eagerly():
+            self._warn_of_shuffles(graph_of(data), context)
+        return data
+
+    def _warn_of_shuffles(self, graph: Any, context: Context) -> None:
+        if context.num_shards > 1 and shuffles_before_shard(graph):
             LOG.warning(
                 "the data is shuffled before it is sharded, so that workers read some examples "
                 "twice and others never: shard first, then shuffle"
             )
-        return data
 
     def _open_checkpoints(self) -> Checkpoints:
         step: Any = self._step

@@ -56,11 +56,11 @@ class Weights:
 
     def read(self) -> list[Tensor]:
         """The weights' buffers."""
-        return self._in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
+        return self.in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
 
     def read_state(self) -> list[Tensor]:
         """The state's buffers."""
-        return self._in_order(
+        return self.in_order(
             self.state_packing, [[v.read_value() for v in s.state] for s in self.stores]
         )
 
@@ -81,12 +81,12 @@ class Weights:
 
     def state_variables(self) -> list[Any]:
         """The variables that are the state's buffers."""
-        return self._in_order(self.state_packing, [store.state for store in self.stores])
+        return self.in_order(self.state_packing, [store.state for store in self.stores])
 
     def push(self) -> None:
         """Send the model's own variables to the buffers."""
         for buffer, content in zip(
-            self._in_order(self.packing, [store.weights for store in self.stores]),
+            self.in_order(self.packing, [store.weights for store in self.stores]),
             self.packing.pack([_numpy(v) for v in self.master.trainable]),
             strict=True,
         ):
@@ -142,7 +142,7 @@ class Weights:
             else []
             for store in self.stores
         ]
-        return self._in_order(self.packing, found)
+        return self.in_order(self.packing, found)
 
     def _own_slot(self, name: str, weight: int) -> Any:
         """The slot of a weight that has a buffer of its own, where not every weight has a slot."""
@@ -152,7 +152,7 @@ class Weights:
         position = self.packing.in_store(store).index(number)
         return self.stores[store].slots.by_weight[name][position]
 
-    def _in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
+    def in_order(self, packing: Packing, by_store: list[list[Any]]) -> list[Any]:
         """From lists by store to one list in the order of the packing's pieces."""
         iterators = [iter(values) for values in by_store]
         return [next(iterators[piece.store]) for piece in packing.pieces]

@@ -28,7 +28,7 @@ def read(options: Options, columns: pa.Schema | None = None) -> list[dict[str, A
     ]
 
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"day": 1, "country": "DE", "x": [1, 2]},
     {"day": 1, "country": None, "x": [3]},
     {"day": 2, "country": "A/B", "x": []},

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx import records
+from phalanx.records.fallback import frame, message_classes
 
 SCALARS: dict[str, tuple[str, list[Any]]] = {
     "byte": ("tinyint", [1, None]),
@@ -99,18 +100,22 @@ def test_tensorflow_reads_what_spark_wrote_byte_for_byte(spark: Any, tmp_path: P
 
 def test_spark_reads_what_tensorflow_and_protobuf_wrote(spark: Any, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
+
+    def fill(example: Any, name: str) -> bytes:
+        example.context.feature["name"].bytes_list.value.append(name.encode())
+        for step in ([1, 2], []):
+            feature = example.feature_lists.feature_list["steps"].feature.add()
+            feature.int64_list.value.extend(step)
+        return bytes(example.SerializeToString())
+
     for name, codec in (("a", ""), ("b", "GZIP"), ("c", "ZLIB")):
-        options = tf.io.TFRecordOptions(compression_type=codec)
-        with tf.io.TFRecordWriter(str(tmp_path / name), options) as writer:
-            example = tf.train.SequenceExample()
-            example.context.feature["name"].bytes_list.value.append(name.encode())
-            for step in ([1, 2], []):
-                feature = example.feature_lists.feature_list["steps"].feature.add()
-                feature.int64_list.value.extend(step)
-            writer.write(example.SerializeToString())
+        with tf.io.TFRecordWriter(str(tmp_path / name), tf.io.TFRecordOptions(codec)) as writer:
+            writer.write(fill(tf.train.SequenceExample(), name))
+    _, plain = message_classes()
+    (tmp_path / "d").write_bytes(frame([fill(plain(), "d")]))
     df = spark.read.format("tfrecords").option("recordType", "SequenceExample").load(str(tmp_path))
     assert [tuple(row) for row in df.orderBy("name").collect()] == [
-        (name, [[1, 2], []]) for name in "abc"
+        (name, [[1, 2], []]) for name in "abcd"
     ]
 
 

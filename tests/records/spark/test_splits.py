@@ -73,5 +73,7 @@ def test_a_few_files_each_get_a_task() -> None:
     assert [len(task) for task in plan_splits([(file, {}) for file in files], 128 << 20)] == [1] * 4
 
 
-def test_no_files_make_no_task() -> None:
+def test_no_files_make_no_task_and_an_empty_file_makes_one() -> None:
     assert plan_splits([], 1000) == []
+    ((split,),) = plan_splits([(FoundFile("/d/empty", 0, 0, "/d"), {})], 1000)
+    assert split.path == "/d/empty"

@@ -24,7 +24,7 @@ def to_example(*columns: Column | str, record_type: str = "Example") -> Column:
         raise DataError('name the columns to put into the example, as in to_example("label")')
     kind = _record_type(record_type)
 
-    def encode(rows: pa.StructArray) -> pa.Array:
+    def encode(rows: pa.Array) -> pa.Array:
         fields = [pa.field(field.name, field.type) for field in rows.type]
         features_of(pa.schema(fields), kind)
         batch = to_features(pa.RecordBatch.from_struct_array(rows))

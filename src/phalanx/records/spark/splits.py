@@ -44,9 +44,9 @@ def plan_splits(
     total = sum(split.size + OPEN_COST for split in splits)
     target = max(OPEN_COST, min(split_bytes, total // _FEWEST_TASKS))
     tasks: list[list[Split]] = []
-    filled = target
+    filled = 0
     for split in splits:
-        if filled + split.size > target:
+        if not tasks or filled + split.size > target:
             tasks.append([])
             filled = 0
         tasks[-1].append(split)

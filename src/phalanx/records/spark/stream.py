@@ -14,9 +14,15 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 
 from phalanx.records.directory import (
+    FoundFile,
     list_all,
     move_file,
     path_exists,
@@ -35,11 +41,16 @@ from phalanx.records.spark.task import write_files
 from phalanx.records.spark.writer import Written, task_and_attempt
 
 
-class TFRecordStreamReader(DataSourceStreamReader):
+class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads files as they appear; each once."""
 
     def __init__(self, options: Options, columns: pa.Schema) -> None:
         self.options, self.columns = options, columns
+        self._available: frozenset[str] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read, in as many batches as it takes, the files that are there now and no others."""
+        self._available = frozenset(file.path for file, _ in find_dataset(self.options))
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802
         """Nothing was read."""
@@ -55,12 +66,15 @@ class TFRecordStreamReader(DataSourceStreamReader):
         seen = Seen.load(start)
         found = [file for file, _ in find_dataset(self.options)]
         new = sorted(
-            (file for file in found if not seen.has(file)),
+            (file for file in found if not seen.has(file) and self._may_read(file)),
             key=lambda file: (file.modified, file.path),
         )
         if isinstance(limit, ReadMaxFiles):
             new = new[: limit.maxFiles]
         return seen.add(new, found, self.options.max_file_age).dump() if new else start
+
+    def _may_read(self, file: FoundFile) -> bool:
+        return self._available is None or file.path in self._available
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """Which task reads what of a batch."""

@@ -32,10 +32,17 @@ class TFRecordWriter(DataSourceArrowWriter):
         """What every task does."""
         number, attempt = task_and_attempt()
         stem = f"part-{number:05d}-{self.job.id}"
-        self.job.check_open()
         directory = f"{self.job.staging}/{number}-{attempt}"
-        names = write_files(iterator, directory, stem, self.options, always=number == 0)
+        batches = self._while_open(iterator)
+        names = write_files(batches, directory, stem, self.options, always=number == 0)
         return Written(tuple(Staged(f"{directory}/{name}", name) for name in names))
+
+    def _while_open(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, as long as the job goes on: another attempt may have been faster."""
+        self.job.check_open()
+        for batch in batches:
+            self.job.check_open()
+            yield batch
 
     def commit(self, messages: Sequence[Written | None]) -> None:
         """All tasks are done."""

@@ -18,7 +18,7 @@ from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
-from phalanx.train.store import clip
+from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
 
 
@@ -226,43 +226,56 @@ class CoordinatorEngine:
         return (*self._train_steps(iterator, steps, first), worker)
 
     def _train_steps(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+        """Each step costs one round trip: gradients there, the weights they made back."""
         done = tf.constant(0)
         total = tf.zeros([self._step.report_size])
-        more = tf.constant(True)
+        optional = iterator.get_next_as_optional()
+        more = optional.has_value()
+        pieces, state = self.weights.read(), self.weights.read_state()
         while more and done < steps:
-            optional = iterator.get_next_as_optional()
-            more = optional.has_value()
-            if more:
-                weights = self.weights
-                pieces, state = weights.read(), weights.read_state()
-                gradients, new_state, report = self._compute(
-                    weights, pieces, state, optional.get_value(), 0, first + tf.cast(done, tf.int64)
-                )
-                self._update(gradients)
-                self._update_state(state, weights.state_packing.join(new_state))
-                total += report
-                done += 1
+            gradients, new_state, report = self._compute(
+                self.weights,
+                pieces,
+                state,
+                optional.get_value(),
+                0,
+                first + tf.cast(done, tf.int64),
+            )
+            pieces = self._update(gradients)
+            state = self._update_state(state, self.weights.state_packing.join(new_state))
+            total += report
+            done += 1
+            # Decided here and not by a condition around the step: the ps would wait for it too.
+            if done < steps:
+                optional = iterator.get_next_as_optional()
+                more = optional.has_value()
         return done, total, more
 
-    def _update(self, gradients: list[Tensor]) -> None:
-        gradients = clip(gradients, self.weights.packing, self.weights.limits)
-        for number, lock in enumerate(self._locks):
-            store = self.weights.stores[number]
+    def _update(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Apply the gradients on the parameter servers; the weights as they are then."""
+        weights = self.weights
+        gradients = clip(gradients, weights.packing, weights.limits)
+        updated: list[list[Tensor]] = []
+        for number, (store, lock) in enumerate(zip(weights.stores, self._locks, strict=True)):
             with tf.device(store.device):
                 # The gradients must be here before the lock is taken.
                 here = [
                     tf.identity(gradient) if isinstance(gradient, tf.Tensor) else gradient
-                    for gradient in (gradients[i] for i in self.weights.packing.in_store(number))
+                    for gradient in (gradients[i] for i in weights.packing.in_store(number))
                 ]
 
-                def apply(number: int = number, here: list[Tensor] = here) -> Tensor:
-                    self.weights.stores[number].apply(here)
+                def apply(
+                    number: int = number, store: Store = store, here: list[Tensor] = here
+                ) -> list[Tensor]:
+                    store.apply(here)
                     if number == 0:
                         self._counter.assign_add(1)
-                    return tf.constant(0)
+                    return [buffer.value.read_value() for buffer in store.weights]
 
-                lock.execute(apply)
+                updated.append(lock.execute(apply))
+        return weights.in_order(weights.packing, updated)
 
-    def _update_state(self, before: list[Tensor], after: list[Tensor]) -> None:
-        for variable, old, new in zip(self.weights.state_variables(), before, after, strict=True):
-            variable.assign_add(new - old)
+    def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
+        """Add what a step changed; the state as it is then."""
+        changes = zip(self.weights.state_variables(), before, after, strict=True)
+        return [variable.assign_add(new - old) for variable, old, new in changes]

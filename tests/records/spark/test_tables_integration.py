@@ -50,6 +50,7 @@ def test_what_was_read_can_be_overwritten_with_what_was_made_of_it(
 
 
 def test_partition_columns_come_back_and_prune(spark: Any, tmp_path: Path) -> None:
+    from phalanx.records.spark import load as pruned
     from phalanx.records.spark import save
 
     out = tmp_path / "out"
@@ -66,18 +67,36 @@ def test_partition_columns_come_back_and_prune(spark: Any, tmp_path: Path) -> No
     # A file that is pruned is not even opened: this one could not be read.
     with RecordWriter(out / "country=XX" / "day=2026-03-01" / "bad") as writer:
         writer.write(b"\xff no message")
-    back = spark.read.format("tfrecord").schema(back.schema).load(str(out))
+    schema = "id long, x float, country string, day date"
+
+    def chosen(where: str) -> list[int]:
+        return ids(pruned(spark, str(out), where=where, schema=schema))
+
+    assert chosen("country = 'DE'") == [1]
+    assert chosen("country IN ('DE', 'A/B')") == [1, 2]
+    assert chosen("country IS NULL") == [3]
+    assert chosen("day < '2026-02-10'") == [1, 3]
+    assert chosen("country = 'nowhere'") == []
+    whole = pruned(spark, str(out), where="country = 'DE'")
+    assert dict(whole.dtypes) == dict(back.dtypes)
+    with pytest.raises(Exception, match="the message is damaged"):
+        chosen("country = 'XX'")
+    with pytest.raises(DataError, match=r"where is 'id = 1', and the partition columns .* country"):
+        chosen("id = 1")
+
+
+def test_queries_of_one_frame_do_not_disturb_each_other(spark: Any, tmp_path: Path) -> None:
+    from phalanx.records.spark import save
+
+    save(spark.range(10).selectExpr("id", "id % 2 AS k"), str(tmp_path / "out"), partition_by="k")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        assert ids(back.where("country = 'DE'")) == [1]
-        assert ids(back.where("country IN ('DE', 'A/B')")) == [1, 2]
-        assert ids(back.where("country IS NULL")) == [3]
-        assert ids(back.where("day < '2026-02-10' AND x > 1")) == [3]
-        assert ids(back.where("country != 'XX' AND id < 2")) == [1]
+        df = load(spark, tmp_path / "out")
+        assert df.where("k = 1").count() == 5
+        assert df.count() == 10
+        assert df.where("k = 0").union(df).count() == 15
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    with pytest.raises(Exception, match="the message is damaged"):
-        back.where("country = 'DE'").collect()
 
 
 def test_other_formats_find_our_partitions_and_we_theirs(spark: Any, tmp_path: Path) -> None:

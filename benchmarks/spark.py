@@ -1,0 +1,207 @@
+"""TFRecord files in Spark: Phalanx against a source in pure Python (upb) and one in Scala.
+
+The Scala one (spark_peer.scala) reads rows inside the JVM, as one would write it by hand; it is
+compiled here by the compiler inside pyspark. All take turns in one session, and every figure is the
+median of the rounds, in seconds of wall time: what is measured runs in several processes.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from records import result, small_columns
+
+ROUNDS, WARM_UP = 7, 2
+HERE = Path(__file__).parent
+
+
+def compile_peer(directory: Path) -> Path:
+    """The Scala source as a jar."""
+    import pyspark
+
+    jars = f"{Path(pyspark.__file__).parent}/jars/*"
+    classes, jar = directory / "classes", directory / "peer.jar"
+    classes.mkdir()
+    scala = ["java", "-cp", jars, "scala.tools.nsc.Main", "-usejavacp", "-nowarn", "-d"]
+    subprocess.run([*scala, classes, HERE / "spark_peer.scala"], check=True)
+    subprocess.run(["jar", "cf", jar, "-C", classes, "."], check=True)
+    return jar
+
+
+def make_upb_source() -> Any:
+    """What one would write by hand in Python: a message at a time, by protobuf."""
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
+
+    class Reader(DataSourceReader):
+        def __init__(self, path: str, schema: Any) -> None:
+            self.path, self.schema = path, schema
+
+        def partitions(self) -> list[Any]:
+            return [InputPartition(str(file)) for file in sorted(Path(self.path).glob("[!_.]*"))]
+
+        def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
+            from phalanx.records.fallback import message_classes
+
+            message_class, _ = message_classes()
+            kinds = []
+            for field in self.schema.fields:
+                text = field.dataType.simpleString()
+                kind = "bytes" if "string" in text else "float" if "float" in text else "int64"
+                kinds.append((field.name, f"{kind}_list", text.startswith("array"), kind))
+            with Path(partition.value).open("rb") as file:
+                while header := file.read(12):
+                    example = message_class.FromString(
+                        file.read(struct.unpack_from("<Q", header)[0])
+                    )
+                    file.read(4)
+                    features, row = example.features.feature, []
+                    for name, attribute, is_array, kind in kinds:
+                        values = getattr(features[name], attribute).value
+                        if is_array:
+                            row.append(list(values))
+                        else:
+                            row.append(values[0].decode() if kind == "bytes" else values[0])
+                    yield tuple(row)
+
+    class Writer(DataSourceWriter):
+        def __init__(self, path: str) -> None:
+            self.path = path
+
+        def write(self, iterator: Iterator[Any]) -> Any:
+            from pyspark import TaskContext
+
+            from phalanx.records import RecordWriter
+            from phalanx.records.fallback import message_classes
+
+            message_class, _ = message_classes()
+            number = TaskContext.get().partitionId()  # type: ignore[union-attr]
+            with RecordWriter(f"{self.path}/part-{number:05d}") as writer:
+                for row in iterator:
+                    example = message_class()
+                    feature = example.features.feature
+                    for name, value in row.asDict().items():
+                        if isinstance(value, str):
+                            feature[name].bytes_list.value.append(value.encode())
+                        elif isinstance(value, float):
+                            feature[name].float_list.value.append(value)
+                        elif isinstance(value, int):
+                            feature[name].int64_list.value.append(value)
+                        else:
+                            feature[name].int64_list.value.extend(value)
+                    writer.write(example.SerializeToString())
+            return WriterCommitMessage()
+
+    class UpbSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "upb"
+
+        def reader(self, schema: Any) -> Any:
+            return Reader(self.options["path"], schema)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return Writer(self.options["path"])
+
+    return UpbSource
+
+
+def measure(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(WARM_UP + ROUNDS):
+        for name, run in contestants.items():
+            began = time.perf_counter()
+            run()
+            if turn >= WARM_UP:
+                times[name].append(time.perf_counter() - began)
+    for name, taken in times.items():
+        print(
+            f"  {name:20} {statistics.median(taken):7.3f} s (best {min(taken):.3f} s)", flush=True
+        )
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def can(run: Callable[[], object]) -> bool:
+    try:
+        run()
+    except Exception:
+        return False
+    return True
+
+
+def main() -> None:
+    from pyspark.sql import SparkSession
+
+    from phalanx.records import RecordWriter, write_examples
+    from phalanx.records.spark import count
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = {
+            "spark.jars": str(compile_peer(directory)),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+        }
+        spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        spark.dataSource.register(make_upb_source())
+        source = str(directory / "small")
+        write_examples(f"{source}/train.tfrecord", small_columns(), shards=2)
+        schema = spark.read.format("tfrecord").load(source).schema
+
+        def read(format_: str) -> Callable[[], object]:
+            reader = spark.read.format(format_).schema(schema)
+            return lambda: reader.load(source).write.format("noop").mode("overwrite").save()
+
+        print("read: 200,000 small Examples in two files, to columns")
+        times = measure(
+            {
+                "upb": read("upb"),
+                "phalanx": read("tfrecord"),
+                "scala": read("phalanx.benchmark.TFRecordPeer"),
+            }
+        )
+        result("spark-read", times["upb"] / times["phalanx"], "x-upb", ">= 5")
+        result("spark-read-scala", times["phalanx"] / times["scala"], "x-scala", "<= 1.3")
+
+        rows = spark.read.format("tfrecord").load(source).cache()
+        rows.count()
+
+        def write(format_: str) -> Callable[[], object]:
+            target = str(directory / format_)
+            return lambda: rows.write.format(format_).mode("overwrite").save(target)
+
+        print("write: the same, from memory")
+        times = measure({"upb": write("upb"), "phalanx": write("tfrecord")})
+        result("spark-write", times["upb"] / times["phalanx"], "x-upb", ">= 5")
+
+        print("count: of the same")
+        reader = spark.read.format("tfrecord").schema(schema)
+        measure({"df.count()": reader.load(source).count, "count": lambda: count(spark, source)})
+        # Records that cannot be decoded can be counted only by those who do not try.
+        with RecordWriter(directory / "noise" / "a") as writer:
+            writer.write_all([b"\xff"] * 10)
+        noise = str(directory / "noise")
+        result("spark-count-undecoded", can(lambda: count(spark, noise)), "yes", ">= 1")
+        result("spark-df-count-undecoded", can(reader.load(noise).count), "yes", ">= 1")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+/* What one would write by hand to read TFRecord files in Spark: rows, inside the JVM. It is what
+   benchmarks/spark.py measures against, and knows no more than that needs. */
+package phalanx.benchmark
+
+import java.io.{BufferedInputStream, DataInputStream}
+import java.nio.{ByteBuffer, ByteOrder}
+import java.util.zip.CRC32C
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileStatus, Path}
+import org.apache.hadoop.mapreduce.Job
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeArrayData}
+import org.apache.spark.sql.execution.datasources.{FileFormat, OutputWriterFactory, PartitionedFile}
+import org.apache.spark.sql.sources.Filter
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+import org.apache.spark.util.SerializableConfiguration
+
+class TFRecordPeer extends FileFormat with Serializable {
+  override def inferSchema(
+      session: SparkSession, options: Map[String, String], files: Seq[FileStatus]) = None
+
+  override def prepareWrite(
+      session: SparkSession, job: Job, options: Map[String, String], schema: StructType)
+      : OutputWriterFactory = throw new UnsupportedOperationException
+
+  override def isSplitable(session: SparkSession, options: Map[String, String], path: Path) = false
+
+  override def buildReader(
+      session: SparkSession, dataSchema: StructType, partitionSchema: StructType,
+      requiredSchema: StructType, filters: Seq[Filter], options: Map[String, String],
+      configuration: Configuration): PartitionedFile => Iterator[InternalRow] = {
+    val shared = session.sparkContext.broadcast(new SerializableConfiguration(configuration))
+    file => new Rows(file.toPath, shared.value.value, requiredSchema)
+  }
+}
+
+class Rows(path: Path, configuration: Configuration, schema: StructType)
+    extends Iterator[InternalRow] {
+  private val in = new DataInputStream(
+    new BufferedInputStream(path.getFileSystem(configuration).open(path), 1 << 20))
+  private val places = schema.fieldNames.zipWithIndex.map { case (name, place) =>
+    UTF8String.fromString(name) -> place
+  }.toMap
+  private val isArray = schema.map(_.dataType.isInstanceOf[ArrayType]).toArray
+  private val row = new GenericInternalRow(schema.length)
+  private val header = new Array[Byte](12)
+  private val crc = new CRC32C
+  private var data = new Array[Byte](1 << 16)
+  private var at = 0
+  private var longs = new Array[Long](64)
+  private var isRead = false
+  private var isAtEnd = false
+
+  override def hasNext: Boolean = {
+    if (!isRead && !isAtEnd) {
+      if (in.readNBytes(header, 0, 12) < 12) { isAtEnd = true; in.close() }
+      else { readRecord(); isRead = true }
+    }
+    !isAtEnd
+  }
+
+  override def next(): InternalRow = { hasNext; isRead = false; row }
+
+  private def check(bytes: Array[Byte], length: Int, expected: Int): Unit = {
+    crc.reset()
+    crc.update(bytes, 0, length)
+    val value = crc.getValue.toInt
+    require(((value >>> 15) | (value << 17)) + 0xa282ead8 == expected, s"$path is damaged")
+  }
+
+  private def readRecord(): Unit = {
+    val numbers = ByteBuffer.wrap(header).order(ByteOrder.LITTLE_ENDIAN)
+    check(header, 8, numbers.getInt(8))
+    val length = numbers.getLong(0).toInt
+    if (data.length < length + 4) data = new Array[Byte](2 * length + 4)
+    in.readFully(data, 0, length + 4)
+    check(data, length, ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN).getInt(length))
+    java.util.Arrays.fill(row.values.asInstanceOf[Array[AnyRef]], null)
+    at = 0
+    while (at < length) {
+      at += 1
+      val end = varint().toInt + at
+      while (at < end) readEntry()
+    }
+  }
+
+  private def readEntry(): Unit = {
+    at += 1
+    val end = varint().toInt + at
+    at += 1
+    val size = varint().toInt
+    val place = places.getOrElse(UTF8String.fromBytes(data, at, size), -1)
+    at += size
+    if (place >= 0 && at < end) {
+      at += 1
+      varint()
+      if (at < end) readFeature(place, end)
+    }
+    at = end
+  }
+
+  private def readFeature(place: Int, end: Int): Unit = {
+    val kind = data(at) >> 3
+    at += 1
+    varint()
+    if (at == end) row.update(place, UnsafeArrayData.fromPrimitiveArray(new Array[Long](0)))
+    else {
+      at += 1
+      val size = varint().toInt
+      kind match {
+        case 1 => row.update(place, UTF8String.fromBytes(data, at, size).copy())
+        case 2 =>
+          row.update(place, ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN).getFloat(at))
+        case 3 =>
+          var count = 0
+          while (at < end) {
+            if (count == longs.length) longs = java.util.Arrays.copyOf(longs, 2 * count)
+            longs(count) = varint()
+            count += 1
+          }
+          if (isArray(place))
+            row.update(
+              place, UnsafeArrayData.fromPrimitiveArray(java.util.Arrays.copyOf(longs, count)))
+          else row.update(place, longs(0))
+      }
+    }
+  }
+
+  private def varint(): Long = {
+    var value = 0L
+    var shift = 0
+    var byte = data(at)
+    while (byte < 0) {
+      value |= (byte & 0x7fL) << shift
+      shift += 7
+      at += 1
+      byte = data(at)
+    }
+    at += 1
+    value | byte.toLong << shift
+  }
+}

@@ -1,0 +1,147 @@
+"""Whatever dies while Spark writes, nothing that is not whole is ever seen as whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.spark import start_spark
+
+from phalanx import records
+from phalanx.records.directory import find_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A master and two executors, each a process."""
+    session = start_spark(
+        "local-cluster[2,1,1024]",
+        **{
+            "spark.executor.memory": "512m",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.minTaskRuntime": "100ms",
+            "spark.speculation": "true",
+        },
+    )
+    from pyspark import cloudpickle
+
+    # The executors cannot import this module.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield session
+    session.stop()
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+
+
+def check_whole(out: Path, rows: int) -> None:
+    """Every row once, and nothing besides; a task that lost may take a moment to end."""
+    assert (out / "_SUCCESS").exists()
+    table = records.read_table(sorted(str(path) for path in out.glob("part-*")))
+    assert sorted(table["id"].to_pylist()) == list(range(rows))
+    assert all(path.name.startswith("part-") for path in out.iterdir() if path.name[0] != "_")
+    wait_until(lambda: not (out / "_temporary").exists())
+
+
+def once(marker: str, act: Callable[[], None]) -> Callable[[Any], Iterator[Any]]:
+    """Passes batches on; in the middle of one task, the first that comes there acts."""
+
+    def pass_on(batches: Any) -> Iterator[Any]:
+        for number, batch in enumerate(batches):
+            if number == 10 and batch.column(0)[0].as_py() < 5000:
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                    act()
+            yield batch
+
+    return pass_on
+
+
+def fail() -> None:
+    raise ValueError("this attempt fails")
+
+
+def kill_executor() -> None:
+    """Kill the JVM that this Python works for."""
+    pid = os.getpid()
+    while "java" not in Path(f"/proc/{pid}/comm").read_text():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(60)
+
+
+def linger() -> None:
+    """So long that the task is tried a second time."""
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("act", [fail, kill_executor, linger])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_task_that_fails_is_killed_or_runs_twice(
+    cluster: Any, tmp_path: Path, act: Callable[[], None], mode: str
+) -> None:
+    marker, out = tmp_path / "marker", tmp_path / "out"
+    df = cluster.range(0, ROWS, 1, 4).mapInArrow(once(str(marker), act), "id long")
+    df.write.format("tfrecord").mode(mode).save(str(out))
+    assert marker.exists()
+    check_whole(out, ROWS)
+
+
+DRIVER = """
+import sys, time
+from tests.servers.spark import start_spark
+
+spark = start_spark("local[2]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
+
+def slowly(batches):
+    for number, batch in enumerate(batches):
+        yield batch
+        if number == 10 and batch.column(0)[0].as_py() > 10_000:
+            time.sleep(300)
+
+df = spark.range(0, 20_000, 1, 2).mapInArrow(slowly, "id long")
+df.write.format("tfrecord").mode(sys.argv[2]).save(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
+    out, old = tmp_path / "out", {"id": [1, 2, 3]}
+    records.write_examples(out / "old.tfrecord", old)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    root = Path(__file__).parents[3]
+    driver = subprocess.Popen(
+        [sys.executable, tmp_path / "driver.py", str(out), mode],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        start_new_session=True,
+    )
+    try:
+        # One task is done, and the other has begun.
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 200)
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 200)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]
+    assert records.read_table(str(out / "old.tfrecord")).to_pydict() == old
+    assert not (out / "_SUCCESS").exists()
