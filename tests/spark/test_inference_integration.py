@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     import tensorflow as tf
 
     class Model(tf.Module):  # type: ignore[misc]
-        @tf.function(
+        @tf.function(  # type: ignore[untyped-decorator]
             input_signature=[
                 tf.TensorSpec([None], tf.float32, "a"),
                 tf.TensorSpec([None, 2, 2], tf.float32, "b"),
@@ -46,7 +46,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
         def both(self, a: Any, b: Any) -> Any:
             return {"total": a + tf.reduce_sum(b, [1, 2]), "rows": tf.reduce_sum(b, 2)}
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "examples")])
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[tf.TensorSpec([None], tf.string, "examples")]
+        )
         def examples(self, examples: Any) -> Any:
             parsed = tf.io.parse_example(examples, {"n": tf.io.FixedLenFeature([], tf.int64)})
             return {"double": parsed["n"] * 2}

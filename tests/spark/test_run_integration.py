@@ -145,7 +145,7 @@ def test_programs_for_spark_tensorflow_distributor_run_in_step(cluster: Any) -> 
         place = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
         x = np.random.default_rng(place).normal(size=(32, 2)).astype("float32")
 
-        @tf.function
+        @tf.function  # type: ignore[untyped-decorator]
         def step(x: Any) -> Any:
             def replica(x: Any) -> Any:
                 with tf.GradientTape() as tape:

@@ -103,7 +103,7 @@ def test_what_cannot_be_sent_at_the_end_is_not_lost(
     def refuse(path: str) -> None:
         raise OSError("no space\n\tat java")
 
-    monkeypatch.setattr(staging.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
     with (
         pytest.raises(TrainingError, match=r"not copied to memory://.* \(no space\): it is in"),
         staged(remote, evaluates=False) as local,

@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from phalanx.cluster.spec import Cluster, Role, Task
@@ -133,7 +134,7 @@ def _run_once(call: bytes, where: Where) -> Any:
     tag = f"phalanx-{run_id}"
     if session is not None:
         context = session.sparkContext
-        count = lambda: count_slots(context, where.gpus_per_task or 0, where.gpu_resource_name)  # noqa: E731
+        count = partial(count_slots, context, where.gpus_per_task or 0, where.gpu_resource_name)
         wait_for_slots(len(where.tasks), where.describe(), count, where.wait_seconds)
 
     def cancel(absent: Sequence[Task] = ()) -> None:

@@ -17,10 +17,15 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from phalanx.errors import PhalanxError, TrainingError
 from phalanx.records.storage import filesystem_of, open_output
+
+if TYPE_CHECKING:
+    from phalanx.train.runner import Result
+
+ResultT = TypeVar("ResultT", bound="Result")
 
 LOG = logging.getLogger("phalanx")
 
@@ -154,7 +159,7 @@ def _keep_in_step(mirror: Mirror, over: threading.Event, pulls: bool) -> None:
             LOG.warning("%s is not up to date: %s", mirror.remote, _first_line(error))
 
 
-def there_again(result: Any, remote: str, local: str) -> Any:
+def there_again(result: ResultT, remote: str, local: str) -> ResultT:
     """A result whose paths are the remote ones."""
     return dataclasses.replace(
         result,
