@@ -106,5 +106,7 @@ def test_wrong_use(spark: Any, model: str, tmp_path: Path) -> None:
         predict_udf(model, signature="no")
     with pytest.raises(ConfigurationError, match="has no output no: it has rows, total"):
         predict_udf(model, output="no")
+    with pytest.raises(ConfigurationError, match=r"does not read it from there; copy it"):
+        predict_udf("hdfs://there/model")
     with pytest.raises(ConfigurationError, match="there is no SavedModel"):
         predict_udf(str(tmp_path))

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 def test_a_value_that_cannot_travel_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="what the function returned cannot be sent"):
-        run(lambda: iter(lambda: 0, 1), local_mode=True)
+        run(threading.Lock, local_mode=True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -46,6 +47,12 @@ def test_every_task_knows_all_others_and_has_a_gpu_of_its_own(cluster: Any) -> N
     assert visible.pop("ps-0") == "-1"
     assert set(visible.values()) == {"3", "7"}
 
+    def see() -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    assert run(see, workers=1, gpus_per_task=2, spark=cluster) == "3,7"
+    assert run(see, workers=1, gpus_per_task=0, spark=cluster) == "-1"
+
 
 def test_a_failed_task_ends_the_stage_with_its_traceback_and_spark_goes_on(cluster: Any) -> None:
     def train() -> None:
@@ -69,11 +76,16 @@ def test_a_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None
     def train(directory: str) -> None:
         import pathlib
 
-        pathlib.Path(directory, str(os.getpid())).touch()
+        new = pathlib.Path(directory, f"{os.getpid()}")
+        new.write_text(sys.argv[1])
         time.sleep(600)
+
+    folders: list[str] = []
 
     def cancel() -> None:
         wait_for(lambda: len(list(tmp_path.iterdir())) == 2, 120)
+        folders.extend(path.read_text() for path in tmp_path.iterdir())
+        assert all(Path(folder).is_dir() for folder in folders)
         cluster.sparkContext.cancelAllJobs()
 
     thread = threading.Thread(target=cancel)
@@ -83,6 +95,7 @@ def test_a_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None
     thread.join()
     pids = [int(path.name) for path in tmp_path.iterdir()]
     wait_for(lambda: not any(map(is_alive, pids)))
+    wait_for(lambda: not any(Path(path).exists() for path in folders))
 
 
 def test_an_executor_that_is_killed_leaves_no_process_and_the_job_begins_again(

@@ -113,7 +113,7 @@ class Conductor:
         """All that one task has to say; a stranger is not heard."""
         hello = link.receive(_HELLO_SECONDS) or {}
         task = self._tasks.get(str(hello.get("task")))
-        known = secrets.compare_digest(str(hello.get("token")), self.token)
+        known = secrets.compare_digest(str(hello.get("token")).encode(), self.token.encode())
         if task is None or not known or self._closed.is_set():
             link.close()
             return

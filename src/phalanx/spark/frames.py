@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records.directory import find_files, path_exists, remove
+from phalanx.records.directory import find_files, path_exists, remove, resolve
 
 SETTING = "spark.phalanx.cacheDir"
 
@@ -137,7 +137,7 @@ def _write_once(df: Any, cache_dir: str | None) -> str:
 def _find_cache(session: Any, cache_dir: str | None) -> str:
     found = cache_dir or session.conf.get(SETTING, None)
     if found:
-        return str(found).rstrip("/")
+        return resolve(str(found).rstrip("/"))
     master = session.conf.get("spark.master", "")
     if not master.startswith("local"):
         raise DataError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from phalanx.errors import ConfigurationError, DataError
+from phalanx.records.storage import is_remote
 
 
 def predict_udf(
@@ -31,9 +33,18 @@ def predict_udf(
     from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
 
     from phalanx.train.export import find_version  # noqa: PLC0415
+    from phalanx.train.staging import is_staged  # noqa: PLC0415
 
     if batch_size < 1:
         raise ConfigurationError(f"batch_size is {batch_size}: it must be at least 1")
+    if is_staged(saved_model):
+        raise ConfigurationError(
+            f"{saved_model} cannot be loaded: TensorFlow 2.21 does not read it from there; copy it "
+            "to a directory that every executor has"
+        )
+    if not is_remote(saved_model):
+        # Executors have a working directory of their own.
+        saved_model = os.path.abspath(saved_model)  # noqa: PTH100
     path, _ = find_version(saved_model)
     outputs = _outputs(path, signature, output)
     is_struct = output is None and len(outputs) > 1

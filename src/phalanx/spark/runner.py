@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from phalanx.spark.task import Assignment
 
 # From the submission to the last task's first word; that slots are free is known before.
 _START_SECONDS = 120.0
+_AGAIN_SECONDS = 120.0
 
 Log = Callable[[str], None]
 
@@ -113,7 +114,9 @@ def run_call(call: Call, where: Where, restarts: int = 0) -> Any:
     packed = pack(call, "the function and its arguments")
     for attempt in range(restarts + 1):
         try:
-            return _run_once(packed, where)
+            # Executors that were lost are replaced, which takes its time.
+            patience = max(where.wait_seconds, _AGAIN_SECONDS if attempt else 0)
+            return _run_once(packed, replace(where, wait_seconds=patience))
         except _Failed as failed:
             if failed.is_final or attempt == restarts:
                 raise failed.error from None
@@ -193,7 +196,7 @@ def _explain(failure: Failure | None, error: Exception | None) -> _Failed:
         return _Failed(WorkerError(f"{failure.task} failed:\n{failure.text}"))
     reason = _reason(error) if error else "it has returned nothing"
     who = f"{failure.task} is gone: " if failure else ""
-    return _Failed(LaunchError(f"{who}the Spark job did not succeed: {reason}"))
+    return _Failed(LaunchError(f"{who}the job did not succeed: {reason}"))
 
 
 def _reason(error: Exception) -> str:

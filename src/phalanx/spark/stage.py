@@ -14,6 +14,8 @@ from phalanx.spark.task import Assignment, Place, run_task
 
 Values = Sequence[bytes | None]
 
+_START_SECONDS = 120.0
+
 
 def find_session(spark: Any = None) -> Any:
     """The session given, or the active one, if it can run barrier stages."""
@@ -60,16 +62,19 @@ def run_on_spark(
         yield run_task(assignment, place, barrier.allGather)
 
     rdd = context.parallelize(range(count), count)
-    if gpus:
-        rdd = rdd.withResources(_profile(gpus, gpu_resource_name))
+    configuration = context.getConf()
+    given = configuration.get(f"spark.task.resource.{gpu_resource_name}.amount", "0")
+    if gpus and gpus != float(given):
+        cpus = int(configuration.get("spark.task.cpus", "1"))
+        rdd = rdd.withResources(_profile(cpus, gpus, gpu_resource_name))
     with _tagged(context, tag, f"phalanx: {', '.join(map(str, assignment.tasks))}"):
         return list(rdd.barrier().mapPartitions(run_here).collect())
 
 
-def _profile(gpus: int, gpu_resource_name: str) -> Any:
+def _profile(cpus: int, gpus: int, gpu_resource_name: str) -> Any:
     from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests  # noqa: PLC0415
 
-    requests = TaskResourceRequests().cpus(1).resource(gpu_resource_name, gpus)
+    requests = TaskResourceRequests().cpus(cpus).resource(gpu_resource_name, gpus)
     return ResourceProfileBuilder().require(requests).build
 
 
@@ -100,7 +105,7 @@ def run_on_driver(
     def run_here(number: int) -> bytes | None:
         def gather(address: str) -> Sequence[str]:
             addresses[number] = address
-            all_there.wait()
+            all_there.wait(_START_SECONDS)
             return addresses
 
         place = Place(number, "127.0.0.1", threads, () if gpus == 0 else None)

@@ -62,15 +62,15 @@ def run_task(
     with (
         Link.connect(*assignment.driver) as link,
         hold_ports(1) as (port,),
-        tempfile.TemporaryDirectory(prefix="phalanx-spark-") as folder,
+        tempfile.TemporaryDirectory(prefix="phalanx-spark-", ignore_cleanup_errors=True) as folder,
     ):
         link.send(task=str(task), token=assignment.token)
         addresses = dict(zip(assignment.tasks, gather(f"{host}:{port}"), strict=True))
         plan = plan_process(assignment, place, Cluster(addresses), Path(folder))
         (Path(folder) / CALL).write_bytes(assignment.call)
-        orders = _Orders(link)
-        result = _look_after(plan, link, orders)
-        value = _report(task, Path(folder), result, link, orders)
+        orders, reporter = _Orders(link), _Reporter(link, Path(folder))
+        result = _look_after(plan, reporter, orders)
+        value = _report(task, reporter.left, result, link, orders)
         return value if task == Cluster(addresses).chief() else None
 
 
@@ -96,7 +96,9 @@ def plan_process(
     }
     argv = (sys.executable, "-m", "phalanx.spark.child", str(folder))
     tasks = (TaskPlan(task, argv, environment, folder / "output.log"),)
-    return ProcessPlan(tasks, run_id, linger=0, evaluator_linger=0)
+    # Should this process be killed, its guardian removes the folder.
+    cleanup = (("rm", "-rf", str(folder)),)
+    return ProcessPlan(tasks, run_id, linger=0, evaluator_linger=0, cleanup=cleanup)
 
 
 def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:
@@ -107,16 +109,21 @@ def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:
 
 
 class _Reporter:
-    """Sends the output of the process to the driver."""
+    """Sends the output of the process to the driver, and reads what the process leaves behind."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, folder: Path) -> None:
         self._link = link
+        self._folder = folder
+        self.left: dict[str, bytes] = {}
 
     def output(self, task: Task, lines: list[str]) -> None:
         self._link.send(lines=lines)
 
     def changed(self, status: TaskStatus) -> None:
-        """The driver learns it from the end."""
+        """Once the process is gone its folder goes too."""
+        if status.exit_code is not None:
+            files = [self._folder / name for name in (VALUE, ERROR)]
+            self.left = {file.name: file.read_bytes() for file in files if file.exists()}
 
     def note(self, message: str) -> None:
         self._link.send(lines=[message])
@@ -145,9 +152,9 @@ class _Orders:
                 self.leave.set()
 
 
-def _look_after(plan: ProcessPlan, link: Link, orders: _Orders) -> JobResult:
+def _look_after(plan: ProcessPlan, reporter: _Reporter, orders: _Orders) -> JobResult:
     """Start the process and stay until it is gone; the driver may ask for its end."""
-    handle = start(plan, os.environ, _Reporter(link))
+    handle = start(plan, os.environ, reporter)
     orders.hear(lambda: handle.cancel(JobResult(0, "ended by the driver")))
     try:
         result = None
@@ -161,19 +168,18 @@ def _look_after(plan: ProcessPlan, link: Link, orders: _Orders) -> JobResult:
 
 
 def _report(
-    task: Task, folder: Path, result: JobResult, link: Link, orders: _Orders
+    task: Task, left: Mapping[str, bytes], result: JobResult, link: Link, orders: _Orders
 ) -> bytes | None:
-    value, error = folder / VALUE, folder / ERROR
     was_asked = orders.end.is_set()
     told: dict[str, Any] | None = None
-    if error.exists():
-        told = json.loads(error.read_text())
+    if ERROR in left:
+        told = json.loads(left[ERROR])
     elif result.exit_code:
         text = "\n".join([result.reason.removeprefix(f"{task} "), *result.last_lines])
         told = {"text": text, "cause": Cause.OWN, "is_final": False}
     link.send(ended=told)
     if told is None or was_asked:
-        return value.read_bytes() if value.exists() else None
+        return left.get(VALUE)
     # Spark ends all others as soon as this task fails: they get the time to end by themselves.
     orders.leave.wait(_LEAVE_SECONDS)
     raise WorkerError(f"{task} failed: {told['text']}")
