@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.servers.processes import wait_for
 
-from phalanx.errors import JobError, LaunchError, WorkerError
+from phalanx.errors import ConfigurationError, JobError, LaunchError, WorkerError
 from phalanx.spark import MirroredStrategyRunner, dataset, run
 
 pytestmark = pytest.mark.slow
@@ -177,6 +177,26 @@ def test_programs_for_spark_tensorflow_distributor_run_in_step(cluster: Any) -> 
     result = MirroredStrategyRunner(num_slots=2, use_gpu=False).run(train, learning_rate=0.1)
     assert result["replicas"] == 2
     assert result["losses"][-1] < result["losses"][0] / 10
+
+
+def test_the_runner_takes_as_many_gpus_as_it_has_slots(cluster: Any) -> None:
+    def see() -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    runner = MirroredStrategyRunner(num_slots=2, use_custom_strategy=True)
+    assert runner.run(see) in ("3", "7")
+
+
+def test_the_runner_calls_the_function_on_the_driver_in_local_mode(cluster: Any) -> None:
+    def count() -> tuple[int, int]:
+        import tensorflow as tf
+
+        return tf.distribute.get_strategy().num_replicas_in_sync, os.getppid()
+
+    runner = MirroredStrategyRunner(num_slots=1, local_mode=True, use_gpu=False)
+    assert runner.run(count) == (1, os.getpid())
+    with pytest.raises(ConfigurationError, match="num_slots is 2, but this machine has 0 GPUs"):
+        MirroredStrategyRunner(num_slots=2, local_mode=True).run(count)
 
 
 def test_gpus_that_spark_does_not_give_to_tasks_are_told(cluster: Any) -> None:

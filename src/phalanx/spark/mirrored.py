@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from phalanx.cluster.detect import detect
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
 from phalanx.spark.call import Call
@@ -93,6 +95,8 @@ def call_in_scope(
     makes_strategy: bool,
 ) -> Any:
     """What each task does: call the function, under a strategy unless it makes its own."""
+    if use_gpu and not is_local:
+        _take_share(num_slots)
     import tensorflow as tf  # noqa: PLC0415
 
     if is_local and use_gpu:
@@ -112,3 +116,20 @@ def call_in_scope(
     )
     with strategy.scope():
         return function(**arguments)
+
+
+def count_gpus(num_slots: int, tasks: int, index: int) -> int:
+    """How many of all GPUs that are asked for one of the tasks uses.
+
+    >>> [count_gpus(5, 2, index) for index in range(2)]
+    [3, 2]
+    """
+    return num_slots // tasks + (index < num_slots % tasks)
+
+
+def _take_share(num_slots: int) -> None:
+    """Spark gives every task as many GPUs; TensorFlow must not see more than are asked for."""
+    place = detect()
+    mine = count_gpus(num_slots, len(place.cluster.tasks()), place.task.index)
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(given[:mine])
