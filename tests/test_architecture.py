@@ -43,7 +43,11 @@ SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
     "phalanx.launch": {
         "base",
+        "compose_file",
         "container",
+        "data_service",
+        "engine",
+        "kept_file",
         "environment",
         "job",
         "ledger",
@@ -56,6 +60,9 @@ SIBLINGS = {
         "placeholders",
         "processes",
         "registry",
+        "rules",
+        "starts",
+        "tether",
     },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},
@@ -166,10 +173,12 @@ def test_the_public_names() -> None:
         "WorkerError",
         "detect",
         "hooks",
+        "layers",
         "run",
     }
     assert phalanx.hooks.__name__ == "phalanx.train.hooks"
-    names = set(phalanx.__all__) - {"hooks"}
+    assert phalanx.layers.__name__ == "phalanx.train.layers"
+    names = set(phalanx.__all__) - {"hooks", "layers"}
     assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
     assert set(phalanx.__all__) <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'experimnt'"):

@@ -1,4 +1,4 @@
-"""A real Docker engine in a directory of its own, with an image made of this machine's files."""
+"""Real Docker engines in directories of their own, with an image made of this machine's files."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ def _in_usr(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def engine(directory: Path) -> Iterator[dict[str, str]]:
-    """Start it; what is given are the variables that `docker` needs."""
+def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, str]]:
+    """Start it, in a network namespace perhaps; what is given are the variables for `docker`."""
     variables = {"DOCKER_HOST": f"unix://{directory}/docker.sock"}
     with (directory / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
             [
+                # `ip netns exec` would hide the control groups.
+                *(["nsenter", f"--net=/run/netns/{network}"] if network else []),
                 "dockerd",
                 "--oom-score-adjust=0",
                 # Nothing of it is to stay in this machine's network.
@@ -75,6 +77,45 @@ def engine(directory: Path) -> Iterator[dict[str, str]]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
+    """Engines on a network, each in a namespace as on a host of its own; the first is a manager."""
+    mark = f"px{os.getpid() % 10000}"
+    with contextlib.ExitStack() as stack:
+        _ip("link", "add", f"{mark}br", "type", "bridge")
+        stack.callback(_ip, "link", "del", f"{mark}br")
+        _ip("link", "set", f"{mark}br", "up")
+        engines = []
+        for number in range(count):
+            name = f"{mark}n{number}"
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", name, "master", f"{mark}br", "up")
+            _ip("-n", name, "addr", "add", f"10.213.0.{number + 1}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+            place = directory / str(number)
+            place.mkdir()
+            engines.append(stack.enter_context(engine(place, name)))
+        manager = engines[0]
+        _must(manager, "swarm", "init", "--advertise-addr=10.213.0.1")
+        token = _must(manager, "swarm", "join-token", "--quiet", "worker")
+        for other in engines[1:]:
+            _must(other, "swarm", "join", f"--token={token}", "10.213.0.1:2377")
+        yield engines
+
+
+def _must(variables: dict[str, str], *arguments: str) -> str:
+    done = _docker(variables, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=20, capture_output=True)
 
 
 def _root() -> bytes:

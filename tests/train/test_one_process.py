@@ -99,6 +99,60 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_the_figure_of_an_epoch_counts_what_was_before_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def figures(directory: Path, *stops: int, **functions: Any) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "phalanx"):
+            for steps in stops:
+                train(directory, steps=steps, **functions)
+        return [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch")]
+
+    whole = figures(tmp_path / "whole", 9)
+    assert [line.partition(":")[0] for line in whole] == ["epoch 1", "epoch 2"]
+    assert "mae = " in whole[0]
+    assert figures(tmp_path / "parts", 3, 6, 9) == whole
+    # With another metric than before, the run goes on, and counts from there.
+    caplog.clear()
+    train(tmp_path / "other", steps=2)
+
+    def other() -> Any:
+        model = make_model()
+        model.compile("sgd", "mse", metrics=["mae", "mse"])
+        return model
+
+    assert len(figures(tmp_path / "other", 5, model=other)) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"clip_norm": 0.1}])
+def test_xla_changes_nothing(tmp_path: Path, settings: Any) -> None:
+    plain = train(tmp_path / "plain", settings=settings)
+    compiled = train(tmp_path / "xla", settings={**settings, "xla": True})
+    for found, wanted in zip(compiled.model.get_weights(), plain.model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_mixed_precision_computes_in_half_and_keeps_whole_weights(
+    tmp_path: Path, kind: str
+) -> None:
+    seen: list[str] = []
+
+    def model() -> Any:
+        model = make_model()
+        seen.append(model.layers[0].compute_dtype)
+        return model
+
+    try:
+        result = train(tmp_path, model=model, steps=150, settings={"mixed_precision": kind})
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert seen == [kind]
+    assert {weight.dtype for weight in result.model.trainable_variables} == {"float32"}
+    assert result.metrics["loss"] < 1.0
+
+
 def test_a_module_and_a_step_of_ones_own(tmp_path: Path) -> None:
     class Line(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:

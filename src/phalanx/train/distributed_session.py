@@ -17,6 +17,7 @@ from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
 from phalanx.train.continuous import Follow, await_checkpoints, step_of, surviving_deletion
+from phalanx.train.default_hooks import default_hooks
 from phalanx.train.engines.dispatched import DispatchedEngine
 from phalanx.train.engines.replicated import ReplicatedEngine
 from phalanx.train.experiment import Experiment, call
@@ -24,7 +25,7 @@ from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.mailbox import Mailbox
 from phalanx.train.own_step import OwnStep, Variables
 from phalanx.train.peers import answering, wait_for_peers
-from phalanx.train.runner import default_hooks, telling_others
+from phalanx.train.reasons import telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Position, Session
 from phalanx.train.shuffles import graph_of, shuffles_before_shard

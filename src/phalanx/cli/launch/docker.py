@@ -11,6 +11,7 @@ from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
+    DATA_WORKERS,
     GPUS,
     MEMORY,
     make_container,
@@ -24,6 +25,7 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
 
 @click.command(name="docker", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     *CONTAINER,
     CPUS,
     MEMORY,

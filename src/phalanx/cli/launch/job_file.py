@@ -67,7 +67,7 @@ def settings(
 
 # Common settings that only some backends have; one file is to serve several of them.
 _KNOWN_ELSEWHERE = frozenset(
-    {"cpus", "memory", "gpus", "image", "mount", "label", "credentials", "python"}
+    {"cpus", "memory", "gpus", "image", "mount", "label", "credentials", "python", "data-workers"}
 )
 
 

@@ -81,6 +81,13 @@ GPUS: Decorator[Any] = click.option(
     help="GPUs of each task, or of a role's: worker=2.",
 )
 
+DATA_WORKERS: Decorator[Any] = click.option(
+    "--data-workers",
+    type=_COUNT,
+    metavar="N",
+    help="Processes that prepare the data (tf.data service), with a dispatcher.",
+)
+
 CONTAINER: tuple[Decorator[Any], ...] = (
     click.option("--image", metavar="IMAGE", help="What the tasks run in."),
     click.option(
@@ -152,6 +159,7 @@ def make_job(values: Mapping[str, Any]) -> Job:
         environment=_environment(values["env"]),
         resources=_resources(values),
         time_limit=values["time_limit"],
+        data_workers=values.get("data_workers") or 0,
     )
     job.validate()
     return job

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import CONTAINER, CPUS, GPUS, MEMORY, Decorator
+from phalanx.cli.launch.options import CONTAINER, CPUS, DATA_WORKERS, GPUS, MEMORY, Decorator
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
 from phalanx.launch.manifest import load
 from phalanx.launch.pods import Place, Toleration
 
 PODS: tuple[Decorator[Any], ...] = (
+    DATA_WORKERS,
     *CONTAINER,
     CPUS,
     MEMORY,

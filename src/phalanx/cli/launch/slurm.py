@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, GPUS, MEMORY, check_file, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    MEMORY,
+    check_file,
+    make_job,
+    options,
+)
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 
@@ -18,6 +26,7 @@ _SECONDS = click.FloatRange(min=0)
 
 @click.command(name="slurm", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     CPUS,
     MEMORY,
     GPUS,

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, make_job, options
+from phalanx.cli.launch.options import CPUS, DATA_WORKERS, make_job, options
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.processes.plan import GRACE_SECONDS
 from phalanx.launch.ssh.launcher import SshLauncher
@@ -18,6 +18,7 @@ from phalanx.launch.ssh.plan import Host, Place
 
 @click.command(name="ssh", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     CPUS,
     click.option(
         "--host",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
-from phalanx.cluster.spec import Cluster, Role
+from phalanx.cluster.spec import PEERS, Cluster
 from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
@@ -35,7 +35,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     addresses = {
         task: f"{job}-{number}.{service}:{port}"
         for number, task in enumerate(tasks)
-        if task.role is not Role.EVALUATOR
+        if task.role in PEERS
     }
     task = place(tasks, int(index), "JOB_COMPLETION_INDEX")
     return loads(TFConfig(Cluster(addresses), task).dumps(), "what Kubernetes says of the cluster")

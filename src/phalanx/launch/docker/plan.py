@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE
+from phalanx.cluster.spec import Task
 from phalanx.launch.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -17,11 +16,12 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.starts import Start, make_starts
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,11 @@ def plan_containers(
     job.validate()
     container.validate(job)
     check_placeholders(job.program.arguments)
-    tasks = job.tasks()
-    cluster = Cluster(
-        {task: f"{_name(job, task)}:{PORT}" for task in tasks if task.role is not Role.EVALUATOR}
-    )
+    addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening()}
     network = f"phalanx-{job.name}"
     plans = tuple(
-        _plan_container(job, container, task, cluster, text, network, directory, run_id)
-        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
+        _plan_container(job, container, start, network, directory, run_id)
+        for start in make_starts(job, addresses, container.python)
     )
     processes = ProcessPlan(
         plans,
@@ -68,7 +65,7 @@ def plan_containers(
         grace,
         time_limit=job.time_limit,
         cleanup=(
-            ("docker", "rm", "--force", *(_name(job, task) for task in tasks)),
+            ("docker", "rm", "--force", *(_name(job, task) for task in job.all_tasks())),
             ("docker", "network", "rm", network),
         ),
     )
@@ -83,18 +80,17 @@ def _name(job: Job, task: Task) -> str:
 def _plan_container(
     job: Job,
     container: Container,
-    task: Task,
-    cluster: Cluster,
-    tf_config: str,
+    start: Start,
     network: str,
     directory: Path,
     run_id: str,
 ) -> TaskPlan:
+    task = start.task
     needs = job.needs(task.role)
     mounts = container.mounts
     # Values reach docker through its environment, so that no list of processes shows them.
     environment = {
-        VARIABLE: tf_config,
+        **start.variables,
         **DEFAULTS,
         **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
         **job.environment,
@@ -115,9 +111,7 @@ def _plan_container(
         options.append(f"--memory={needs.memory}")
     if needs.gpus:
         options.append(f"--gpus={needs.gpus}")
-    start = job.program.start(container.python)
-    filled = (fill(each, task, cluster) for each in job.program.arguments)
-    argv = ("docker", "run", *options, container.image, *start, *filled)
+    argv = ("docker", "run", *options, container.image, *start.command)
     return TaskPlan(
         task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from phalanx.cluster.spec import Role
+from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
@@ -38,6 +39,11 @@ def plan_objects(job: Job, container: Container, place: Place) -> ObjectsPlan:
     job.validate()
     container.validate(job)
     check_placeholders(job.program.arguments)
+    if job.data_workers:
+        raise JobError(
+            "a TFJob has no place for data workers: leave out --data-workers, "
+            "or launch the job with kubernetes"
+        )
     objects = [
         *make_credentials(job, container, place),
         make_network_policy(job, container, place),

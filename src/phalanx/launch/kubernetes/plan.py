@@ -1,12 +1,14 @@
 """From a job to API objects: a pure function. Their size does not depend on the number of tasks.
 
-The pods of one Indexed Job are numbered: the chief first, then the workers, the ps, the evaluators.
-The Job's success policy ends everybody when the chief has succeeded, so nobody has to watch it.
+The pods of one Indexed Job are numbered: the chief first, then the workers, the ps, the evaluators,
+and those that serve data. The Job's success policy ends everybody when the chief has succeeded, so
+nobody has to watch it.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
@@ -46,12 +48,17 @@ def plan_objects(job: Job, container: Container, place: Place) -> ObjectsPlan:
         *make_tensorboard(job, container, place),
     ]
     patched = apply_patches(objects, place.patches)
-    return ObjectsPlan(job.name, place.namespace, patched, tuple(job.counts().items()))
+    return ObjectsPlan(job.name, place.namespace, patched, tuple(_counts(job).items()))
+
+
+def _counts(job: Job) -> dict[Role, int]:
+    """The pods of each role, in the order in which they are numbered."""
+    return dict(Counter(task.role for task in job.all_tasks()))
 
 
 def _check_needs(job: Job) -> None:
     """All pods of a Job are made from one template."""
-    different = {role: job.needs(role) for role in job.counts()}
+    different = {role: job.needs(role) for role in _counts(job)}
     if len(set(different.values())) > 1:
         raise JobError(
             "the roles need different amounts, but the pods of a Kubernetes Job are all alike: "
@@ -76,14 +83,14 @@ def _surroundings(job: Job, container: Container, place: Place) -> Iterator[Mani
         yield {
             **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, place),
             "spec": {
-                "minAvailable": len(job.tasks()),
+                "minAvailable": len(job.all_tasks()),
                 "selector": {"matchLabels": pods},
             },
         }
 
 
 def _job(job: Job, container: Container, place: Place) -> Manifest:
-    count = len(job.tasks())
+    count = len(job.all_tasks())
     deciding = "0" if job.chief or job.workers == 1 else f"0-{job.workers - 1}"
     limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
     return {
@@ -117,7 +124,7 @@ def _job(job: Job, container: Container, place: Place) -> Manifest:
 
 def _pod(job: Job, container: Container, place: Place) -> dict[str, Any]:
     environment = {
-        SHAPE: ",".join(f"{role}={count}" for role, count in job.counts().items()),
+        SHAPE: ",".join(f"{role}={count}" for role, count in _counts(job).items()),
         "PHALANX_SERVICE": job.name,
         "PHALANX_PORT": str(PORT),
     }
@@ -134,4 +141,5 @@ def _script(job: Job, container: Container) -> str:
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch.kubernetes").joinpath("task.sh").read_text()
     last = " ".join(["exec", *map(quote, start), *filled])
-    return f"model_dir={quote(model_dir)}\n{body}{last}\n"
+    python = f"python={quote(container.python)}\n" if job.data_workers else ""
+    return f"model_dir={quote(model_dir)}\n{python}{body}{last}\n"
