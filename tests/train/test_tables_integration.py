@@ -29,6 +29,7 @@ def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> P
     ("shape", "flags"),
     [
         pytest.param("c w p p", ["--sync", "--accumulate=3"], id="in step on two ps"),
+        pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="two devices"),
         pytest.param("c w w", [], id="three in step"),
         pytest.param("c w p p p", ["--sync"], id="in step on three ps"),
     ],

@@ -104,6 +104,7 @@ class Checkpoints:
         try:
             status = self._whole.restore(path)
             status.assert_existing_objects_matched()
+            status.expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise ConfigurationError(
                 f"{path} is a checkpoint of another model or optimizer: "

@@ -34,7 +34,13 @@ def make_data(context: phalanx.Context) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser()
     phalanx.RunConfig.add_flags(parser)
-    config = phalanx.RunConfig.from_flags(parser.parse_args(), seed=1)
+    parser.add_argument("--devices-there", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.devices_there > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration()] * arguments.devices_there
+        tf.config.set_logical_device_configuration(cpu, logical)
+    config = phalanx.RunConfig.from_flags(arguments, seed=1)
     experiment = phalanx.Experiment(model=make_model, train_data=make_data, eval_data=make_data)
     print(f"METRICS {phalanx.run(experiment, config).metrics}", flush=True)
 

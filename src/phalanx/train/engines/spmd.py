@@ -314,26 +314,41 @@ class SpmdEngine:
         )
 
     def _sum_over_replicas(self, everything: list[Sums]) -> list[Sums]:
-        """One transfer for all that is summed, and one for the rows of each table."""
+        """One transfer for all that is summed; of a table, the gradients of all rows."""
         if self._reduction.replicas == 1:
             return everything
+        tables = [self.weights.packing.pieces[n].shape for n in self.weights.table_pieces()]
+        spread = [
+            (*sums[:3], [_spread(*rows, s[0]) for rows, s in zip(sums[3], tables, strict=True)])
+            for sums in everything
+        ]
         flats = []
-        for sums in everything:
-            summed = [tensor for tensor in tf.nest.flatten(sums[:3]) if tensor.dtype.is_floating]
+        for sums in spread:
+            summed = [tensor for tensor in tf.nest.flatten(sums) if tensor.dtype.is_floating]
             wide = tf.float64 if any(t.dtype == tf.float64 for t in summed) else tf.float32
             flats.append(
                 tf.concat([tf.reshape(tf.cast(tensor, wide), [-1]) for tensor in summed], 0)
             )
-        tables = [
-            self._reduction.sum([tf.IndexedSlices(values, numbers) for numbers, values in rows])
-            for rows in zip(*(sums[3] for sums in everything), strict=True)
+        split = [
+            _split_like(whole, sums)
+            for whole, sums in zip(self._reduction.sum(flats), spread, strict=True)
         ]
-        return [
-            (*_split_like(whole, sums), [(rows[i].indices, rows[i].values) for rows in tables])
-            for i, (whole, sums) in enumerate(
-                zip(self._reduction.sum(flats), everything, strict=True)
-            )
-        ]
+        return [(*sums[:3], [_collect(*rows) for rows in sums[3]]) for sums in split]
+
+
+def _spread(numbers: Tensor, values: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Gradients of some rows as those of all, and which were looked up."""
+    ones = tf.ones_like(numbers, values.dtype)
+    return (
+        tf.math.unsorted_segment_sum(values, numbers, rows),
+        tf.math.unsorted_segment_sum(ones, numbers, rows),
+    )
+
+
+def _collect(values: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    """And back."""
+    numbers = tf.where(times > 0)[:, 0]
+    return numbers, tf.gather(values, numbers)
 
 
 def _in_order(
@@ -349,9 +364,8 @@ def _in_order(
     ]
 
 
-def _split_like(whole: Tensor, everything: Sums) -> tuple[Any, Any, Any]:
+def _split_like(whole: Tensor, sums: Sums) -> Sums:
     """Undo the laying end to end; what is not summed, such as counters, stays as it is."""
-    sums = everything[:3]
     tensors = tf.nest.flatten(sums)
     sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
     parts = iter(tf.split(whole, sizes))
