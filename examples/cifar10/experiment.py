@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from pictures import Pictures
+from pictures import Pictures, as_input
 
 import phalanx
 from phalanx.models.resnet import DataFormat, resnet
@@ -92,3 +92,9 @@ class Cifar10(phalanx.Experiment):
 
     def eval_data(self, context: phalanx.Context) -> tf.data.Dataset:
         return self.pictures.test(self.eval_batch_size, context)
+
+    def example_features(self) -> dict[str, Any]:
+        return {"image": tf.io.FixedLenFeature([], tf.string)}
+
+    def preprocess(self, features: Any) -> Any:
+        return as_input(tf.io.decode_raw(features["image"], tf.uint8))
