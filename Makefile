@@ -58,7 +58,7 @@ format: $(READY) ## format the code and put the imports in order
 docs: $(READY)   ## write the command reference from the commands' own --help
 	$(BIN)/python docs/generate.py
 
-bench: $(READY)  ## measure every published figure again
+bench: $(SPARK)  ## measure every published figure again
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and what was built

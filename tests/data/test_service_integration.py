@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.served_numbers import check_numbers, write_numbers
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records import write_examples
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
-
-# Each task of the cluster notes what it was given in each of two passes.
-READER = """
-import json, os, sys
-from pathlib import Path
-from phalanx.cluster import detect
-from phalanx.cluster.data_service import find_dispatcher
-from phalanx.data import Pipeline
-
-pipeline = Pipeline.from_records("*.tfrecord", seed=1, raw={"pixels": "uint8"})
-pipeline = pipeline.map(lambda batch: {"id": batch["id"], "first": batch["pixels"][:, 0]})
-dataset = pipeline.dataset(32, epochs=1, service=find_dispatcher(os.environ))
-passes = []
-for _ in range(2):
-    passes.append([])
-    for batch in dataset:
-        assert (batch["first"].numpy() == batch["id"].numpy() % 200).all()
-        passes[-1] += batch["id"].numpy().tolist()
-config = detect()
-seen = {"passes": passes, "cluster": sorted(map(str, config.cluster.addresses))}
-Path(f"{config.task}.json").write_text(json.dumps(seen))
-"""
 
 # An experiment in step: what is served is shared by the chief and the worker.
 EXPERIMENT = """
@@ -67,27 +43,15 @@ phalanx.run(phalanx.Experiment(
 """
 
 
-def write_numbers(directory: Path) -> None:
-    for part in range(4):
-        numbers = np.arange(part * 250, (part + 1) * 250)
-        pixels = [bytes([n % 200] * 4) for n in numbers]
-        write_examples(directory / f"{part}.tfrecord", {"id": numbers, "pixels": pixels})
-
-
 def test_data_workers_of_a_job_serve_each_example_once_a_pass(
     phalanx: Phalanx, tmp_path: Path
 ) -> None:
     write_numbers(tmp_path)
-    (tmp_path / "read.py").write_text(READER)
     shape = ["--workers", 1, "--data-workers", 2, "--log-dir", "logs"]
-    done = phalanx("run", *shape, "read.py")
+    done = phalanx("run", *shape, "read_served.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 chief, 1 worker, 1 dispatcher, 2 data-workers" in done.stderr
-    seen = [json.loads((tmp_path / f"{task}.json").read_text()) for task in ("chief-0", "worker-0")]
-    for number in range(2):
-        found = Counter(n for task in seen for n in task["passes"][number])
-        assert found == Counter(range(1000))
-    assert seen[0]["cluster"] == ["chief-0", "worker-0"]
+    check_numbers(tmp_path, "chief-0", "worker-0")
     assert "data worker of 127.0.0.1:" in (tmp_path / "logs/data-worker-1.log").read_text()
 
 

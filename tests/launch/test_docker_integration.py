@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,7 +137,38 @@ def test_what_cannot_be_started(
     assert not left_over(engine)
 
 
+def test_an_image_is_built_and_runs_without_being_root(
+    launch: Phalanx, engine: dict[str, str], tmp_path: Path
+) -> None:
+    docker.import_base(engine, "base:1")
+    with zipfile.ZipFile(tmp_path / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "word = 'installed'")
+        wheel.writestr(
+            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0"
+        )
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    (tmp_path / "requirements.txt").write_text("tiny==1.0\n")
+    (tmp_path / "say.py").write_text(
+        "import os, tiny; open('new', 'w'); print(tiny.word, os.getuid(), *sorted(os.listdir()))"
+    )
+    options = ["--requirements", "requirements.txt", "--wheel", "tiny-1.0-py3-none-any.whl"]
+    built = launch("image", *options, "--base", "base:1", "--build", "say:1", "say.py")
+    assert built.returncode == 0, built.stderr
+    done = launch("launch", "docker", "--image", "say:1", "--follow", "say.py")
+    assert done.stdout == "chief-0 | installed 1000 new say.py\n", done.stderr
+    broken = launch("image", *options, "--base", "none:1", "--build", "say:2", "say.py")
+    assert broken.returncode == 2
+    assert "nothing was built: docker says why above" in broken.stderr
+
+
 def test_tensorflow_trains(
     launch: Phalanx, backend: str, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, backend, *docker.options(tmp_path), "--cpus", 1, python="")
+
+
+def test_data_workers_serve(
+    launch: Phalanx, backend: str, tmp_path: Path, read_from_data_workers: Callable[..., None]
+) -> None:
+    read_from_data_workers(launch, backend, *docker.options(tmp_path), python="")

@@ -163,3 +163,9 @@ def test_tensorflow_trains(
     launch: Phalanx, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, "swarm", *docker.options(tmp_path), python="")
+
+
+def test_data_workers_serve(
+    launch: Phalanx, tmp_path: Path, read_from_data_workers: Callable[..., None]
+) -> None:
+    read_from_data_workers(launch, "swarm", *docker.options(tmp_path), python="")

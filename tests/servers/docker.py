@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pip
+
 IMAGE = "this-machine:1"
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
 # The engine puts its own init into sbin, so that cannot lead into a directory that is mounted.
@@ -77,6 +79,43 @@ def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, st
     finally:
         process.terminate()
         process.wait(60)
+
+
+def import_base(variables: dict[str, str], image: str) -> None:
+    """A small image with Debian's Python, pip, and what a Dockerfile of ours runs; no network."""
+    tools = ("sh", "python3.11", "install")
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        found = [Path(str(shutil.which(name, path="/usr/bin"))) for name in tools]
+        linked = subprocess.run(
+            ["ldd", *found], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+        libraries = {word for word in linked.split() if word.startswith("/lib")}
+        for path in [*found, *map(Path, libraries)]:
+            target = Path("/usr") / path.relative_to("/") if path.parts[1] != "usr" else path
+            archive.add(path.resolve(), str(target).lstrip("/"))
+        archive.add("/usr/lib/python3.11", "usr/lib/python3.11", filter=_source_only)
+        packages = "usr/lib/python3/dist-packages"
+        archive.add(Path(pip.__file__).parent, f"{packages}/pip", filter=_source_only)
+        for link, at in {**LINKS, "usr/bin/python": "python3.11"}.items():
+            entry = tarfile.TarInfo(link)
+            entry.type, entry.linkname = tarfile.SYMTYPE, at
+            archive.addfile(entry)
+        for folder in ("tmp", "home"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777
+            archive.addfile(entry)
+        text = b"#!/usr/bin/python\nfrom pip._internal.cli.main import main\nmain()\n"
+        entry = tarfile.TarInfo("usr/bin/pip")
+        entry.mode, entry.size = 0o755, len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    change = ["--change", "ENV PIP_NO_INDEX=1 PIP_BREAK_SYSTEM_PACKAGES=1"]
+    done = _docker(variables, "import", *change, "-", image, given=content.getvalue())
+    assert done.returncode == 0, done.stderr
+
+
+def _source_only(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if entry.name.endswith(("__pycache__", "/test", "/idlelib")) else entry
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
 from phalanx.errors import JobError
-from phalanx.launch.engine import run
+from phalanx.launch.engine import ask
 from phalanx.launch.job import Program
 from phalanx.launch.kept_file import check_own, head, write_kept
 
 DOCKERFILE = "Dockerfile"
 LOCK = "requirements.lock"
 _BUILD_SECONDS = 3600.0
+_FAILING = "nothing was built"
 _USER = 1000
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
 # Of the tools that install packages the base has its own.
@@ -61,10 +63,16 @@ class ImagePlan:
         write_kept(directory / LOCK, self.lock, "image")
 
     def build(self, directory: Path, tag: str) -> None:
-        """Let the engine build it; it is sent these files and no others."""
+        """Let the engine build it, in sight; it is sent these files and no others."""
+        ask("version", "--format", "{{.Server.Version}}", failing=_FAILING)
         command = ["docker", "build", "--tag", tag, "-"]
         given = self._pack(directory)
-        run(command, seconds=_BUILD_SECONDS, failing="nothing was built", given=given)
+        try:
+            done = subprocess.run(command, input=given, timeout=_BUILD_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise JobError(f"{_FAILING} in {_BUILD_SECONDS / 60:.0f} minutes") from None
+        if done.returncode:
+            raise JobError(f"{_FAILING}: docker says why above")
 
     def _pack(self, directory: Path) -> bytes:
         content = io.BytesIO()
@@ -89,9 +97,9 @@ def plan_image(contents: Contents) -> ImagePlan:
     installed = [*wheels, _copy(LOCK, f"/{LOCK}"), f"RUN {json.dumps(install)}"]
     lines = [
         f"FROM {contents.base}",
-        "ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1",
+        "ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USER=phalanx HOME=/home/phalanx",
         *(gpu if contents.gpu else []),
-        f"RUN useradd --uid {_USER} --create-home phalanx && install -d -o {_USER} -g {_USER} /app",
+        f"RUN install -d -o {_USER} -g {_USER} /app /home/phalanx",
         *(installed if contents.requirements else []),
         "WORKDIR /app",
         *(_copy(path, path) for path in contents.paths),
