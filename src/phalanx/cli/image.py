@@ -68,7 +68,6 @@ def command(
     needed = tuple(_relative(path, here) for path in wheels)
     lock = lock_environment()
     wanted = read_requirements(Path(requirements)) if requirements else _phalanx(lock, needed, gpu)
-    check_pinned(wanted, lock, len(needed))
     contents = Contents(
         program=Program(ProgramKind.FILE, paths[0]),
         paths=paths,
@@ -78,6 +77,7 @@ def command(
         gpu=gpu,
         wheels=needed,
     )
+    check_pinned(contents)
     plan = plan_image(contents)
     if dry_run:
         click.echo(plan.render(), nl=False)

@@ -78,15 +78,16 @@ def follow(service: str, seen: Path) -> int:
     if number is None:
         return 1
     output, said, scaled = Output(number), "", False
+    status: dict[str, Any] = {"State": "new"}
     while True:
         if asked.is_set() and not scaled:
             _docker("service", "scale", "--detach", f"{service}=0")
             scaled = True
-        status = _status(number)
-        state = status.get("State", "remove")
+        status = _status(number) or status
+        state = status["State"]
         if state in ("running", *_ENDS):
             output.start()
-        elif status.get("Err", "") != said:
+        elif status.get("Err", said) != said:
             said = status["Err"]
             print(f"phalanx: Swarm says {state}: {said}", flush=True)
         if state in _ENDS:
@@ -111,11 +112,14 @@ def _next_try(service: str, seen: Path, asked: threading.Event) -> str | None:
     return None
 
 
-def _status(number: str) -> dict[str, Any]:
-    """What Swarm says of a try; nothing if it has forgotten it."""
-    text = _docker("inspect", "--type=task", "--format={{json .Status}}", number).strip()
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+def _status(number: str) -> dict[str, Any] | None:
+    """What Swarm says of a try, which it may have forgotten; None if it does not answer now."""
+    done = _ask("inspect", "--type=task", "--format={{json .Status}}", number)
+    if done is not None and done.returncode == 0:
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+    gone = done is not None and b"no such" in done.stderr.lower()
+    return {"State": "remove"} if gone else None
 
 
 def _exit_code(state: str, status: dict[str, Any]) -> int:
@@ -129,7 +133,13 @@ def _exit_code(state: str, status: dict[str, Any]) -> int:
 
 
 def _docker(*arguments: str) -> bytes:
-    """What docker says; a manager that does not answer now may do so the next time."""
+    """What docker prints; nothing if that cannot be had."""
+    done = _ask(*arguments)
+    return b"" if done is None else done.stdout
+
+
+def _ask(*arguments: str) -> subprocess.CompletedProcess[bytes] | None:
+    """A manager that does not answer now may do so the next time."""
     try:
         return subprocess.run(
             ["docker", *arguments],
@@ -137,9 +147,9 @@ def _docker(*arguments: str) -> bytes:
             capture_output=True,
             timeout=_ANSWER_SECONDS,
             check=False,
-        ).stdout
+        )
     except subprocess.TimeoutExpired:
-        return b""
+        return None
 
 
 def _print(line: bytes) -> None:
