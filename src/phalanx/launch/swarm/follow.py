@@ -93,31 +93,40 @@ def follow(service: str, seen: Path) -> int:
         if state in _ENDS:
             output.finish()
             return _exit_code(state, status)
+        if not scaled and status.get("Desired") == "shutdown" and _untaken(service, seen):
+            # Nobody hears from its node any more, and Swarm has given it up.
+            print(f"phalanx: the node of {service} is lost", flush=True)
+            return 1
         asked.wait(_POLL_SECONDS) if not scaled else time.sleep(_POLL_SECONDS)
 
 
 def _next_try(service: str, seen: Path, asked: threading.Event) -> str | None:
     """The newest try that was not taken before."""
-    taken = seen.read_text().split() if seen.exists() else []
     deadline = time.monotonic() + _NEXT_TRY_SECONDS
     while time.monotonic() < deadline and not asked.is_set():
-        found = _docker("service", "ps", "--quiet", "--no-trunc", service).decode().split()
-        for number in found:
-            if number not in taken:
-                seen.write_text("\n".join([*taken, number]))
-                return number
+        for number in _untaken(service, seen):
+            with seen.open("a") as file:
+                print(number, file=file)
+            return number
         asked.wait(_POLL_SECONDS)
     if not asked.is_set():
         print(f"phalanx: Swarm has not started {service} again", flush=True)
     return None
 
 
+def _untaken(service: str, seen: Path) -> list[str]:
+    """The tries that were not taken yet, the newest first."""
+    taken = seen.read_text().split() if seen.exists() else []
+    found = _docker("service", "ps", "--quiet", "--no-trunc", service).decode().split()
+    return [number for number in found if number not in taken]
+
+
 def _status(number: str) -> dict[str, Any] | None:
     """What Swarm says of a try, which it may have forgotten; None if it does not answer now."""
-    done = _ask("inspect", "--type=task", "--format={{json .Status}}", number)
+    done = _ask("inspect", "--type=task", "--format={{json .}}", number)
     if done is not None and done.returncode == 0:
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        found = json.loads(done.stdout)
+        return {**found["Status"], "Desired": found["DesiredState"]}
     gone = done is not None and b"no such" in done.stderr.lower()
     return {"State": "remove"} if gone else None
 
