@@ -53,6 +53,19 @@ def test_data_workers_are_services_too() -> None:
     ]
 
 
+def test_tensorboard_is_a_service_with_a_port() -> None:
+    launcher = ComposeLauncher(
+        CONTAINER, Path("x.yaml"), Path("jobs/digits"), "r1", tensorboard=True
+    )
+    text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
+    service = yaml.safe_load(text)["services"]["tensorboard"]
+    assert service["command"][1] == "--logdir=/models/digits"
+    assert service["ports"] == ["127.0.0.1:6006:6006"]
+    assert service["environment"] == {
+        "GOOGLE_APPLICATION_CREDENTIALS": "/var/run/phalanx/credentials.json"
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("docker-compose"), reason="docker-compose is not installed")
 def test_compose_understands_it(tmp_path: Path) -> None:

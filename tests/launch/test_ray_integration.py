@@ -22,8 +22,8 @@ SHAPE = ["--workers", 2, "--ps", 1]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with ray.three_nodes(tmp_path_factory.mktemp("ray")) as variables:
+def cluster() -> Iterator[dict[str, str]]:
+    with ray.three_nodes() as variables:
         yield variables
 
 

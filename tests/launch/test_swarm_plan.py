@@ -53,6 +53,17 @@ def test_data_workers_are_services_too() -> None:
     assert list(services)[-3:] == ["dispatcher-0", "data-worker-0", "data-worker-1"]
 
 
+def test_tensorboard_is_a_service_with_a_port() -> None:
+    launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", tensorboard=True)
+    text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
+    service = yaml.safe_load(text)["services"]["tensorboard"]
+    assert service["command"][1] == "--logdir=/models/digits"
+    assert service["ports"] == ["6006:6006"]
+    assert service["secrets"]
+    with pytest.raises(JobError, match="nothing to show without --model-dir"):
+        launcher.plan(JOB)
+
+
 @pytest.mark.parametrize("text", ["gpu", "=yes", "gpu=", "worker:=yes"])
 def test_what_is_no_label_is_refused(text: str) -> None:
     with pytest.raises(JobError, match="is not a node's label"):

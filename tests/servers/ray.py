@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 
 def why_not() -> str | None:
@@ -16,16 +16,18 @@ def why_not() -> str | None:
 
 
 @contextlib.contextmanager
-def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
+def three_nodes() -> Iterator[dict[str, str]]:
     """Start it; what is given are the variables that its clients need."""
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 2, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=2)
-        cluster.wait_for_nodes(timeout=60)
-        yield {"RAY_ADDRESS": cluster.address}
-    finally:
-        cluster.shutdown()
+    # Its sockets' paths must be short: pytest's own directories are too deep.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
+        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": directory}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(2):
+                cluster.add_node(num_cpus=2)
+            cluster.wait_for_nodes(timeout=60)
+            yield {"RAY_ADDRESS": cluster.address}
+        finally:
+            cluster.shutdown()

@@ -25,6 +25,7 @@ COMMANDS = {
     "image": "phalanx.cli.image",
     "launch": "phalanx.cli.launch",
     "logs": "phalanx.cli.logs",
+    "manifest": "phalanx.cli.manifest",
     "predict": "phalanx.cli.predict",
     "records": "phalanx.cli.records",
     "run": "phalanx.cli.run",

@@ -19,6 +19,7 @@ from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.starts import make_starts
+from phalanx.launch.tensorboard import tensorboard_command
 
 
 def make_services(
@@ -51,9 +52,21 @@ def make_services(
                 "command": list(start.command),
                 "environment": environment,
                 "labels": labels,
-                **_volumes(container.mounts),
+                **make_mounts(container.mounts),
             },
         )
+
+
+def make_tensorboard(job: Job, container: Container) -> dict[str, Any]:
+    """A service that shows the job's model directory."""
+    key = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
+    return {
+        "image": container.image,
+        "command": tensorboard_command(job),
+        **(key if container.credentials else {}),
+        "labels": {**container.labels, "phalanx.job": job.name},
+        **make_mounts(container.mounts),
+    }
 
 
 def make_volumes(mounts: tuple[Mount, ...]) -> Manifest:
@@ -69,7 +82,8 @@ def make_volumes(mounts: tuple[Mount, ...]) -> Manifest:
     return {"volumes": volumes} if volumes else {}
 
 
-def _volumes(mounts: tuple[Mount, ...]) -> dict[str, Any]:
+def make_mounts(mounts: tuple[Mount, ...]) -> dict[str, Any]:
+    """Where a service has them."""
     found = []
     for number, mount in enumerate(mounts):
         is_host = mount.kind is MountKind.HOST

@@ -28,6 +28,7 @@ BUILT_IN = {
     "slurm": "phalanx.launch.slurm:SlurmLauncher",
     "ssh": "phalanx.launch.ssh:SshLauncher",
     "swarm": "phalanx.launch.swarm:SwarmLauncher",
+    "trainjob": "phalanx.launch.trainjob:TrainJobLauncher",
 }
 
 

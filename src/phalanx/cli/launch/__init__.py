@@ -18,6 +18,7 @@ BACKENDS = {
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
     "swarm": "phalanx.cli.launch.swarm",
+    "trainjob": "phalanx.cli.launch.trainjob",
 }
 
 

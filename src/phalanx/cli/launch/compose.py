@@ -14,14 +14,15 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
 )
 from phalanx.launch.compose.launcher import ComposeLauncher
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 
 
 @click.command(name="compose", cls=LaunchCommand)
@@ -31,20 +32,14 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
     CPUS,
     MEMORY,
     GPUS,
+    TENSORBOARD,
     click.option(
         "--output",
         type=click.Path(dir_okay=False),
         metavar="FILE",
         help="The compose file  [default: NAME.compose.yaml]",
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Write a compose file with a service for each task, and start them on one Docker engine.
@@ -64,5 +59,6 @@ def command(**values: Any) -> None:
         Ledger.of_user().directory / job.name,
         uuid.uuid4().hex,
         values["grace"],
+        values["tensorboard"],
     )
     launch("compose", launcher, job, values)

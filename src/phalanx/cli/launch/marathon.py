@@ -14,13 +14,13 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
     make_container,
     make_job,
     options,
 )
 from phalanx.cli.launch.values import Parsed
-from phalanx.errors import JobError
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.marathon.launcher import MarathonLauncher
 from phalanx.launch.marathon.plan import HOST_NAME, Place
@@ -75,14 +75,7 @@ def parse_constraint(text: str) -> tuple[str, ...]:
         help="As in rack:CLUSTER:a. Can be repeated.",
     ),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard while the job runs."),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=Patience.grace,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as the apps of a Marathon group.
@@ -97,9 +90,6 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     url = values["url"] or os.environ.get("MARATHON_URL", "")
-    if not url.startswith(("http://", "https://")):
-        found = f"{url!r} is no URL" if url else "no Marathon is named"
-        raise JobError(f"{found}: set MARATHON_URL, or --url http://marathon.mesos:8080")
     place = Place(
         values["host_name"],
         values["port"],

@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, DATA_WORKERS, GPUS, MEMORY, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    MEMORY,
+    NO_TENSORBOARD,
+    make_job,
+    options,
+)
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience
@@ -20,6 +29,7 @@ from phalanx.launch.rules import Patience
     CPUS,
     MEMORY,
     GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--address",
         metavar="ADDRESS",
@@ -41,14 +51,7 @@ from phalanx.launch.rules import Patience
     click.option(
         "--autoscaling", is_flag=True, help="Wait for nodes if the job is too large for those."
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=Patience.grace,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as actors in one placement group of a Ray cluster.

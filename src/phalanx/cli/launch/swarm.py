@@ -13,14 +13,15 @@ from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
 )
 from phalanx.cli.launch.values import Parsed
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 from phalanx.launch.swarm.launcher import SwarmLauncher
 from phalanx.launch.swarm.plan import NodeLabel
 
@@ -32,6 +33,7 @@ from phalanx.launch.swarm.plan import NodeLabel
     CPUS,
     MEMORY,
     GPUS,
+    TENSORBOARD,
     click.option(
         "--node-label",
         "node_labels",
@@ -40,14 +42,7 @@ from phalanx.launch.swarm.plan import NodeLabel
         metavar="[ROLE:]NAME=VALUE",
         help="Only nodes with this label, as in worker:gpu=yes. Can be repeated.",
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as the services of a stack, on the nodes of a Docker swarm.
@@ -69,5 +64,6 @@ def command(**values: Any) -> None:
         uuid.uuid4().hex,
         values["node_labels"],
         values["grace"],
+        values["tensorboard"],
     )
     launch("swarm", launcher, job, values)

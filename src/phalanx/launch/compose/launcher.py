@@ -34,11 +34,18 @@ class ComposeLauncher:
     directory: Path
     run_id: str
     grace: float = GRACE_SECONDS
+    tensorboard: bool = False
 
     def plan(self, job: Job) -> ComposePlan:
         """The file, and the containers that compose would make of it."""
         return plan_file(
-            job, self.container, self.directory, self.run_id, self.grace, sys.executable
+            job,
+            self.container,
+            self.directory,
+            self.run_id,
+            self.grace,
+            sys.executable,
+            self.tensorboard,
         )
 
     def submit(self, plan: ComposePlan) -> BackgroundHandle:
@@ -58,6 +65,8 @@ class ComposeLauncher:
             run([*project, "up", "--no-start"], seconds=_MAKE_SECONDS)
             # Whoever looks after a task starts it again: not the engine as well.
             ask("update", "--restart=no", *plan.containers)
+            if plan.tensorboard:
+                run([*project, "start", "tensorboard"], seconds=_MAKE_SECONDS)
             return BackgroundHandle.submit(replace(plan.processes, cleanup=cleanup), self.directory)
         except PhalanxError:
             tidy_up(cleanup)

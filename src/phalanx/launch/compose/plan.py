@@ -9,12 +9,13 @@ from typing import Any
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.compose import follow
-from phalanx.launch.compose_file import make_services, make_volumes, render
+from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kept_file import head
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 COMMAND = "launch compose"
 
@@ -28,6 +29,7 @@ class ComposePlan:
     file: str
     containers: tuple[str, ...]
     processes: ProcessPlan
+    tensorboard: bool
 
     def render(self) -> str:
         """The file."""
@@ -35,7 +37,13 @@ class ComposePlan:
 
 
 def plan_file(
-    job: Job, container: Container, directory: Path, run_id: str, grace: float, python: str
+    job: Job,
+    container: Container,
+    directory: Path,
+    run_id: str,
+    grace: float,
+    python: str,
+    tensorboard: bool,
 ) -> ComposePlan:
     """A service for each task of a job."""
     mounts = container.mounts
@@ -47,6 +55,12 @@ def plan_file(
         str(task): {"container_name": _name(job, task), **service, **dict(_amounts(job, task))}
         for task, service in make_services(job, inside, grace)
     }
+    if tensorboard:
+        services["tensorboard"] = {
+            "container_name": f"{job.name}-tensorboard",
+            **make_tensorboard(job, inside),
+            "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
+        }
     file = head(COMMAND) + render({"services": services, **make_volumes(mounts)})
     tasks = tuple(
         TaskPlan(
@@ -60,7 +74,7 @@ def plan_file(
     # The engine keeps the grace, and takes a moment to tell of it.
     processes = ProcessPlan(tasks, run_id, job.restarts, grace + 15, time_limit=job.time_limit)
     names = tuple(_name(job, task) for task in job.all_tasks())
-    return ComposePlan(job.name, container.image, file, names, processes)
+    return ComposePlan(job.name, container.image, file, names, processes, tensorboard)
 
 
 def _name(job: Job, task: Task) -> str:

@@ -28,16 +28,21 @@ class DockerLauncher:
     directory: Path
     run_id: str
     grace: float = GRACE_SECONDS
+    tensorboard: bool = False
 
     def plan(self, job: Job) -> DockerPlan:
         """The network and the `docker run` of each task."""
-        return plan_containers(job, self.container, self.directory, self.run_id, self.grace)
+        return plan_containers(
+            job, self.container, self.directory, self.run_id, self.grace, self.tensorboard
+        )
 
     def submit(self, plan: DockerPlan) -> BackgroundHandle:
         """Start the job, if there are an engine and the image, and the name is free."""
         check_ready(plan.name, plan.image)
         ask(*plan.network[1:])
         try:
+            if plan.tensorboard:
+                ask(*plan.tensorboard[1:])
             return BackgroundHandle.submit(plan.processes, self.directory)
         except PhalanxError:
             tidy_up(plan.processes.cleanup)

@@ -42,6 +42,9 @@ class MarathonLauncher:
 
     def submit(self, plan: MarathonPlan) -> BackgroundHandle:
         """Post the group, and follow its apps."""
+        if not self.url.startswith(("http://", "https://")):
+            found = f"{self.url!r} is no URL" if self.url else "no Marathon is named"
+            raise JobError(f"{found}: set MARATHON_URL, or --url http://marathon.mesos:8080")
         marathon = Marathon.of_user(self.url)
         try:
             marathon.make_group(plan.group)

@@ -21,6 +21,7 @@ from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.rules import Patience
 from phalanx.launch.starts import Start, make_starts
+from phalanx.launch.tensorboard import tensorboard_command
 
 HOST_NAME = "{task}-{job}.marathon.mesos"
 _MIB = 1 << 20
@@ -79,7 +80,7 @@ def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
     job.validate()
     container.validate(job)
     check_placeholders(job.program.arguments)
-    _check(job, container, place)
+    _check(job, container)
     tasks = job.all_tasks()
     ports = {task: place.port + number for number, task in enumerate(tasks)}
     addresses = {task: f"{_host(place, job, task)}:{ports[task]}" for task in job.listening()}
@@ -93,7 +94,7 @@ def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
     return MarathonPlan(job.name, group, tuple(tasks), job.restarts, job.time_limit, place.patience)
 
 
-def _check(job: Job, container: Container, place: Place) -> None:
+def _check(job: Job, container: Container) -> None:
     """Raise a JobError for what Marathon cannot do."""
     missing = [task.role for task in job.all_tasks() if not job.needs(task.role).memory]
     if missing:
@@ -109,8 +110,6 @@ def _check(job: Job, container: Container, place: Place) -> None:
     others = [each for each in container.mounts if each.kind is not MountKind.HOST]
     if others:
         raise JobError(f"Marathon mounts paths of its agents, and not {others[0].source!r}")
-    if place.tensorboard and not job.model_dir:
-        raise JobError("TensorBoard has nothing to show without --model-dir")
 
 
 def _host(place: Place, job: Job, task: Task) -> str:
@@ -150,9 +149,9 @@ def _app(job: Job, container: Container, place: Place, start: Start, port: int) 
 
 def _tensorboard(job: Job, container: Container, place: Place, port: int) -> dict[str, Any]:
     """Lives as long as the group does."""
-    command = f"exec tensorboard --logdir={shlex.quote(job.model_dir or '')} --bind_all"
+    command = shlex.join(["exec", *tensorboard_command(job, port)])
     return {
-        **_common(job, container, place, _BOARD, f"{command} --port=$PORT0\n", port),
+        **_common(job, container, place, _BOARD, command, port),
         "env": dict(job.environment),
         "mem": 1024,
         "healthChecks": [{"protocol": "MESOS_HTTP", "path": "/", "portIndex": 0}],

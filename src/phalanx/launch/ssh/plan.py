@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
@@ -110,10 +112,14 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
         host = hosts[task].address
         addresses[task] = f"{host}:{place.port + taken[host]}"
         taken[host] += 1
+    gpus = _deal_gpus(job, hosts)
     tasks = tuple(
         TaskPlan(
             start.task,
-            (*place.command(hosts[start.task]), _remote_command(job, place, start, grace)),
+            (
+                *place.command(hosts[start.task]),
+                _remote_command(job, place, start, grace, gpus.get(start.task)),
+            ),
             {},
             directory / f"{start.task}.log",
         )
@@ -123,13 +129,27 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
     return SshPlan(job.name, place, processes)
 
 
-def _remote_command(job: Job, place: Place, start: Start, grace: float) -> str:
+def _deal_gpus(job: Job, hosts: Mapping[Task, Host]) -> dict[Task, str]:
+    """Which GPUs of its host each task sees: its own, if any task asked for some."""
+    if not any(job.needs(task.role).gpus for task in hosts):
+        return {}
+    taken: Counter[str] = Counter()
+    dealt = {}
+    for task, host in hosts.items():
+        count, first = job.needs(task.role).gpus, taken[host.address]
+        dealt[task] = ",".join(map(str, range(first, first + count)))
+        taken[host.address] += count
+    return dealt
+
+
+def _remote_command(job: Job, place: Place, start: Start, grace: float, gpus: str | None) -> str:
     """One line for the shell of the other host, whichever shell that is."""
     threads = job.threads or int(job.needs(start.task.role).cpus or 0)
     environment = {
         **start.variables,
         **DEFAULTS,
         **(thread_variables(threads) if threads else {}),
+        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
         **job.environment,
     }
     return "exec " + shlex.join(

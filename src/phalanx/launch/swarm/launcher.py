@@ -34,6 +34,7 @@ class SwarmLauncher:
     run_id: str
     node_labels: tuple[NodeLabel, ...] = ()
     grace: float = GRACE_SECONDS
+    tensorboard: bool = False
 
     def plan(self, job: Job) -> SwarmPlan:
         """The stack that would be deployed."""
@@ -45,6 +46,7 @@ class SwarmLauncher:
             self.run_id,
             self.grace,
             sys.executable,
+            self.tensorboard,
         )
 
     def submit(self, plan: SwarmPlan) -> BackgroundHandle:

@@ -9,12 +9,13 @@ from typing import Any
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
-from phalanx.launch.compose_file import make_services, make_volumes, render
+from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.swarm import follow
+from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 _SECRET = "credentials"
 _RESTART_DELAY = "1s"
@@ -66,17 +67,23 @@ def plan_stack(
     run_id: str,
     grace: float,
     python: str,
+    tensorboard: bool,
 ) -> SwarmPlan:
     """A service for each task of a job, in an overlay network of its own."""
-    key = [{"source": _SECRET, "target": CREDENTIALS_PATH}] if container.credentials else []
+    source = [{"source": _SECRET, "target": CREDENTIALS_PATH}]
+    key = {"secrets": source} if container.credentials else {}
     services = {
         str(task): {
             **service,
-            **({"secrets": key} if key else {}),
+            **key,
             "deploy": dict(_deploy(job, task, node_labels)),
         }
         for task, service in make_services(job, container, grace)
     }
+    if tensorboard:
+        # Every node of the swarm listens, and passes it on.
+        ports = {"ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]}
+        services["tensorboard"] = {**make_tensorboard(job, container), **key, **ports}
     file: dict[str, Any] = {
         "version": "3.8",
         "services": services,

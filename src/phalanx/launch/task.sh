@@ -1,10 +1,13 @@
 # Who this pod is, from its index and the job's shape, and every address, from the pods' names.
-place=0 cluster=''
+# With PHALANX_ROLE each role has a Job of its own, and so its own numbers.
+place=0 cluster='' mine=${PHALANX_ROLE:+$PHALANX_ROLE-0-}$JOB_COMPLETION_INDEX
 for part in $(echo "$PHALANX_SHAPE" | tr ',' ' '); do
     kind=${part%=*} hosts='' number=0
     while [ "$number" -lt "${part#*=}" ]; do
-        host=$PHALANX_SERVICE-$place.$PHALANX_SERVICE
-        if [ "$place" = "$JOB_COMPLETION_INDEX" ]; then role=$kind index=$number me=$host; fi
+        name=$place
+        if [ -n "$PHALANX_ROLE" ]; then name=$kind-0-$number; fi
+        host=$PHALANX_SERVICE-$name.$PHALANX_SERVICE
+        if [ "$name" = "$mine" ]; then role=$kind index=$number me=$host; fi
         hosts="$hosts${hosts:+,}$host:$PHALANX_PORT"
         place=$((place + 1)) number=$((number + 1))
     done
