@@ -39,7 +39,9 @@ from phalanx.launch.job import Program, ProgramKind
     metavar="FILE",
     help="A package that no index has. Can be repeated.",
 )
-@click.option("--base", metavar="IMAGE", help="  [default: python:VERSION-slim-bookworm]")
+@click.option(
+    "--base", metavar="IMAGE", help="Build on this  [default: python:VERSION-slim-bookworm]"
+)
 @click.option("--build", "tag", metavar="TAG", help="Build it, too, under this name.")
 @click.option("--dry-run", is_flag=True, help="Print the Dockerfile, and write nothing.")
 def command(

@@ -22,7 +22,7 @@ def follow(container: str, grace: str) -> int:
     stops: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        command = ["docker", "stop", "--time", grace, container]
+        command = ["docker", "stop", "-t", grace, container]
         stops.append(_start(command, stdout=subprocess.DEVNULL))
 
     if _start(["docker", "start", container], stdout=subprocess.DEVNULL).wait():

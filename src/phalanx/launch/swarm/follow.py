@@ -54,15 +54,18 @@ class Output:
     def finish(self) -> None:
         """Docker goes on to follow a try that is over: take what is left, and end it."""
         self.start()
-        assert self._process is not None and self._thread is not None
         time.sleep(_LAST_WORDS_SECONDS)
-        self._process.terminate()
-        self._thread.join(_ANSWER_SECONDS)
-        self._process.wait(_ANSWER_SECONDS)
-        for line in _docker("service", "logs", "--raw", self._number).splitlines(True)[
-            self._count :
-        ]:
+        self.end()
+        lines = _docker("service", "logs", "--raw", self._number).splitlines(keepends=True)
+        for line in lines[self._count :]:
             _print(line)
+
+    def end(self) -> None:
+        """Read no more."""
+        if self._process is not None and self._thread is not None:
+            self._process.terminate()
+            self._thread.join(_ANSWER_SECONDS)
+            self._process.wait(_ANSWER_SECONDS)
 
 
 def follow(service: str, seen: Path) -> int:
@@ -81,8 +84,8 @@ def follow(service: str, seen: Path) -> int:
     status: dict[str, Any] = {"State": "new"}
     while True:
         if asked.is_set() and not scaled:
-            _docker("service", "scale", "--detach", f"{service}=0")
-            scaled = True
+            done = _ask("service", "scale", "--detach", f"{service}=0")
+            scaled = done is not None and done.returncode == 0
         status = _status(number) or status
         state = status["State"]
         if state in ("running", *_ENDS):
@@ -95,9 +98,13 @@ def follow(service: str, seen: Path) -> int:
             return _exit_code(state, status)
         if not scaled and status.get("Desired") == "shutdown" and _untaken(service, seen):
             # Nobody hears from its node any more, and Swarm has given it up.
+            output.end()
             print(f"phalanx: the node of {service} is lost", flush=True)
             return 1
-        asked.wait(_POLL_SECONDS) if not scaled else time.sleep(_POLL_SECONDS)
+        if asked.is_set():
+            time.sleep(_POLL_SECONDS)
+        else:
+            asked.wait(_POLL_SECONDS)
 
 
 def _next_try(service: str, seen: Path, asked: threading.Event) -> str | None:
