@@ -121,3 +121,9 @@ def test_tensorflow_trains(
     launch: Phalanx, options: list[object], train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, "marathon", *options, "--cpus", 1)
+
+
+def test_data_workers_serve(
+    launch: Phalanx, options: list[object], read_from_data_workers: Callable[..., None]
+) -> None:
+    read_from_data_workers(launch, "marathon", *options)
