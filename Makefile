@@ -34,7 +34,7 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 	@$(BIN)/phalanx dataset synthetic --count 5000 --eval-count 1000 --out runs/demo/data
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/phalanx run --workers 2 --ps 1 --log-dir runs/demo/logs \
 	    examples/cifar10/main.py --data-dir runs/demo/data --model-dir runs/demo/model \
-	    --num-layers 20 --schedule one-cycle --epochs 3 --no-chief-trains --log-steps 20 \
+	    --num-layers 20 --schedule one-cycle --epochs 2 --no-chief-trains --log-steps 20 \
 	    --contact-sheet runs/demo/pictures.png
 
 test: $(READY)   ## check the code, then run the whole suite
@@ -58,7 +58,7 @@ format: $(READY) ## format the code and put the imports in order
 docs: $(READY)   ## write the command reference from the commands' own --help
 	$(BIN)/python docs/generate.py
 
-bench: $(READY)  ## measure every published figure again
+bench: $(SPARK)  ## measure every published figure again
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and what was built

@@ -1,5 +1,9 @@
 """Registers `format("tfrecord")`: Spark looks into every module called pyspark_ something."""
 
-from phalanx.records.spark.source import TFRecordSource as DefaultSource
+import contextlib
+
+# Where Arrow is missing, other data sources must still be found.
+with contextlib.suppress(ModuleNotFoundError):
+    from phalanx.records.spark.source import TFRecordSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "models": {"errors"},
     "serving": {"errors", "limits", "cluster", "records", "data", "train"},
     "launch": {"errors", "limits", "cluster"},
+    "spark": {"errors", "limits", "cluster", "records", "data", "train", "serving", "launch"},
     "cli": {
         "errors",
         "limits",
@@ -139,7 +140,12 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
 LIGHT = ("cluster", "launch", "cli", "records")
 
 # Loaded by the functions that need them.
-ARROW = ("phalanx.records.arrow", "phalanx.records.convert", "phalanx.records.spark.")
+ARROW = (
+    "phalanx.records.arrow",
+    "phalanx.records.convert",
+    "phalanx.records.hdfs",
+    "phalanx.records.spark.",
+)
 
 
 def test_the_public_names() -> None:

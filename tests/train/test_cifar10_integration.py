@@ -64,6 +64,7 @@ def test_one_process_with_four_devices(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "sheets" / "pictures.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_two_workers_in_step(phalanx: Run, data: Path, tmp_path: Path) -> None:
     result = phalanx(
         "run", "--no-chief", "--workers", 2, PROGRAM, "--data-dir", data, "--model-dir", "model",

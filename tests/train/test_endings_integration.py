@@ -50,10 +50,10 @@ def test_a_mistake_on_one_worker_is_shown_once_at_the_chief(
         "--fail-on",
         "worker-1",
     )
-    codes = tasks.wait(90)
+    codes = tasks.wait(180)
     assert all(code == 1 for code in codes.values()), codes
     log = tasks.log("chief-0")
-    assert "worker-1 failed" in log or "the program raised on one of the tasks" in log
+    assert "worker-1 failed" in log
     assert log.count("ZeroDivisionError: this is the user's own mistake") == 1
     assert "worker-1" in tasks.log("worker-0") or "chief-0 failed" in tasks.log("worker-0")
 
@@ -62,7 +62,7 @@ def test_when_the_chief_fails_the_others_know_why(start_cluster: Any, tmp_path: 
     tasks = start_cluster(
         "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--fail-on", "chief-0"
     )
-    codes = tasks.wait(90)
+    codes = tasks.wait(180)
     assert all(codes.values()), codes
     mistake = "ZeroDivisionError: this is the user's own mistake"
     assert tasks.log("chief-0").rpartition("phalanx: ")[2].count(mistake) == 1

@@ -125,7 +125,14 @@ def test_the_figure_of_an_epoch_counts_what_was_before_a_restart(
     assert len(figures(tmp_path / "other", 5, model=other)) == 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"clip_norm": 0.1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
+        pytest.param({"clip_norm": 0.1}, marks=pytest.mark.slow),
+    ],
+)
 def test_xla_changes_nothing(tmp_path: Path, settings: Any) -> None:
     plain = train(tmp_path / "plain", settings=settings)
     compiled = train(tmp_path / "xla", settings={**settings, "xla": True})
@@ -266,7 +273,12 @@ def test_bad_data(tmp_path: Path) -> None:
 def test_bad_model_and_loss(tmp_path: Path) -> None:
     bad(tmp_path, r"the loss has the shape \(None, 1\)", loss=lambda y, p: tf.square(y - p),
         optimizer="sgd")  # fmt: skip
+    bad(tmp_path, "the loss is None", loss=lambda y, p: None, optimizer="sgd")
+    bad(tmp_path, "one for each example", tf.errors.InvalidArgumentError,
+        loss=lambda y, p: tf.zeros([3]), optimizer="sgd")  # fmt: skip
     bad(tmp_path, "return a keras.Model", model=lambda: 3)
+    bad(tmp_path, r"does not take what the data gives \(\(4,\) float32, .*in batches",
+        train_data=lambda context: read(context).unbatch())  # fmt: skip
     bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
 
     class Forgetful(tf.Module):  # type: ignore[misc]
@@ -278,7 +290,7 @@ def test_bad_model_and_loss(tmp_path: Path) -> None:
 
 def test_bad_directories(tmp_path: Path) -> None:
     bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://bucket/run"})
-    bad(tmp_path, "cannot write to hdfs://", settings={"model_dir": "hdfs://there/run"})
+    bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://there/run"})
     bad(tmp_path, "model_dir is not set", settings={"model_dir": None})
     file = tmp_path / "file"
     file.write_text("")
@@ -297,6 +309,10 @@ def test_bad_directories(tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="accumulate is 0: it must be at least 1"):
         phalanx.RunConfig(accumulate=0)
+    with pytest.raises(ConfigurationError, match=r"clip_norm is -1.0: it must be more than 0"):
+        phalanx.RunConfig(clip_norm=-1.0)
+    with pytest.raises(ConfigurationError, match="mixed_precision is 'half': it must be 'float16'"):
+        phalanx.RunConfig(mixed_precision="half")  # type: ignore[arg-type]
     bad(tmp_path, "global_batch_size is 16, which 1 replicas with 3 parts each cannot share evenly:"
         " take 15 or 18", settings={"accumulate": 3})  # fmt: skip
     bad(tmp_path, "mode is async, but this is one process", settings={"mode": "async"})

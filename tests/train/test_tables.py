@@ -12,6 +12,8 @@ import tensorflow as tf
 
 import phalanx
 from phalanx.errors import ConfigurationError
+from phalanx.train.accumulation import cut_batches
+from phalanx.train.runner import check_fits_ps
 from phalanx.train.step import Step
 from phalanx.train.weights import Weights
 
@@ -45,7 +47,18 @@ def train(
     return phalanx.run(phalanx.Experiment(model=model, train_data=data, eval_data=data), config)
 
 
-@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"clip_norm": 0.05}, {"xla": True}])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"accumulate": 2}, marks=SLOW),
+        pytest.param({"clip_norm": 0.05}, marks=SLOW),
+        pytest.param({"xla": True}, marks=SLOW),
+    ],
+)
 def test_with_sgd_it_is_a_keras_embedding(tmp_path: Path, settings: Any) -> None:
     def model(layer: Any) -> Any:
         return lambda: make_model(keras.optimizers.SGD(0.5), layer)
@@ -60,9 +73,12 @@ def test_with_sgd_it_is_a_keras_embedding(tmp_path: Path, settings: Any) -> None
     "optimizer",
     [
         lambda: keras.optimizers.Adam(0.05),
-        lambda: keras.optimizers.Adagrad(0.05),
-        lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
-        lambda: keras.optimizers.Nadam(keras.optimizers.schedules.CosineDecay(0.05, 10)),
+        pytest.param(lambda: keras.optimizers.Adagrad(0.05), marks=SLOW),
+        pytest.param(lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1), marks=SLOW),
+        pytest.param(
+            lambda: keras.optimizers.Nadam(keras.optimizers.schedules.CosineDecay(0.05, 10)),
+            marks=SLOW,
+        ),
     ],
     ids=["adam", "adagrad", "adamw", "nadam"],
 )
@@ -107,12 +123,9 @@ def test_a_model_of_tables_alone_counts_its_updates(tmp_path: Path) -> None:
     assert int(train(tmp_path, model, data=data).model.optimizer.iterations) == 6
 
 
-@pytest.mark.parametrize("stores", [1, 3])
+@pytest.mark.parametrize("stores", [pytest.param(1, marks=SLOW), 3])
 def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
-    context = phalanx.Context(batch_size=20)
-    step = Step(phalanx.Experiment(model=lambda: make_model("adam")), context)
-    step.build(make_data(context).element_spec)
-    master = step.make_master()
+    step, master = make_step("adam")
     weights = Weights.place(master, ["/device:CPU:0"] * stores, {"norm": 0.1})
     wanted = [variable.numpy() for variable in master.trainable]
     weights.push()
@@ -126,7 +139,7 @@ def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
         weights.apply(gradients)
         return report
 
-    for batch in make_data(context).take(2):
+    for batch in make_data(phalanx.Context(batch_size=20)).take(2):
         update(batch)
     weights.pull()
     after_two = [variable.numpy() for variable in master.trainable]
@@ -138,6 +151,64 @@ def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
     one.pull()
     for variable, value in zip(master.trainable, after_two, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def make_step(optimizer: Any) -> tuple[Step, Any]:
+    context = phalanx.Context(batch_size=20)
+    step = Step(phalanx.Experiment(model=lambda: make_model(optimizer)), context)
+    step.build(make_data(context).element_spec)
+    return step, step.make_master()
+
+
+def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "adam") -> list[Any]:
+    """The weights after two whole batches and a small one."""
+    step, master = make_step(optimizer)
+    weights = Weights.place(master, ["/device:CPU:0"] * stores, limits)
+    weights.push()
+    compute = cut_batches(step, parts)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def update(batch: Any) -> None:
+        pieces, state = weights.read(), weights.read_state()
+        weights.apply(compute(weights, pieces, state, batch, 0, 0)[0])
+
+    # The last batch has two examples, fewer than there may be parts.
+    for batch in make_data(phalanx.Context(batch_size=29)):
+        update(batch)
+    weights.pull()
+    return [variable.numpy() for variable in master.trainable]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"value": 0.01}, marks=SLOW),
+        {"norm": 0.02},
+        pytest.param({"global_norm": 0.03}, marks=SLOW),
+    ],
+)
+def test_gradients_are_clipped_alike_however_weights_are_spread(limits: Any) -> None:
+    wanted = train_once(limits, optimizer=keras.optimizers.SGD(1.0))
+    found = train_once(limits, stores=3, optimizer=keras.optimizers.SGD(1.0))
+    free = train_once({}, optimizer=keras.optimizers.SGD(1.0))
+    for one, other, unclipped in zip(found, wanted, free, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        assert np.abs(one - unclipped).max() > 1e-4
+
+
+@pytest.mark.parametrize("parts", [pytest.param(2, marks=SLOW), 5])
+def test_a_batch_in_parts_gives_what_the_whole_gives(parts: int) -> None:
+    for one, other in zip(train_once({}, 2, parts), train_once({}, 2), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_parameter_servers_cannot_train_is_refused() -> None:
+    step, master = make_step(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
+    with pytest.raises(ConfigurationError, match=r"float16.*use bfloat16"):
+        check_fits_ps(phalanx.RunConfig(), step, master)
+    step, master = make_step("sgd")
+    with pytest.raises(ConfigurationError, match="xla is set, but the model looks up rows"):
+        check_fits_ps(phalanx.RunConfig(xla=True), step, master)
 
 
 def test_the_whole_table_is_not_there_in_a_step(tmp_path: Path) -> None:

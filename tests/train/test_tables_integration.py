@@ -1,4 +1,4 @@
-"""Tables give the same rows, wherever they are spread."""
+"""Tables give the same rows, wherever they are spread. In one process: test_tables.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "programs" / "tables.py"
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10")
@@ -26,9 +28,9 @@ def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("c w p p", ["--sync"], id="in step on two ps"),
-        pytest.param("c w w", [], id="three in step", marks=pytest.mark.slow),
-        pytest.param("c w p p p", ["--sync"], id="in step on three ps", marks=pytest.mark.slow),
+        pytest.param("c w p p", ["--sync", "--accumulate=3"], id="in step on two ps"),
+        pytest.param("c w w", [], id="three in step"),
+        pytest.param("c w p p p", ["--sync"], id="in step on three ps"),
     ],
 )
 def test_in_step_is_one_process_and_goes_on_from_it(
@@ -46,7 +48,6 @@ def test_in_step_is_one_process_and_goes_on_from_it(
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.slow
 def test_rows_learned_asynchronously_come_back_in_one_process(
     start_cluster: Any, read_checkpoint: Any, tmp_path: Path
 ) -> None:

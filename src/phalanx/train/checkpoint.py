@@ -197,7 +197,8 @@ def check_directory(directory: str | None) -> str:
     if scheme in ("s3", "hdfs", "viewfs", "har"):
         raise ConfigurationError(
             f"model_dir is {directory}: TensorFlow 2.21 cannot write to {scheme}://. Use gs://, a "
-            "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory"
+            "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory; "
+            "phalanx.run alone takes hdfs://, and keeps a copy there"
         )
     probe = f"{directory}/.phalanx-write-test-{uuid.uuid4().hex}"
     try:

@@ -15,6 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from phalanx.train.shuffles import graph_of
+
 # The file has the same number in every process, so that whoever sends the function knows its path.
 _DESCRIPTOR = 1014
 _PATH = f"/dev/fd/{_DESCRIPTOR}"
@@ -28,20 +30,17 @@ _SERVING: list[Any] = []
 
 def can_travel(data: Any) -> bool:
     """Whether a dataset can be sent to another process: it calls no Python, and is not large."""
-    graph = tf.compat.v1.GraphDef()
-    [variant] = tf.nest.flatten(data, expand_composites=True)
     try:
-        ignore = 1  # Not every state that a dataset has can be sent; that is not the question here.
-        serialized = tf.raw_ops.DatasetToGraphV2(
-            input_dataset=variant, external_state_policy=ignore
-        ).numpy()
+        graph = graph_of(data)
     except tf.errors.OpError:
         return False
-    if len(serialized) > _LARGE_BYTES:
-        return False
-    graph.ParseFromString(serialized)
+    return graph.ByteSize() <= _LARGE_BYTES and not calls_python(graph)
+
+
+def calls_python(graph: Any) -> bool:
+    """Whether an operation of a graph, or of its functions, is a call of Python."""
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    return not any("PyFunc" in node.op for node in nodes)
+    return any("PyFunc" in node.op for node in nodes)
 
 
 def serve_data(data: Any) -> None:

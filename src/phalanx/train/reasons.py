@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import traceback
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from phalanx.train.strategy import Formation
 _TRACE = "Traceback (most recent call last):"
 # The line that names an error and says what it is; not the one with which AutoGraph begins.
 _MESSAGE = re.compile(r"^\s*([\w.]*(?:Error|Exception|Interrupt|Exit)): (?!in user code)(.+)", re.M)
+
+_WORKER = re.compile(r"remote target /job:worker/replica:0/task:(\d+)")
 
 
 @contextlib.contextmanager
@@ -37,6 +40,10 @@ def telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> Ite
         raise
     except BaseException as error:
         cause = _word_of_another(error, mailbox, formation)
+        # What the frames still hold, a dataset that is read by Python above all, must go now: when
+        # the process ends, Python is no longer there to end it.
+        traceback.clear_frames(error.__traceback__)
+        gc.collect()
         if formation.is_chief:
             tell(others, Message(Word.FAILED, me, _first_line(cause or error)))
         elif cause is None:
@@ -61,10 +68,17 @@ def _word_of_another(
             return WorkerError(f"{message.sender} failed:\n{message.text}")
         return TrainingError(f"{message.sender} failed: {message.text}")
     if formation.is_chief and _TRACE in str(error):
-        return WorkerError(f"the program raised on one of the tasks:\n{own_words(error)}")
+        return WorkerError(f"{_find_place(error, formation)} failed:\n{own_words(error)}")
     if isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return PeerError(f"a peer went away without a word: {_first_line(error)}")
     return None
+
+
+def _find_place(error: BaseException, formation: Formation) -> str:
+    """The worker that an error on a cluster with parameter servers came from, as far as it says."""
+    workers = [task for task in formation.trainers if task != formation.task]
+    found = _WORKER.findall(str(error))
+    return str(workers[int(found[-1])]) if formation.way.has_ps and found else "one of the tasks"
 
 
 def _first_line(error: BaseException) -> str:

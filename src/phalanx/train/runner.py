@@ -34,6 +34,7 @@ from phalanx.train.reasons import telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
+from phalanx.train.staging import is_staged, staged, there_again
 from phalanx.train.step import Step
 from phalanx.train.strategy import (
     Formation,
@@ -82,6 +83,23 @@ def run(
     if config.train_steps is None and config.epochs is None:
         config = config.replace(epochs=1)
     formation = form(tf_config, config)
+    evaluates = formation.task.role is Role.EVALUATOR
+    if not is_staged(config.model_dir) or not (evaluates or formation.is_chief):
+        return _run_as(experiment, config, formation, hooks, tf_config)
+    remote = str(config.model_dir)
+    with staged(remote, evaluates) as local:
+        here = config.replace(model_dir=local)
+        result = _run_as(experiment, here, formation, hooks, tf_config)
+    return there_again(result, remote, local)
+
+
+def _run_as(
+    experiment: Experiment,
+    config: RunConfig,
+    formation: Formation,
+    hooks: Sequence[Hook],
+    tf_config: TFConfig,
+) -> Result:
     _prepare(config)
     if formation.task.role is Role.EVALUATOR:
         return _follow_as_evaluator(experiment, config)
@@ -144,8 +162,11 @@ def _run_in_step(
             )
             if formation.is_chief:
                 return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
-            engine.begin(0, 0)
-            engine.follow()
+            try:
+                engine.begin(0, 0)
+                engine.follow()
+            finally:
+                engine.close_data()
             if engine.is_interrupted():
                 raise Interrupted(
                     "the run was asked to end (SIGTERM); the chief has saved: run it again"
@@ -189,16 +210,7 @@ def _build_and_lead_on_ps(
     tf_config: TFConfig,
 ) -> Result:
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
-    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ConfigurationError(
-            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
-            "bfloat16, which needs none, or train in step without parameter servers"
-        )
-    if config.xla and any(is_table(variable) for variable in master.trainable):
-        raise ConfigurationError(
-            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
-            "--xla out"
-        )
+    check_fits_ps(config, step, master)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     if not can_travel(feed.train):
         servers.own_data = element_spec
@@ -227,6 +239,20 @@ def _build_and_lead_on_ps(
             xla=config.xla,
         )
     return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
+
+
+def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
+    """What cannot be trained on parameter servers is refused."""
+    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ConfigurationError(
+            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
+            "bfloat16, which needs none, or train in step without parameter servers"
+        )
+    if config.xla and any(is_table(variable) for variable in master.trainable):
+        raise ConfigurationError(
+            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
+            "--xla out"
+        )
 
 
 def _lead(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +39,7 @@ class Servers:
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
         )
+        tf.get_logger().addFilter(_is_not_told_again)
         strategy = tf.distribute.ParameterServerStrategy(resolver)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.devices = [
@@ -83,6 +85,11 @@ class Servers:
         if message is not None and message.word is Word.FAILED:
             raise WorkerError(f"{message.sender} failed:\n{message.text}")
         return message is not None and message.word is Word.TERMINATED
+
+
+def _is_not_told_again(record: logging.LogRecord) -> bool:
+    """An error of the program is raised at the chief; TensorFlow would log it for each call too."""
+    return "error when processing closure" not in record.getMessage()
 
 
 def _pass_over(data: Any, skip: int, passes: int | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,11 @@ from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
 
 Report = np.ndarray[Any, Any]
+
+# How Keras begins when a layer or model is given what it was not made for.
+_MISFIT = re.compile(
+    r"^.*(is incompatible with the layer|Invalid input shape|doesn't match the expected).*$", re.M
+)
 
 
 class Step:
@@ -73,6 +79,12 @@ class Step:
                 raise ConfigurationError(
                     f"{experiment_name(self.experiment)} makes variables each time it is called: "
                     "make them once, in model() or in a layer's build()"
+                ) from error
+            if misfit := _MISFIT.search(str(error)):
+                raise ConfigurationError(
+                    f"the model of {experiment_name(self.experiment)} does not take what the data "
+                    f"gives ({_describe(element_spec)}): {misfit.group().strip()} Is the data in "
+                    "batches, and of the right shape?"
                 ) from error
             raise
         metrics = self.model.metrics if self._compiled else self.metrics
@@ -250,6 +262,8 @@ def batch_length(batch: Any) -> Tensor:
 
 
 def _mean_over_batch(value: Any, batch: Any, name: str, sample_weight: Any = None) -> Tensor:
+    if value is None:
+        raise ConfigurationError(f"the {name} is None: return one number, or one an example")
     value = tf.convert_to_tensor(value)
     if value.shape.rank == 0:
         return value
@@ -262,9 +276,18 @@ def _mean_over_batch(value: Any, batch: Any, name: str, sample_weight: Any = Non
             f"the {name} has the shape {tuple(value.shape)} for a batch of "
             f"{'?' if static is None else static} examples: give one number, or one an example"
         )
+    if static is None and value.shape[0] is not None:
+        tf.debugging.assert_equal(
+            length, value.shape[0], f"the {name} must be one number, or one for each example"
+        )
     if sample_weight is not None:
         value = value * tf.cast(sample_weight, value.dtype)
     return tf.reduce_mean(value)
+
+
+def _describe(element_spec: Any) -> str:
+    specs = tf.nest.flatten(element_spec)
+    return ", ".join(f"{tuple(spec.shape)} {spec.dtype.name}" for spec in specs)
 
 
 def _forward(model: Any, x: Any, training: bool) -> Any:

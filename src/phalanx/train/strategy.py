@@ -48,6 +48,9 @@ class Formation:
     def share(self, config: RunConfig, task: Task, replicas_per_task: int = 1) -> Context:
         """What one trainer reads."""
         replicas = len(self.trainers) * replicas_per_task
+        if self.way.has_ps:
+            # There a batch is cut where it is worked on.
+            config = config.replace(accumulate=1)
         context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
         if self.way is Way.ASYNC_PS:
             return replace(context, examples_per_update=context.batch_size * config.accumulate)

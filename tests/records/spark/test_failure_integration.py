@@ -20,7 +20,8 @@ from phalanx.records.directory import find_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = 20_000
+# A hundred batches in each of four tasks: enough to leave every buffer on the way.
+ROWS = 400_000
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def cluster() -> Iterator[Any]:
         "local-cluster[2,1,1024]",
         **{
             "spark.executor.memory": "512m",
-            "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
             "spark.speculation.interval": "100ms",
             "spark.speculation.multiplier": "1.1",
             "spark.speculation.quantile": "0.5",
@@ -67,7 +68,7 @@ def once(marker: str, act: Callable[[], None]) -> Callable[[Any], Iterator[Any]]
 
     def pass_on(batches: Any) -> Iterator[Any]:
         for number, batch in enumerate(batches):
-            if number == 10 and batch.column(0)[0].as_py() < 5000:
+            if number == 60 and batch.column(0)[0].as_py() < ROWS // 4:
                 with contextlib.suppress(FileExistsError):
                     os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
                     act()
@@ -110,15 +111,15 @@ DRIVER = """
 import sys, time
 from tests.servers.spark import start_spark
 
-spark = start_spark("local[2]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
+spark = start_spark("local[2]", **{"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"})
 
 def slowly(batches):
     for number, batch in enumerate(batches):
         yield batch
-        if number == 10 and batch.column(0)[0].as_py() > 10_000:
+        if number == 60 and batch.column(0)[0].as_py() > 100_000:
             time.sleep(300)
 
-df = spark.range(0, 20_000, 1, 2).mapInArrow(slowly, "id long")
+df = spark.range(0, 200_000, 1, 2).mapInArrow(slowly, "id long")
 df.write.format("tfrecord").mode(sys.argv[2]).save(sys.argv[1])
 """
 

@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from phalanx.errors import DataError
 from phalanx.records import Compression
 from phalanx.records.spark.columns import RecordType
-from phalanx.records.spark.options import Options, WriteLocality
+from phalanx.records.spark.options import NAMES, Options, WriteLocality
+
+GUIDE = Path(__file__).parents[3] / "docs/guide/spark-records.md"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_in_the_guide(name: str) -> None:
+    assert f"| `{name}`" in GUIDE.read_text() or f", `{name}` |" in GUIDE.read_text()
 
 
 def test_names_and_words_are_understood_in_any_case() -> None:

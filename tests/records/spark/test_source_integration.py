@@ -224,3 +224,9 @@ def test_damage_is_named_by_file_and_record(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(Exception, match=r"a: record 999 at offset \d+: the data .* checksum"):
         spark.read.format("tfrecord").schema("x long").load(str(tmp_path)).collect()
+
+
+def test_files_are_tables_in_sql(spark: Any, tmp_path: Path) -> None:
+    records.write_examples(tmp_path / "a", {"x": [1, 2, 3]})
+    spark.sql(f"CREATE TEMPORARY VIEW numbers USING tfrecord OPTIONS (path '{tmp_path}')")
+    assert spark.sql("SELECT sum(x) FROM numbers").first()[0] == 6

@@ -1,7 +1,8 @@
 """Spark's side of reading: partitions on the driver, batches on the executors.
 
 There is no `pushFilters`: Spark 4.3 keeps what it pushed into a DataFrame's reader, and the next
-query of the same DataFrame, with other filters or none, reads as few files. `load` prunes instead.
+query of the same DataFrame, with other filters or none, reads as few files. `load` prunes instead;
+see docs/decisions/spark-filters.md.
 """
 
 from __future__ import annotations

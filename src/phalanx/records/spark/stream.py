@@ -70,7 +70,7 @@ class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             key=lambda file: (file.modified, file.path),
         )
         if isinstance(limit, ReadMaxFiles):
-            new = new[: limit.maxFiles]
+            new = new[: limit.max_files]
         return seen.add(new, found, self.options.max_file_age).dump() if new else start
 
     def _may_read(self, file: FoundFile) -> bool:

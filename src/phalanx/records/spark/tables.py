@@ -43,8 +43,8 @@ def save(
     columns in `partition_by` become directories, as in `day=2026-01-31`, and columns again when
     the files are read. The options are those of `format("tfrecord")`.
     """
-    wanted = _MODES.get(mode.lower())
-    if wanted is None:
+    mode = mode.lower()
+    if mode not in _MODES:
         raise DataError(f"the mode is {mode!r}: it can be error, ignore, append or overwrite")
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     missing = [name for name in columns if name not in df.columns]
@@ -52,8 +52,8 @@ def save(
         raise DataError(f"there is no column {', '.join(missing)} to partition by: there are "
                         f"{', '.join(df.columns)}")  # fmt: skip
     target = resolve(path)
-    if mode.lower() not in ("append", "overwrite") and path_exists(target):
-        if mode.lower() == "ignore":
+    if mode not in ("append", "overwrite") and path_exists(target):
+        if mode == "ignore":
             return
         raise DataError(f"{path} is there already: choose another path, or the mode append, "
                         "overwrite or ignore")  # fmt: skip
@@ -61,7 +61,7 @@ def save(
         # A task has one file open at a time.
         df = df.sortWithinPartitions(*columns)
         options["partitionBy"] = json.dumps(columns)
-    df.write.format("tfrecord").mode(wanted).options(**options).save(target)
+    df.write.format("tfrecord").mode(_MODES[mode]).options(**options).save(target)
 
 
 def load(

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
+from phalanx.train.accumulation import cut_batches
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
@@ -83,7 +84,8 @@ class AggregationEngine:
         with tf.device(servers.devices[0]):
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
-        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        compute = cut_batches(step, servers.config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if xla else compute
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
         self._there = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)

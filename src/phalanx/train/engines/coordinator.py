@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
+from phalanx.train.accumulation import cut_batches
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
@@ -69,7 +70,8 @@ class CoordinatorEngine:
                 self._locks.append(tf.CriticalSection())
         with tf.device(servers.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        compute = cut_batches(step, servers.config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if xla else compute
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
         # where Keras would do what is our part.
         iterator = tf.data.IteratorSpec(element_spec)
@@ -148,6 +150,7 @@ class CoordinatorEngine:
 
     def finish(self, error: BaseException | None) -> None:
         """Nothing is under way after a good end; after a bad one nobody waits for it."""
+        self._local = None
         self._waiters.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, skip: int) -> None:

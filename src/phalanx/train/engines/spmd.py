@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
+from phalanx.train.accumulation import scale_gradient
 from phalanx.train.context import Context
 from phalanx.train.engines.base import Progress
 from phalanx.train.examiner import Examiner
@@ -141,14 +142,13 @@ class SpmdEngine:
         """Let the others go. After an error they are told by message: they may be anywhere."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
-        self._close_data()
+        self.close_data()
 
     def follow(self) -> None:
         """Do what the leader says until it says that the run is over."""
         while True:
             command, steps, step = self._agree(Command.END)
             if command == Command.END:
-                self._close_data()
                 return
             if command == Command.TRAIN:
                 self._advance(step, steps)
@@ -157,8 +157,8 @@ class SpmdEngine:
             else:
                 self._evaluate(steps, lambda batches: None)
 
-    def _close_data(self) -> None:
-        # A dataset that is read by Python must be closed while Python is there.
+    def close_data(self) -> None:
+        """A dataset that is read by Python must be closed while Python is there."""
         self._iterator = None
 
     def _agree(self, command: Command, steps: int = 0, step: int = 0) -> tuple[int, int, int]:
@@ -221,7 +221,7 @@ class SpmdEngine:
                         with tf.device(copy.stores[0].device):
                             copy.apply(
                                 [
-                                    _scaled(gradient, 1 / count)
+                                    scale_gradient(gradient, 1 / count)
                                     for gradient in _in_order(copy, gradients, rows)
                                 ]
                             )
@@ -286,11 +286,14 @@ class SpmdEngine:
         count = report[0]
         packed = copy.state_packing.join(new_state)
         tables = copy.table_pieces()
-        scaled = [_scaled(gradient, count) for gradient in gradients]
+        scaled = [scale_gradient(gradient, count) for gradient in gradients]
         return (
             report,
             [tf.convert_to_tensor(g) for number, g in enumerate(scaled) if number not in tables],
-            [_scaled(value, count) if value.dtype.is_floating else value for value in packed],
+            [
+                scale_gradient(value, count) if value.dtype.is_floating else value
+                for value in packed
+            ],
             [(scaled[number].indices, scaled[number].values) for number in tables],
         )
 
@@ -359,10 +362,3 @@ def _split_like(whole: Tensor, everything: Sums) -> tuple[Any, Any, Any]:
         for tensor in tensors
     ]
     return tf.nest.pack_sequence_as(sums, split)  # type: ignore[no-any-return]
-
-
-def _scaled(tensor: Any, factor: Tensor) -> Any:
-    if isinstance(tensor, tf.IndexedSlices):
-        values = tensor.values * tf.cast(factor, tensor.values.dtype)
-        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
-    return tensor * tf.cast(factor, tensor.dtype)
