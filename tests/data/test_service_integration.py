@@ -98,6 +98,13 @@ def test_a_dispatcher_that_is_not_there_is_named(tmp_path: Path) -> None:
         served_dataset(pipeline, "localhost:1", 2, wait_seconds=1)
 
 
+def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
+    write_numbers(tmp_path)
+    pipeline = Pipeline.from_records(tmp_path / "*.tfrecord")
+    with pytest.raises(DataError, match="'somewhere' is not the address of a dispatcher"):
+        pipeline.dataset(2, service="somewhere")
+
+
 def test_an_address_without_a_port_is_wrong_use(phalanx: Phalanx) -> None:
     done = phalanx("data-service", "worker", "somewhere")
     assert done.returncode == 2

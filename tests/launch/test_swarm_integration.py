@@ -77,6 +77,25 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     wait_for(lambda: not left_over(engines))
 
 
+def test_a_task_on_a_node_that_is_lost_goes_to_another(
+    launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "hold").touch()
+    shape = ["--workers", 2, "--restarts", 1]
+    launch("launch", "swarm", *docker.options(tmp_path), *shape, "train.py", 1)
+    wait_for(lambda: len(find_tasks("train.py")) == 3)
+    task = ask(engines[2], "ps", '--format={{.Label "phalanx.task"}}')[0]
+    with docker.cut_off(2):
+        wait_for(lambda: f"the node of train_{task} is lost" in launch("logs", "train").stdout, 120)
+        wait_for(lambda: len(find_tasks("train.py")[task]) == 2, 120)
+    # Back again, it hears that it was given up.
+    wait_for(lambda: len(find_tasks("train.py")[task]) == 1, 120)
+    (tmp_path / "hold").unlink()
+    ended = launch("logs", "-f", "train")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    wait_for(lambda: not left_over(engines))
+
+
 def test_a_cancelled_job_may_save(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:

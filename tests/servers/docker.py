@@ -121,7 +121,7 @@ def _source_only(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 @contextlib.contextmanager
 def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
     """Engines on a network, each in a namespace as on a host of its own; the first is a manager."""
-    mark = f"px{os.getpid() % 10000}"
+    mark = _mark()
     with contextlib.ExitStack() as stack:
         _ip("link", "add", f"{mark}br", "type", "bridge")
         stack.callback(_ip, "link", "del", f"{mark}br")
@@ -145,6 +145,20 @@ def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
         for other in engines[1:]:
             _must(other, "swarm", "join", f"--token={token}", "10.213.0.1:2377")
         yield engines
+
+
+@contextlib.contextmanager
+def cut_off(number: int) -> Iterator[None]:
+    """For a while nobody hears from this engine of the swarm."""
+    _ip("link", "set", f"{_mark()}n{number}", "down")
+    try:
+        yield
+    finally:
+        _ip("link", "set", f"{_mark()}n{number}", "up")
+
+
+def _mark() -> str:
+    return f"px{os.getpid() % 10000}"
 
 
 def _must(variables: dict[str, str], *arguments: str) -> str:

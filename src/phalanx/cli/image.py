@@ -39,7 +39,9 @@ from phalanx.launch.job import Program, ProgramKind
     metavar="FILE",
     help="A package that no index has. Can be repeated.",
 )
-@click.option("--base", metavar="IMAGE", help="  [default: python:VERSION-slim-bookworm]")
+@click.option(
+    "--base", metavar="IMAGE", help="Build on this  [default: python:VERSION-slim-bookworm]"
+)
 @click.option("--build", "tag", metavar="TAG", help="Build it, too, under this name.")
 @click.option("--dry-run", is_flag=True, help="Print the Dockerfile, and write nothing.")
 def command(
@@ -68,7 +70,6 @@ def command(
     needed = tuple(_relative(path, here) for path in wheels)
     lock = lock_environment()
     wanted = read_requirements(Path(requirements)) if requirements else _phalanx(lock, needed, gpu)
-    check_pinned(wanted, lock, len(needed))
     contents = Contents(
         program=Program(ProgramKind.FILE, paths[0]),
         paths=paths,
@@ -78,6 +79,7 @@ def command(
         gpu=gpu,
         wheels=needed,
     )
+    check_pinned(contents)
     plan = plan_image(contents)
     if dry_run:
         click.echo(plan.render(), nl=False)

@@ -3,8 +3,8 @@
 A dispatcher hands out the files' parts to data workers; training tasks take finished batches from
 them. Every example comes once an epoch; there is no order, and so no position to take up again.
 
-    phalanx run --workers 1 --data-workers 2 train.py            starts all of them
-    pipeline.dataset(128, epochs=1, service=context.data_service) in train.py
+    phalanx run --workers 1 --data-workers 2 train.py              # starts all of them
+    pipeline.dataset(128, epochs=1, service=context.data_service)  # in train.py
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def served_dataset(
 
 def _wait_for_dispatcher(address: str, seconds: float) -> None:
     """TensorFlow itself would try for an hour, without a word."""
-    dispatcher = Cluster({Task(Role.DISPATCHER): address.rpartition("://")[2]})
+    place = address.rpartition("://")[2]
+    if not place.rpartition(":")[2].isdecimal():
+        raise DataError(f"{address!r} is not the address of a dispatcher: write host:port")
+    dispatcher = Cluster({Task(Role.DISPATCHER): place})
     [report] = check_peers(TFConfig(dispatcher), timeout=seconds, wait=True)
     if report.reason:
         raise DataError(f"gave up after {seconds:.0f} s waiting for {report}")

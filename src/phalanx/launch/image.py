@@ -162,12 +162,13 @@ def read_requirements(path: Path) -> tuple[str, ...]:
     return wanted
 
 
-def check_pinned(requirements: Iterable[str], lock: Mapping[str, str], wheels: int) -> None:
-    """Raise a JobError for one that would have another version on another day."""
-    for requirement in requirements:
+def check_pinned(contents: Contents) -> None:
+    """Raise a JobError for a requirement that would have another version on another day."""
+    wheels = {_plain(PurePosixPath(path).name.partition("-")[0]) for path in contents.wheels}
+    for requirement in contents.requirements:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        known = name is not None and _plain(name[0]) in lock
-        if not known and "==" not in requirement and "@" not in requirement and not wheels:
+        known = name is not None and _plain(name[0]) in {*contents.lock, *wheels}
+        if not known and "==" not in requirement and "@" not in requirement:
             raise JobError(
                 f"{requirement} has no version and is not installed here: write {requirement}==…, "
                 "or install it, to get the version that you have tried"

@@ -10,9 +10,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
 
 _ANSWER_SECONDS = 60.0
+_AGAIN_SECONDS = 1.0
 
 
 def follow(container: str, grace: str) -> int:
@@ -20,7 +22,7 @@ def follow(container: str, grace: str) -> int:
     stops: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        command = ["docker", "stop", "--time", grace, container]
+        command = ["docker", "stop", "-t", grace, container]
         stops.append(_start(command, stdout=subprocess.DEVNULL))
 
     if _start(["docker", "start", container], stdout=subprocess.DEVNULL).wait():
@@ -29,10 +31,17 @@ def follow(container: str, grace: str) -> int:
     signal.signal(signal.SIGINT, stop)
     # Of an earlier start the output was read already.
     since = _ask("inspect", "--format", "{{.State.StartedAt}}", container)
-    _start(["docker", "logs", "--follow", "--since", since, container]).wait()
-    code = int(_ask("wait", container) or 1)
+    while True:
+        _start(["docker", "logs", "--follow", "--since", since, container]).wait()
+        state = _ask("inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+        if state.partition(" ")[0] != "true":
+            break
+        # The engine has let go of us, and not the container of its work.
+        since = f"{time.time():.3f}"
+        time.sleep(_AGAIN_SECONDS)
     for each in stops:
         each.wait()
+    code = int(state.partition(" ")[2] or 1)
     # As a shell would have it, 128 + n is the end by signal n.
     return 128 - code if 128 < code < 160 else code
 

@@ -54,15 +54,18 @@ class Output:
     def finish(self) -> None:
         """Docker goes on to follow a try that is over: take what is left, and end it."""
         self.start()
-        assert self._process is not None and self._thread is not None
         time.sleep(_LAST_WORDS_SECONDS)
-        self._process.terminate()
-        self._thread.join(_ANSWER_SECONDS)
-        self._process.wait(_ANSWER_SECONDS)
-        for line in _docker("service", "logs", "--raw", self._number).splitlines(True)[
-            self._count :
-        ]:
+        self.end()
+        lines = _docker("service", "logs", "--raw", self._number).splitlines(keepends=True)
+        for line in lines[self._count :]:
             _print(line)
+
+    def end(self) -> None:
+        """Read no more."""
+        if self._process is not None and self._thread is not None:
+            self._process.terminate()
+            self._thread.join(_ANSWER_SECONDS)
+            self._process.wait(_ANSWER_SECONDS)
 
 
 def follow(service: str, seen: Path) -> int:
@@ -78,44 +81,61 @@ def follow(service: str, seen: Path) -> int:
     if number is None:
         return 1
     output, said, scaled = Output(number), "", False
+    status: dict[str, Any] = {"State": "new"}
     while True:
         if asked.is_set() and not scaled:
-            _docker("service", "scale", "--detach", f"{service}=0")
-            scaled = True
-        status = _status(number)
-        state = status.get("State", "remove")
+            done = _ask("service", "scale", "--detach", f"{service}=0")
+            scaled = done is not None and done.returncode == 0
+        status = _status(number) or status
+        state = status["State"]
         if state in ("running", *_ENDS):
             output.start()
-        elif status.get("Err", "") != said:
+        elif status.get("Err", said) != said:
             said = status["Err"]
             print(f"phalanx: Swarm says {state}: {said}", flush=True)
         if state in _ENDS:
             output.finish()
             return _exit_code(state, status)
-        asked.wait(_POLL_SECONDS) if not scaled else time.sleep(_POLL_SECONDS)
+        if not scaled and status.get("Desired") == "shutdown" and _untaken(service, seen):
+            # Nobody hears from its node any more, and Swarm has given it up.
+            output.end()
+            print(f"phalanx: the node of {service} is lost", flush=True)
+            return 1
+        if asked.is_set():
+            time.sleep(_POLL_SECONDS)
+        else:
+            asked.wait(_POLL_SECONDS)
 
 
 def _next_try(service: str, seen: Path, asked: threading.Event) -> str | None:
     """The newest try that was not taken before."""
-    taken = seen.read_text().split() if seen.exists() else []
     deadline = time.monotonic() + _NEXT_TRY_SECONDS
     while time.monotonic() < deadline and not asked.is_set():
-        found = _docker("service", "ps", "--quiet", "--no-trunc", service).decode().split()
-        for number in found:
-            if number not in taken:
-                seen.write_text("\n".join([*taken, number]))
-                return number
+        for number in _untaken(service, seen):
+            with seen.open("a") as file:
+                print(number, file=file)
+            return number
         asked.wait(_POLL_SECONDS)
     if not asked.is_set():
         print(f"phalanx: Swarm has not started {service} again", flush=True)
     return None
 
 
-def _status(number: str) -> dict[str, Any]:
-    """What Swarm says of a try; nothing if it has forgotten it."""
-    text = _docker("inspect", "--type=task", "--format={{json .Status}}", number).strip()
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+def _untaken(service: str, seen: Path) -> list[str]:
+    """The tries that were not taken yet, the newest first."""
+    taken = seen.read_text().split() if seen.exists() else []
+    found = _docker("service", "ps", "--quiet", "--no-trunc", service).decode().split()
+    return [number for number in found if number not in taken]
+
+
+def _status(number: str) -> dict[str, Any] | None:
+    """What Swarm says of a try, which it may have forgotten; None if it does not answer now."""
+    done = _ask("inspect", "--type=task", "--format={{json .}}", number)
+    if done is not None and done.returncode == 0:
+        found = json.loads(done.stdout)
+        return {**found["Status"], "Desired": found["DesiredState"]}
+    gone = done is not None and b"no such" in done.stderr.lower()
+    return {"State": "remove"} if gone else None
 
 
 def _exit_code(state: str, status: dict[str, Any]) -> int:
@@ -129,7 +149,13 @@ def _exit_code(state: str, status: dict[str, Any]) -> int:
 
 
 def _docker(*arguments: str) -> bytes:
-    """What docker says; a manager that does not answer now may do so the next time."""
+    """What docker prints; nothing if that cannot be had."""
+    done = _ask(*arguments)
+    return b"" if done is None else done.stdout
+
+
+def _ask(*arguments: str) -> subprocess.CompletedProcess[bytes] | None:
+    """A manager that does not answer now may do so the next time."""
     try:
         return subprocess.run(
             ["docker", *arguments],
@@ -137,9 +163,9 @@ def _docker(*arguments: str) -> bytes:
             capture_output=True,
             timeout=_ANSWER_SECONDS,
             check=False,
-        ).stdout
+        )
     except subprocess.TimeoutExpired:
-        return b""
+        return None
 
 
 def _print(line: bytes) -> None:

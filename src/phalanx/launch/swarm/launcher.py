@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from phalanx.launch.processes.plan import GRACE_SECONDS
 from phalanx.launch.swarm.plan import NodeLabel, SwarmPlan, plan_stack
 
 _DEPLOY_SECONDS = 300.0
+_REMOVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class SwarmLauncher:
                 f"{NOTHING}: the swarm has a stack {plan.name!r} already; choose another --name, "
                 f"or remove it with: docker stack rm {plan.name}"
             )
+        _wait_for_network(plan.name)
         for old in self.directory.glob("*.seen"):
             old.unlink()
         deploy = ["docker", "stack", "deploy", "--compose-file", "-", plan.name]
@@ -71,6 +74,19 @@ class SwarmLauncher:
     def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
         """The job in its directory."""
         return BackgroundHandle(Path(facts["directory"]))
+
+
+def _wait_for_network(name: str) -> None:
+    """Of a stack that was removed a moment ago, the network goes last."""
+    label = f"label=com.docker.stack.namespace={name}"
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    while ask("network", "ls", "--quiet", "--filter", label).strip():
+        if time.monotonic() > deadline:
+            raise JobError(
+                f"{NOTHING}: the swarm still has the network of a stack {name!r}; "
+                f"choose another --name, or remove it with: docker network rm {name}_default"
+            )
+        time.sleep(1)
 
 
 def _check_manager() -> None:
