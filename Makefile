@@ -34,8 +34,8 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 	@$(BIN)/phalanx dataset synthetic --count 5000 --eval-count 1000 --out runs/demo/data
 	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/phalanx run --workers 2 --ps 1 --log-dir runs/demo/logs \
 	    examples/cifar10/main.py --data-dir runs/demo/data --model-dir runs/demo/model \
-	    --num-layers 20 --schedule one-cycle --epochs 2 --no-chief-trains --log-steps 20 \
-	    --contact-sheet runs/demo/pictures.png
+	    --num-layers 20 --schedule one-cycle --epochs 3 --learning-rate 0.05 --no-chief-trains \
+	    --log-steps 20 --contact-sheet runs/demo/pictures.png
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
