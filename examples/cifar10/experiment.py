@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from pictures import Pictures
+from pictures import Pictures, as_input
 
 import phalanx
 from phalanx.models.resnet import DataFormat, resnet
@@ -16,7 +16,10 @@ USUAL_BATCH = 128
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes. Epochs and the rate are those of updates with 128 pictures."""
+    """How the learning rate goes; `peak` is for updates of 128 pictures.
+
+    One cycle ends with the run, after so many epochs or steps.
+    """
 
     kind: str
     peak: float
@@ -31,7 +34,8 @@ class Schedule:
             boundaries = [epoch * number for number in (82, 123, 300)]
             rates = [peak * part for part in (1.0, 0.1, 0.01, 0.002)]
             return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
-        steps = min(filter(None, (self.steps, epoch * (self.epochs or 0))))
+        ends = [self.steps or 0, epoch * (self.epochs or 0)]
+        steps = min((end for end in ends if end), default=1)
         warmup = max(1, steps // 5)
         return keras.optimizers.schedules.CosineDecay(
             peak / 20, max(1, steps - warmup), warmup_target=peak, warmup_steps=warmup
@@ -92,3 +96,9 @@ class Cifar10(phalanx.Experiment):
 
     def eval_data(self, context: phalanx.Context) -> tf.data.Dataset:
         return self.pictures.test(self.eval_batch_size, context)
+
+    def example_features(self) -> dict[str, Any]:
+        return {"image": tf.io.FixedLenFeature([], tf.string)}
+
+    def preprocess(self, features: Any) -> Any:
+        return as_input(tf.io.decode_raw(features["image"], tf.uint8))

@@ -26,6 +26,7 @@ RECIPES = {
     "staged": {"epochs": 350, "learning_rate": 0.1, "weight_decay": 2e-4},
     "one-cycle": {"epochs": 24, "learning_rate": 0.2, "weight_decay": 5e-4},
 }
+VARIABLES = {"CPU": "cpu", "GPU": "device"}
 
 
 class InputPictures(phalanx.hooks.Hook):
@@ -68,7 +69,7 @@ def parse_flags() -> argparse.Namespace:
     add("--num-gpus", type=int, metavar="N", help="all of them, if not set")
     add("--simulate-gpus", action="store_true",
         help="cut the CPU into --num-gpus devices, to try it without any")  # fmt: skip
-    add("--variable-strategy", choices=["CPU", "GPU"], default="GPU",
+    add("--variable-strategy", choices=list(VARIABLES),
         help="with several GPUs: a copy of the weights on each, or one on the host")  # fmt: skip
     add("--num-intra-threads", type=int, default=0, metavar="N",
         help="threads of one operation; 0: as many as there are cores")  # fmt: skip
@@ -86,24 +87,25 @@ def parse_flags() -> argparse.Namespace:
     return arguments
 
 
-def choose_devices(arguments: argparse.Namespace) -> tuple[str, ...] | int | None:
-    """The devices to train on; must come before anything else in TensorFlow."""
+def choose_devices(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of devices and threads; must come before anything else in TensorFlow."""
+    settings: dict[str, Any] = {}
     if arguments.num_intra_threads:
         tf.config.threading.set_intra_op_parallelism_threads(arguments.num_intra_threads)
-    if not arguments.simulate_gpus:
-        return arguments.num_gpus
-    parts = [tf.config.LogicalDeviceConfiguration()] * (arguments.num_gpus or 1)
-    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
-    return tuple(f"CPU:{number}" for number in range(len(parts)))
+    if arguments.variable_strategy:
+        settings["variables"] = VARIABLES[arguments.variable_strategy]
+    if arguments.simulate_gpus:
+        parts = [tf.config.LogicalDeviceConfiguration()] * (arguments.num_gpus or 1)
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+        settings["devices"] = tuple(f"CPU:{number}" for number in range(len(parts)))
+    elif arguments.num_gpus is not None:
+        settings["devices"] = arguments.num_gpus
+    return settings
 
 
 def main() -> None:
     arguments = parse_flags()
-    config = phalanx.RunConfig.from_flags(
-        arguments,
-        devices=choose_devices(arguments),
-        variables="cpu" if arguments.variable_strategy == "CPU" else "device",
-    )
+    config = phalanx.RunConfig.from_flags(arguments, **choose_devices(arguments))
     experiment = Cifar10(
         Pictures(arguments.data_dir, arguments.use_distortion, arguments.change_light),
         Schedule(arguments.schedule, arguments.learning_rate, config.epochs, config.train_steps),
@@ -121,14 +123,13 @@ def main() -> None:
         hooks.append(ContactSheet(arguments.contact_sheet, experiment.pictures))
     result = phalanx.run(experiment, config, hooks=hooks)
     if result.metrics:
-        print(
-            f"\n  accuracy      {result.metrics['accuracy']:.2%} on the test pictures"
-            f"\n  speed         {result.examples_per_second:,.0f} examples/s"
-            f"\n  checkpoints   {result.model_dir} (step {result.step})"
-            f"\n  TensorBoard   tensorboard --logdir {result.model_dir}"
-            + (f"\n  pictures      {arguments.contact_sheet}" if arguments.contact_sheet else "")
-            + "\n"
-        )
+        print(f"\n  accuracy      {result.metrics['accuracy']:.2%} on the test pictures")
+        if result.examples_per_second:
+            print(f"  speed         {result.examples_per_second:,.0f} examples/s")
+        if arguments.contact_sheet:
+            print(f"  pictures      {arguments.contact_sheet}")
+        print(f"  checkpoints   {result.model_dir} (step {result.step})")
+        print(f"  TensorBoard   tensorboard --logdir {result.model_dir}\n")
 
 
 if __name__ == "__main__":

@@ -33,14 +33,14 @@ class Pictures:
 
     def test(self, batch_size: int, share: Any = Share()) -> tf.data.Dataset:  # noqa: B008
         """All test pictures of this task's share, once, as they are."""
-        pipeline = self._open("eval").map(_prepare_test)
+        pipeline = self._open("eval").map(lambda batch: (as_input(batch["image"]), batch["label"]))
         return pipeline.dataset(batch_size, share=share, epochs=1)
 
     def sample(self, count: int) -> tuple[Any, Any, Any]:
         """The first test pictures: as people see them, as the network does, and their labels."""
         batch = next(iter(self._open("eval").dataset(count, epochs=1)))
-        seen, labels = _prepare_test(batch)
-        return from_depth_major(batch["image"], HEIGHT, WIDTH, DEPTH), seen, labels
+        images = from_depth_major(batch["image"], HEIGHT, WIDTH, DEPTH)
+        return images, standardize(images), batch["label"]
 
     def count(self) -> int:
         """How many there are to train on."""
@@ -82,5 +82,6 @@ class Pictures:
         return standardize(images), batch["label"]
 
 
-def _prepare_test(batch: Any) -> tuple[Any, Any]:
-    return standardize(from_depth_major(batch["image"], HEIGHT, WIDTH, DEPTH)), batch["label"]
+def as_input(images: Any) -> Any:
+    """Rows of bytes as the network takes them, undistorted."""
+    return standardize(from_depth_major(images, HEIGHT, WIDTH, DEPTH))

@@ -59,7 +59,7 @@ def test_tensorboard_is_a_service_with_a_port() -> None:
     )
     text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
     service = yaml.safe_load(text)["services"]["tensorboard"]
-    assert service["command"][1] == "--logdir=/models/digits"
+    assert service["command"][3] == "--logdir=/models/digits"
     assert service["ports"] == ["127.0.0.1:6006:6006"]
     assert service["environment"] == {
         "GOOGLE_APPLICATION_CREDENTIALS": "/var/run/phalanx/credentials.json"

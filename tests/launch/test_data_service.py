@@ -133,5 +133,5 @@ def run_pod(index: int) -> str:
 
 
 def test_a_tfjob_has_no_place_for_it() -> None:
-    with pytest.raises(JobError, match="leave out --data-workers, or launch the job with "):
+    with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
         KubeflowLauncher(Container("x"), Place()).plan(JOB)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +102,29 @@ def test_nothing_stays_if_the_supervisor_is_killed(
     os.kill(int((tmp_path / "state/phalanx/jobs/train/lock").read_text()), signal.SIGKILL)
     wait_for(lambda: not left_over(engine), 30)
     assert not find_tasks("train.py")
+
+
+def board_answers() -> bool:
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:6006", timeout=5) as response:
+            return b"TensorBoard" in response.read()
+    except OSError:
+        return False
+
+
+def test_tensorboard_is_there_while_the_job_runs(
+    launch: Phalanx, engine: dict[str, str], backend: str, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", 6006)) == 0:
+            pytest.skip("something else has the port 6006")
+    board = ["--tensorboard", "--model-dir", "/app"]
+    done = launch("launch", backend, *docker.options(tmp_path), *board, "train.py", 600)
+    assert done.returncode == 0, done.stderr
+    wait_for(board_answers, 120)
+    assert launch("cancel", "train").returncode == 0
+    assert not left_over(engine)
+    assert not board_answers()
 
 
 def test_a_key_for_google_cloud_is_mounted(launch: Phalanx, backend: str, tmp_path: Path) -> None:

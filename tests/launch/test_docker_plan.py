@@ -40,8 +40,8 @@ def test_the_rendered_plan() -> None:
 def test_tensorboard_lives_as_long_as_the_job() -> None:
     launcher = DockerLauncher(CONTAINER, Path("x"), "r1", tensorboard=True)
     plan = launcher.plan(replace(JOB, model_dir="/models/digits"))
-    assert plan.tensorboard[-4:] == (
-        "tensorboard",
+    assert plan.tensorboard[-6:] == (
+        *("python", "-m", "tensorboard.main"),
         "--logdir=/models/digits",
         "--bind_all",
         "--port=6006",

@@ -167,5 +167,8 @@ def test_tensorflow_trains(
     train_with_tensorflow(isolated, backend, "--image", "digits:1", "--cpus", 1)
 
 
-def test_data_workers_serve(isolated: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
-    read_from_data_workers(isolated, "kubernetes", "--image", "digits:1")
+@pytest.mark.parametrize("backend", ["kubernetes", "trainjob"])
+def test_data_workers_serve(
+    isolated: Phalanx, read_from_data_workers: Callable[..., None], backend: str
+) -> None:
+    read_from_data_workers(isolated, backend, "--image", "digits:1")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,6 +92,25 @@ def test_a_task_that_fails_for_good_fails_the_job(
     wait_for(lambda: not server[0].apps)
 
 
+def test_tensorboard_is_there_while_the_job_runs(
+    launch: Phalanx, server: Server, options: list[object], tmp_path: Path
+) -> None:
+    board = ["--tensorboard", "--model-dir", tmp_path]
+    launch("launch", "marathon", *options, *PYTHON, *board, "train.py", 600)
+
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:24001", timeout=5) as response:
+                return b"TensorBoard" in response.read()
+        except OSError:
+            return False
+
+    wait_for(answers, 120)
+    assert launch("cancel", "train").returncode == 0
+    wait_for(lambda: not server[0].apps)
+    assert not answers()
+
+
 def test_a_job_that_must_wait_says_for_what(launch: Phalanx, options: list[object]) -> None:
     launch("launch", "marathon", *options, *PYTHON, "--cpus", 64, "train.py", 1)
     waits = "Marathon waits: InsufficientCpus"
@@ -121,3 +141,9 @@ def test_tensorflow_trains(
     launch: Phalanx, options: list[object], train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, "marathon", *options, "--cpus", 1)
+
+
+def test_data_workers_serve(
+    launch: Phalanx, options: list[object], read_from_data_workers: Callable[..., None]
+) -> None:
+    read_from_data_workers(launch, "marathon", *options)

@@ -120,3 +120,7 @@ def test_what_ray_refuses(launch: Phalanx, options: list[object], said: str) -> 
 
 def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:
     train_with_tensorflow(launch, "ray", "--cpus", 1, "--strategy", "spread")
+
+
+def test_data_workers_serve(launch: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
+    read_from_data_workers(launch, "ray")

@@ -57,7 +57,7 @@ def test_tensorboard_is_a_service_with_a_port() -> None:
     launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", tensorboard=True)
     text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
     service = yaml.safe_load(text)["services"]["tensorboard"]
-    assert service["command"][1] == "--logdir=/models/digits"
+    assert service["command"][3] == "--logdir=/models/digits"
     assert service["ports"] == ["6006:6006"]
     assert service["secrets"]
     with pytest.raises(JobError, match="nothing to show without --model-dir"):

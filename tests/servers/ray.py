@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import tempfile
 from collections.abc import Iterator
 
@@ -20,9 +21,8 @@ def three_nodes() -> Iterator[dict[str, str]]:
     """Start it; what is given are the variables that its clients need."""
     from ray.cluster_utils import Cluster
 
-    # Its sockets' paths must be short: pytest's own directories are too deep.
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
-        head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": directory}
+    with _short_directory():
+        head = {"num_cpus": 2, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             for _ in range(2):
@@ -31,3 +31,17 @@ def three_nodes() -> Iterator[dict[str, str]]:
             yield {"RAY_ADDRESS": cluster.address}
         finally:
             cluster.shutdown()
+
+
+@contextlib.contextmanager
+def _short_directory() -> Iterator[None]:
+    """Where Ray keeps everything. Paths of sockets must be short: pytest's are too deep."""
+    before = os.environ.get("RAY_TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
+        os.environ["RAY_TMPDIR"] = directory
+        try:
+            yield
+        finally:
+            del os.environ["RAY_TMPDIR"]
+            if before is not None:
+                os.environ["RAY_TMPDIR"] = before

@@ -19,6 +19,7 @@ from phalanx.data.datasets import make_synthetic
 PROGRAM = Path(__file__).parents[2] / "examples" / "cifar10" / "main.py"
 SMALL = ("--num-layers", "8", "--train-batch-size", "16", "--schedule", "one-cycle",
          "--learning-rate", "0.1", "--train-steps", "4", "--log-steps", "2")  # fmt: skip
+PNG = b"\x89PNG"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -61,7 +62,14 @@ def test_one_process_with_four_devices(run: Run, tmp_path: Path) -> None:
     # 7 does not divide 50: all are evaluated nevertheless.
     assert "(50 examples" in result.stderr
     assert [line["step"] for line in evaluations(tmp_path / "model")] == [4]
-    assert (tmp_path / "sheets" / "pictures.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "sheets" / "pictures.png").read_bytes().startswith(PNG)
+
+    curves = [sys.executable, str(PROGRAM.with_name("curves.py")), "model", "--epochs", "0.4"]
+    subprocess.run(curves, cwd=tmp_path, check=True, timeout=100)
+    table = (tmp_path / "curves.csv").read_text().splitlines()
+    assert table[0] == "run,step,epoch,seconds,accuracy,loss"
+    assert table[1].startswith("model,4,0.40,")
+    assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
 
 
 @pytest.mark.slow

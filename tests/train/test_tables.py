@@ -79,8 +79,12 @@ def test_with_sgd_it_is_a_keras_embedding(tmp_path: Path, settings: Any) -> None
             lambda: keras.optimizers.Nadam(keras.optimizers.schedules.CosineDecay(0.05, 10)),
             marks=SLOW,
         ),
+        pytest.param(lambda: keras.optimizers.Lamb(0.05), marks=SLOW),
+        pytest.param(
+            lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05)), marks=SLOW
+        ),
     ],
-    ids=["adam", "adagrad", "adamw", "nadam"],
+    ids=["adam", "adagrad", "adamw", "nadam", "lamb", "loss scale"],
 )
 def test_rows_are_updated_as_if_they_were_the_whole(tmp_path: Path, optimizer: Any) -> None:
     """Where every step looks up every row, there is no difference."""

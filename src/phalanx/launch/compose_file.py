@@ -62,7 +62,7 @@ def make_tensorboard(job: Job, container: Container) -> dict[str, Any]:
     key = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
     return {
         "image": container.image,
-        "command": tensorboard_command(job),
+        "command": tensorboard_command(job, container.python),
         **(key if container.credentials else {}),
         "labels": {**container.labels, "phalanx.job": job.name},
         **make_mounts(container.mounts),

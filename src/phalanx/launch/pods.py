@@ -305,7 +305,7 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
     main = {
         "name": "tensorboard",
         "image": container.image,
-        "command": tensorboard_command(job),
+        "command": tensorboard_command(job, container.python),
         **({"env": credentials} if place.credentials is not None else {}),
         "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},

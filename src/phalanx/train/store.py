@@ -59,9 +59,10 @@ class Store:
             for place, rows in self.by_row.items():
                 rows.apply(gradients[place])
             if whole:
-                self.optimizer.apply(
-                    [gradients[place] for place in whole], [self.weights[place] for place in whole]
-                )
+                mine = [gradients[place] for place in whole]
+                if type(self.optimizer) not in ELEMENTWISE:
+                    mine = [tf.convert_to_tensor(gradient) for gradient in mine]
+                self.optimizer.apply(mine, [self.weights[place] for place in whole])
             elif self.by_row:
                 list(self.by_row.values())[-1].advance_others()
 

@@ -36,6 +36,11 @@ def test_old_names_are_forgotten_and_their_files_not_read_again() -> None:
     assert seen.has(file("very old", 10))
 
 
+def test_the_first_batch_has_files_of_any_age() -> None:
+    end = Seen().add([A, B, C], [A, B, C], 10)
+    assert between(Seen(), end, [A, B, C]) == [B, A, C]
+
+
 def test_a_file_that_is_gone_is_an_error() -> None:
     end = Seen().add([A, B], [A, B], 1000)
     with pytest.raises(DataError, match="1 of 2 files that the stream was about to read are gone"):

@@ -101,7 +101,7 @@ def _tensorboard(job: Job, container: Container, network: str) -> tuple[str, ...
     if container.credentials:
         options.append(f"--env={CREDENTIALS_VARIABLE}={CREDENTIALS_PATH}")
     options += [f"--mount={_mount(mount)}" for mount in _mounts(container)]
-    return ("docker", "run", *options, container.image, *tensorboard_command(job))
+    return ("docker", "run", *options, container.image, *tensorboard_command(job, container.python))
 
 
 def _mounts(container: Container) -> tuple[Mount, ...]:

@@ -149,7 +149,7 @@ def _app(job: Job, container: Container, place: Place, start: Start, port: int) 
 
 def _tensorboard(job: Job, container: Container, place: Place, port: int) -> dict[str, Any]:
     """Lives as long as the group does."""
-    command = shlex.join(["exec", *tensorboard_command(job, port)])
+    command = shlex.join(["exec", *tensorboard_command(job, container.python, port)])
     return {
         **_common(job, container, place, _BOARD, command, port),
         "env": dict(job.environment),

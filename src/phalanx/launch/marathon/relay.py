@@ -77,7 +77,7 @@ class Relay:
         if not tasks:
             self._say_why_it_waits()
             return None
-        newest = tasks[-1]
+        newest = max(tasks, key=lambda task: str(task.get("stagedAt") or ""))
         self._turn_to(newest["id"], newest["host"])
         done = any(each.get("alive") is False for each in newest.get("healthCheckResults") or [])
         return 0 if done else None

@@ -256,7 +256,7 @@ class JobActor:
         status = self._statuses[task]
         spent = status.restarts >= self._plan.job.restarts
         if self._outcome is not None or spent:
-            self._gone(task, TaskState.FAILED if spent else TaskState.ENDED, None)
+            self._gone(task, TaskState.FAILED if self._outcome is None else TaskState.ENDED, None)
             reason = f"{task} was lost with Ray's actor, which was killed or whose node is gone"
             self._settle(JobResult(1, reason, task, self._last_lines(task)))
             return

@@ -29,14 +29,13 @@ class Seen:
         return file.modified < self.since or _hash(file.path) in self.names
 
     def add(self, files: Iterable[FoundFile], found: Iterable[FoundFile], max_age: float) -> Seen:
-        """These files, too. Of `found`, all there are, those far older than the newest are
-        forgotten."""
+        """These files, too. What was read before and is far older than they are is forgotten;
+        `found` are all files there are."""
         new = list(files)
         newest = max((file.modified for file in new), default=0.0)
         since = max(self.since, newest - max_age)
-        names = self.names | {_hash(file.path) for file in new}
         old = {_hash(file.path) for file in found if file.modified < since}
-        return Seen(names - old, since)
+        return Seen(self.names - old | {_hash(file.path) for file in new}, since)
 
     def dump(self) -> dict[str, str]:
         """As a stream's offset."""
