@@ -52,7 +52,7 @@ def test_compose(manifest: Callable[..., str]) -> None:
     assert yaml.safe_load(text) == {
         "services": {
             "digits": {
-                "image": "tensorflow/serving:2.19.1",
+                "image": "tensorflow/serving:2.20.0",
                 "entrypoint": [
                     "tensorflow_model_server",
                     "--port=8500",

@@ -21,7 +21,7 @@ from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.pods import Place, head, make_resources, make_scheduling, make_secret
 from phalanx.launch.pods import make_volumes as make_pod_volumes
 
-IMAGE = "tensorflow/serving:2.19.1"
+IMAGE = "tensorflow/serving:2.20.0"
 _GRPC, _REST = 8500, 8501
 
 
