@@ -43,6 +43,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     done = launch("launch", "slurm", *SHAPE, *where, "train.py", 3, "{role} {worker_hosts}")
     assert done.returncode == 0, done.stderr
     wait_for(lambda: len(find_tasks("train.py")) == 4)
+    wait_for(lambda: "step 2" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
     wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
     (tmp_path / "hold").unlink()

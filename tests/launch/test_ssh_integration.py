@@ -36,6 +36,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert done.returncode == 0, done.stderr
     assert "train is submitted: 1 chief, 2 workers, 1 ps" in done.stderr
     wait_for(lambda: len(find_tasks("train.py")) == 4)
+    wait_for(lambda: "step 2" in launching("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
     wait_for(lambda: "1 restarts" in launching("status", "train").stdout)
     (tmp_path / "hold").unlink()

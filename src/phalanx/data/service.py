@@ -69,7 +69,8 @@ def served_dataset(
     """A pipeline's batches, made by the data workers; tasks that name the same `job` share them.
 
     The pipeline must read TFRecord files that the data workers see under the same paths. With a
-    seed the examples are shuffled. Without `job`, those that read the same files share them.
+    seed the examples are shuffled. Without `job`, those that read the same files share them: the
+    first iteration of each is one pass for all of them, the second another.
     """
     if not isinstance(pipeline.source, RecordSource):
         kind = type(pipeline.source).__name__
