@@ -29,9 +29,13 @@ $(JAR): $(wildcard java/src/phalanx/hadoop/*.java) | $(SPARK)
 	    -cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $^
 	jar --create --file $@ -C java/build/classes phalanx
 
-demo: $(READY)   ## train a model on a local cluster of a chief, 2 workers and a ps
+demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and a ps
 	@rm -rf runs/demo
-	@$(BIN)/phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/demo
+	@$(BIN)/phalanx dataset synthetic --count 5000 --eval-count 1000 --out runs/demo/data
+	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/phalanx run --workers 2 --ps 1 --log-dir runs/demo/logs \
+	    examples/cifar10/main.py --data-dir runs/demo/data --model-dir runs/demo/model \
+	    --num-layers 20 --schedule one-cycle --epochs 2 --no-chief-trains --log-steps 20 \
+	    --contact-sheet runs/demo/pictures.png
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "models": {"errors"},
     "serving": {"errors", "limits", "cluster", "records", "data", "train"},
     "launch": {"errors", "limits", "cluster"},
+    "spark": {"errors", "limits", "cluster", "records", "data", "train", "serving", "launch"},
     "cli": {
         "errors",
         "limits",
@@ -42,19 +43,29 @@ SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
     "phalanx.launch": {
         "base",
+        "compose_file",
         "container",
+        "data_service",
+        "engine",
+        "kept_file",
         "environment",
         "job",
         "ledger",
         "log_files",
         "manifest",
+        "model_server",
         "patch",
         "pods",
         "pods_handle",
+        "pods_launcher",
         "kubernetes_client",
         "placeholders",
         "processes",
         "registry",
+        "rules",
+        "starts",
+        "tensorboard",
+        "tether",
     },
     "phalanx.train.engines": {"base"},
     "phalanx.train.hooks": {"base"},
@@ -129,7 +140,12 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
 LIGHT = ("cluster", "launch", "cli", "records")
 
 # Loaded by the functions that need them.
-ARROW = ("phalanx.records.arrow", "phalanx.records.convert", "phalanx.records.spark.")
+ARROW = (
+    "phalanx.records.arrow",
+    "phalanx.records.convert",
+    "phalanx.records.hdfs",
+    "phalanx.records.spark.",
+)
 
 
 def test_the_public_names() -> None:
@@ -160,10 +176,12 @@ def test_the_public_names() -> None:
         "WorkerError",
         "detect",
         "hooks",
+        "layers",
         "run",
     }
     assert phalanx.hooks.__name__ == "phalanx.train.hooks"
-    names = set(phalanx.__all__) - {"hooks"}
+    assert phalanx.layers.__name__ == "phalanx.train.layers"
+    names = set(phalanx.__all__) - {"hooks", "layers"}
     assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
     assert set(phalanx.__all__) <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'experimnt'"):

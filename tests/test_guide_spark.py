@@ -13,7 +13,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["spark-records.md", "hadoop.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark-records.md",
+        "hadoop.md",
+        pytest.param("spark-training.md", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
 def test_the_python_examples_run(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:
@@ -30,7 +37,7 @@ def test_the_python_examples_run(name: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

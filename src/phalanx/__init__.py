@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TrainingError,
         WorkerError,
     )
-    from phalanx.train import hooks
+    from phalanx.train import hooks, layers
     from phalanx.train.config import Mode, RunConfig
     from phalanx.train.context import Context
     from phalanx.train.distributed_session import DistributedSession
@@ -65,7 +65,7 @@ _HOME = {
 }
 
 # Modules that are public as they are.
-_MODULES = {"hooks": "phalanx.train.hooks"}
+_MODULES = {"hooks": "phalanx.train.hooks", "layers": "phalanx.train.layers"}
 
 __all__ = [
     "Cluster",
@@ -94,6 +94,7 @@ __all__ = [
     "WorkerError",
     "detect",
     "hooks",
+    "layers",
     "run",
 ]
 

@@ -39,6 +39,7 @@ def plan(phalanx: Phalanx, *arguments: object) -> str:
         (["--env", "TF_CONFIG={}", "train.py"], "every task gets one of its own"),
         (["--file", "none.toml", "train.py"], "there is no file none.toml"),
         (["train.py", "{rank}"], "unknown placeholder {rank}"),
+        (["--tensorboard", "train.py"], "slurm keeps no TensorBoard running: start it where"),
     ],
 )
 def test_wrong_use(phalanx: Phalanx, arguments: list[str], said: str | None) -> None:

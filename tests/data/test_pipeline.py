@@ -69,6 +69,18 @@ def test_the_same_seed_gives_the_same_order_in_a_dataset(files: list[str]) -> No
     assert first != ids(Pipeline.from_records(files, seed=4).dataset(100, epochs=1))
 
 
+def test_each_pass_over_a_dataset_has_an_order_and_seeds_of_its_own(files: list[str]) -> None:
+    pipeline = Pipeline.from_records(files, seed=1).map(
+        lambda batch, seed: {**batch, "seed": seed[None]}, seeded=True
+    )
+    dataset = pipeline.dataset(500, epochs=1)
+    first, second = ids(dataset), ids(dataset)
+    assert sorted(first) == sorted(second) == list(range(COUNT))
+    assert first != second
+    seeds = [tuple(batch["seed"][0].numpy()) for _ in range(2) for batch in dataset]
+    assert len(set(seeds)) == 20
+
+
 def test_without_epochs_it_never_ends_and_batches_are_full(files: list[str]) -> None:
     dataset = Pipeline.from_records(files, seed=3).dataset(1024, share=Share(3, 1))
     assert dataset.element_spec["id"].shape == (1024,)
@@ -197,7 +209,7 @@ def test_from_binary_records_of_a_fixed_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "batches"), [({}, 3), ({"drop_remainder": True}, 2)])
-def test_a_dataset_with_an_end_knows_its_length(options: dict[str, bool], batches: int) -> None:
+def test_a_dataset_with_an_end_knows_its_length(options: dict[str, Any], batches: int) -> None:
     context = Context(num_shards=2, shard=1)
     pipeline = Pipeline.from_arrays({"x": np.arange(10)})
     dataset = pipeline.dataset(2, share=context, epochs=1, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 
 import pyarrow as pa  # noqa: E402
 
-from phalanx.data import Pipeline, Share  # noqa: E402
+from phalanx.data import Pipeline, RecordSource, Share  # noqa: E402
+from phalanx.data.portable import portable_dataset  # noqa: E402
 from phalanx.errors import DataError  # noqa: E402
 from phalanx.records import write_examples  # noqa: E402
 
@@ -73,3 +75,10 @@ def test_arrays_can_be_sent_and_tables_cannot() -> None:
     table = Pipeline.from_table(pa.table({"x": [1, 2]}))
     with pytest.raises(DataError, match="TableSource cannot be read in another process"):
         run_elsewhere(lambda: table.dataset(2))
+
+
+def test_files_that_tensorflow_cannot_open_are_told(pipeline: Pipeline) -> None:
+    assert isinstance(pipeline.source, RecordSource)
+    far = Pipeline(replace(pipeline.source, files=("hdfs://there/a.tfrecord",)))
+    with pytest.raises(DataError, match=r"knows no hdfs://\. Mount or copy"):
+        portable_dataset(far, 4, share=Share(), epochs=1, drop_remainder=False)

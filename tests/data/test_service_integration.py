@@ -1,68 +1,111 @@
-"""A dispatcher and two data workers in processes of their own, and a task that trains on them."""
+"""tf.data service, started beside a job by the launcher: all of it in processes of their own."""
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
-import sys
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.served_numbers import check_numbers, write_numbers
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records import write_examples
 
-SERVER = """
-import signal, sys, threading
-from phalanx.data.service import run_data_worker, run_dispatcher
-stop = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: stop.set())
-if len(sys.argv) == 2:
-    run_dispatcher(int(sys.argv[1]), stop)
-else:
-    run_data_worker(sys.argv[2], int(sys.argv[1]), stop)
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# An experiment in step: what is served is shared by the chief and the worker.
+EXPERIMENT = """
+import keras, phalanx
+from phalanx.data import Pipeline
+
+pipeline = Pipeline.from_records("*.tfrecord", seed=1, raw={"pixels": "uint8"})
+pipeline = pipeline.map(lambda b: (b["pixels"] / 255, b["id"] % 2))
+
+def train_data(context):
+    assert context.data_service
+    service = context.data_service
+    return pipeline.dataset(context.batch_size, share=context, epochs=1, service=service)
+
+def eval_data(context):
+    assert context.data_service is None
+    return pipeline.dataset(context.batch_size, share=context, epochs=1)
+
+phalanx.run(phalanx.Experiment(
+    model=lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]),
+    train_data=train_data, eval_data=eval_data,
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    optimizer=lambda: keras.optimizers.SGD(0.01),
+))
 """
 
 
-def free_port() -> int:
+def test_data_workers_of_a_job_serve_each_example_once_a_pass(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    write_numbers(tmp_path)
+    shape = ["--workers", 1, "--data-workers", 2, "--log-dir", "logs"]
+    done = phalanx("run", *shape, "read_served.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 chief, 1 worker, 1 dispatcher, 2 data-workers" in done.stderr
+    check_numbers(tmp_path, "chief-0", "worker-0")
+    assert "data worker of 127.0.0.1:" in (tmp_path / "logs/data-worker-1.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [["--workers", 1], ["--workers", 2, "--ps", 1]])
+def test_an_experiment_trains_on_what_is_served(
+    phalanx: Phalanx, tmp_path: Path, shape: list[object]
+) -> None:
+    write_numbers(tmp_path)
+    (tmp_path / "train.py").write_text(EXPERIMENT)
+    command = ["--epochs", 3, "--global-batch-size", 24, "--model-dir", "model"]
+    done = phalanx("run", *shape, "--data-workers", 2, "train.py", *command, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_servers_started_by_hand_end_when_asked(start_phalanx: Callable[..., object]) -> None:
+    """A worker without its dispatcher, too: TensorFlow would wait for that, deaf to signals."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def test_data_workers_serve_each_example_once(tmp_path: Path) -> None:
-    from phalanx.data.service import served_dataset
-
-    for part in range(4):
-        numbers = np.arange(part * 250, (part + 1) * 250)
-        pixels = [bytes([n % 200] * 4) for n in numbers]
-        write_examples(tmp_path / f"{part}.tfrecord", {"id": numbers, "pixels": pixels})
-    dispatcher = free_port()
-    with ExitStack() as stack:
-        processes = []
-        for arguments in ([dispatcher], *([free_port(), f"localhost:{dispatcher}"],) * 1,
-                          [free_port(), f"localhost:{dispatcher}"]):  # fmt: skip
-            command = [sys.executable, "-c", SERVER, *map(str, arguments)]
-            processes.append(stack.enter_context(subprocess.Popen(command)))
-        for process in processes:
-            stack.callback(process.terminate)
-        pipeline = Pipeline.from_records(tmp_path / "*.tfrecord", seed=1, raw={"pixels": "uint8"})
-        pipeline = pipeline.map(lambda batch: {"id": batch["id"], "first": batch["pixels"][:, 0]})
-        dataset = served_dataset(pipeline, f"localhost:{dispatcher}", 32, epochs=1)
-        found = []
-        for batch in dataset:
-            np.testing.assert_array_equal(batch["first"], batch["id"].numpy() % 200)
-            found += batch["id"].numpy().tolist()
-    assert sorted(found) == list(range(1000))
-    assert all(process.returncode == 0 for process in processes)
+        port = probe.getsockname()[1]
+    for arguments in (["dispatcher", "--port", port], ["worker", "localhost:1", "--port", port]):
+        server = start_phalanx("data-service", *arguments)
+        assert isinstance(server, subprocess.Popen)
+        assert server.stderr is not None
+        assert any("(Ctrl-C ends it)" in line for line in server.stderr)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
 
 
 def test_only_records_can_be_served() -> None:
+    with pytest.raises(DataError, match="not a ArraySource"):
+        Pipeline.from_arrays({"a": np.arange(3)}).dataset(2, service="localhost:1")
+
+
+def test_a_dispatcher_that_is_not_there_is_named(tmp_path: Path) -> None:
     from phalanx.data.service import served_dataset
 
-    with pytest.raises(DataError, match="not a ArraySource"):
-        served_dataset(Pipeline.from_arrays({"a": np.arange(3)}), "localhost:1", 2)
+    write_numbers(tmp_path)
+    pipeline = Pipeline.from_records(tmp_path / "*.tfrecord")
+    with pytest.raises(
+        DataError, match="gave up after 1 s waiting for dispatcher-0 at localhost:1:"
+    ):
+        served_dataset(pipeline, "localhost:1", 2, wait_seconds=1)
+
+
+def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
+    write_numbers(tmp_path)
+    pipeline = Pipeline.from_records(tmp_path / "*.tfrecord")
+    with pytest.raises(DataError, match="'somewhere' is not the address of a dispatcher"):
+        pipeline.dataset(2, service="somewhere")
+
+
+def test_an_address_without_a_port_is_wrong_use(phalanx: Phalanx) -> None:
+    done = phalanx("data-service", "worker", "somewhere")
+    assert done.returncode == 2
+    assert "'somewhere' is not the dispatcher's address: write host:port" in done.stderr

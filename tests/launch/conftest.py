@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.served_numbers import check_numbers, write_numbers
 from tests.servers.processes import TEST_RUN, find_tasks, wait_for
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -61,3 +62,23 @@ def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
         assert not find_tasks("digits.py")
 
     return train
+
+
+@pytest.fixture
+def read_from_data_workers(tmp_path: Path) -> Callable[..., None]:
+    """Two workers read what a dispatcher and data workers serve, each example once a pass."""
+
+    def read(
+        phalanx: Phalanx, *command: object, servers: int = 2, python: str = sys.executable
+    ) -> None:
+        write_numbers(tmp_path)
+        shape = ["--no-chief", "--workers", 2, "--data-workers", servers, "--name", "reading"]
+        program = ["--python", python] if python else []
+        done = phalanx("launch", *command, *shape, *program, "read_served.py")
+        assert done.returncode == 0, done.stderr
+        assert f"2 workers, 1 dispatcher, {servers} data-worker" in done.stderr
+        ended = phalanx("logs", "-f", "reading", timeout=300)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        check_numbers(tmp_path, "worker-0", "worker-1")
+
+    return read

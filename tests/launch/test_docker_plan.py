@@ -37,6 +37,22 @@ def test_the_rendered_plan() -> None:
     assert render() == (GOLDEN / "docker.txt").read_text()
 
 
+def test_tensorboard_lives_as_long_as_the_job() -> None:
+    launcher = DockerLauncher(CONTAINER, Path("x"), "r1", tensorboard=True)
+    plan = launcher.plan(replace(JOB, model_dir="/models/digits"))
+    assert plan.tensorboard[-6:] == (
+        *("python", "-m", "tensorboard.main"),
+        "--logdir=/models/digits",
+        "--bind_all",
+        "--port=6006",
+    )
+    assert "--publish=127.0.0.1:6006:6006" in plan.tensorboard
+    assert "digits-tensorboard" in plan.processes.cleanup[0]
+    assert "digits-tensorboard" in plan.render()
+    with pytest.raises(JobError, match="nothing to show without --model-dir"):
+        launcher.plan(JOB)
+
+
 def test_values_of_variables_are_not_on_the_command_line() -> None:
     plan = DockerLauncher(CONTAINER, Path("x"), "r1").plan(JOB)
     argv = plan.processes.tasks[0].argv

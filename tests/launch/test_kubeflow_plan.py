@@ -12,6 +12,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from tests.launch.kubeflow_schemas import TFJOB
 from tests.servers.kubernetes import tf_config
 
 from phalanx import JobError
@@ -38,46 +39,6 @@ JOB = Job(
 CONTAINER = Container("digits:1", mounts=(Mount.parse("models:/models"),))
 PLACE = Place(credentials=b"the key")
 
-# What the operator's own definition allows, outside of the pods.
-TEXT, NUMBER = {"type": "string"}, {"type": "integer", "minimum": 0}
-REPLICA = {
-    "type": "object",
-    "required": ["replicas", "restartPolicy", "template"],
-    "additionalProperties": False,
-    "properties": {
-        "replicas": NUMBER,
-        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
-        "template": {"type": "object"},
-    },
-}
-SCHEMA = {
-    "type": "object",
-    "required": ["tfReplicaSpecs"],
-    "additionalProperties": False,
-    "properties": {
-        "enableDynamicWorker": {"type": "boolean"},
-        "successPolicy": {"enum": ["", "AllWorkers"]},
-        "runPolicy": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "activeDeadlineSeconds": NUMBER,
-                "backoffLimit": NUMBER,
-                "cleanPodPolicy": {"enum": ["All", "Running", "None"]},
-                "managedBy": TEXT,
-                "schedulingPolicy": {"type": "object"},
-                "suspend": {"type": "boolean"},
-                "ttlSecondsAfterFinished": NUMBER,
-            },
-        },
-        "tfReplicaSpecs": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": dict.fromkeys(["Chief", "Master", "Worker", "PS", "Evaluator"], REPLICA),
-        },
-    },
-}
-
 
 def render(job: Job = JOB, place: Place = PLACE) -> str:
     return KubeflowLauncher(CONTAINER, place).plan(job).render() + "\n"
@@ -94,8 +55,15 @@ def test_the_rendered_plan() -> None:
 
 
 def test_it_is_what_the_operator_expects() -> None:
-    jsonschema.validate(tfjob()["spec"], SCHEMA)
-    jsonschema.validate(tfjob(replace(JOB, chief=False))["spec"], SCHEMA)
+    jsonschema.validate(tfjob(), TFJOB)
+    jsonschema.validate(tfjob(replace(JOB, chief=False)), TFJOB)
+
+
+def test_the_schema_itself_finds_what_is_wrong() -> None:
+    spoilt = tfjob()
+    spoilt["spec"]["runPolicy"]["backofLimit"] = 1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spoilt, TFJOB)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -17,6 +17,12 @@ from tests.servers.processes import find_tasks, wait_for
 pytestmark = pytest.mark.slow
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+HOSTS = {
+    "kubernetes": "train-3.train",
+    "kubeflow": "train-ps-0.default.svc",
+    "trainjob": "train-ps-0-0.train",
+}
+BACKENDS = list(HOSTS)
 OPTIONS = ["--image", "digits:1", "--python", sys.executable]
 
 
@@ -36,7 +42,7 @@ def launch(launching: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, s
     return run
 
 
-@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     launch: Phalanx,
     tmp_path: Path,
@@ -48,15 +54,16 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     program = ["train.py", 3, "{role} {index} {ps_hosts} $(date) it's"]
     done = launch("launch", backend, *OPTIONS, *shape, *program)
     assert done.returncode == 0, done.stderr
+    said = f"I am worker 1 worker 1 {HOSTS[backend]}:2222 $(date) it's\n"
+    wait_for(lambda: launch("logs", "train", "worker-1").stdout.count(said) == 1)
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
     wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    # Pods may be removed when the job is over, and their output with them.
+    wait_for(lambda: launch("logs", "train", "worker-1").stdout.count(said) == 2)
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
     assert ended.returncode == 0, ended.stderr
-    host = {"kubernetes": "train-3.train", "kubeflow": "train-ps-0.default.svc"}[backend]
-    said = f"worker-1 | I am worker 1 worker 1 {host}:2222 $(date) it's\n"
-    assert ended.stdout.count(said) == 2
     assert "ps-0      ended" in launch("status", "train").stdout
     assert not find_tasks("train.py")
     again = launch("launch", backend, *OPTIONS, *shape, *program)
@@ -66,7 +73,9 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert cluster[0].objects == {}
 
 
-@pytest.mark.parametrize(("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3)])
+@pytest.mark.parametrize(
+    ("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3), ("trainjob", 4)]
+)
 def test_a_cancelled_job_leaves_nothing(
     launch: Phalanx,
     tmp_path: Path,
@@ -85,12 +94,24 @@ def test_a_cancelled_job_leaves_nothing(
     assert cluster[0].objects == {}
 
 
-@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str) -> None:
     done = launch("launch", backend, *OPTIONS, "--workers", 1, "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "failed with exit code 1" in done.stderr
     assert "ValueError: invalid literal" in done.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_job_beyond_its_quota_says_so(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]], backend: str
+) -> None:
+    cluster[0].quota = "exceeded quota: team, requested: cpu=64"
+    assert launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1).returncode == 0
+    said = launch("status", "train").stdout
+    assert "chief-0  waiting   Error creating: pods" in said
+    assert "is forbidden: exceeded quota: team, requested: cpu=64" in said
+    assert launch("cancel", "train").returncode == 0
 
 
 def test_what_cannot_be_made_leaves_nothing_half_submitted(
@@ -123,21 +144,31 @@ def test_no_cluster_and_no_permission(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow"])
-@pytest.mark.skipif(
-    os.getuid() != 0 or not shutil.which("ip"), reason="networks need root and ip (iproute2)"
-)
-def test_tensorflow_trains(
-    launching: Phalanx,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    train_with_tensorflow: Callable[..., None],
-    backend: str,
-) -> None:
+@pytest.fixture
+def isolated(
+    launching: Phalanx, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Phalanx]:
+    """Each pod with a network of its own."""
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("networks need root and ip (iproute2)")
     folder = tmp_path_factory.mktemp("kubernetes")
     with kubernetes.running(folder, tmp_path, isolated=True) as (_, variables):
 
         def launch(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
             return launching(*arguments, **{**variables, **more})
 
-        train_with_tensorflow(launch, backend, "--image", "digits:1", "--cpus", 1)
+        yield launch
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensorflow_trains(
+    isolated: Phalanx, train_with_tensorflow: Callable[..., None], backend: str
+) -> None:
+    train_with_tensorflow(isolated, backend, "--image", "digits:1", "--cpus", 1)
+
+
+@pytest.mark.parametrize("backend", ["kubernetes", "trainjob"])
+def test_data_workers_serve(
+    isolated: Phalanx, read_from_data_workers: Callable[..., None], backend: str
+) -> None:
+    read_from_data_workers(isolated, backend, "--image", "digits:1")

@@ -142,3 +142,8 @@ def test_without_slurm(launching: Phalanx) -> None:
 def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:
     # The nodes share this machine's ports, so they can only be tried one at a time.
     train_with_tensorflow(launch, "slurm", "--nodes", 1, "--cpus", 1)
+
+
+def test_data_workers_serve(launch: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
+    # A node has four processors here.
+    read_from_data_workers(launch, "slurm", "--nodes", 1, servers=1)

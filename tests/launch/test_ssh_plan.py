@@ -69,6 +69,17 @@ def test_processors_become_threads() -> None:
     assert "OMP_NUM_THREADS" not in chief
 
 
+def test_every_task_sees_its_own_gpus() -> None:
+    job = replace(JOB, workers=3, resources={Role.WORKER: Resources(gpus=2)})
+    seen = [
+        re.search(r"CUDA_VISIBLE_DEVICES=([\d,]*)", task.argv[-1])
+        for task in launcher().plan(job).processes.tasks
+    ]
+    # The chief and worker 1 are on the first host, workers 0 and 2 on the second.
+    assert [match and match[1] for match in seen] == ["", "0,1", "0,1", "2,3"]
+    assert "CUDA_VISIBLE_DEVICES" not in launcher().plan(JOB).render()
+
+
 @pytest.mark.parametrize("text", ["", "=a", "-oProxyCommand=x", "a="])
 def test_what_is_no_host_is_refused(text: str) -> None:
     with pytest.raises(JobError, match="is not a host"):

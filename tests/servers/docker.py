@@ -1,4 +1,4 @@
-"""A real Docker engine in a directory of its own, with an image made of this machine's files."""
+"""Real Docker engines in directories of their own, with an image made of this machine's files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import pip
 
 IMAGE = "this-machine:1"
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -44,12 +46,14 @@ def _in_usr(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def engine(directory: Path) -> Iterator[dict[str, str]]:
-    """Start it; what is given are the variables that `docker` needs."""
+def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, str]]:
+    """Start it, in a network namespace perhaps; what is given are the variables for `docker`."""
     variables = {"DOCKER_HOST": f"unix://{directory}/docker.sock"}
     with (directory / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
             [
+                # `ip netns exec` would hide the control groups.
+                *(["nsenter", f"--net=/run/netns/{network}"] if network else []),
                 "dockerd",
                 "--oom-score-adjust=0",
                 # Nothing of it is to stay in this machine's network.
@@ -75,6 +79,96 @@ def engine(directory: Path) -> Iterator[dict[str, str]]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+def import_base(variables: dict[str, str], image: str) -> None:
+    """A small image with Debian's Python, pip, and what a Dockerfile of ours runs; no network."""
+    tools = ("sh", "python3.11", "install")
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        found = [Path(str(shutil.which(name, path="/usr/bin"))) for name in tools]
+        linked = subprocess.run(
+            ["ldd", *found], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+        libraries = {word for word in linked.split() if word.startswith("/lib")}
+        for path in [*found, *map(Path, libraries)]:
+            target = Path("/usr") / path.relative_to("/") if path.parts[1] != "usr" else path
+            archive.add(path.resolve(), str(target).lstrip("/"))
+        archive.add("/usr/lib/python3.11", "usr/lib/python3.11", filter=_source_only)
+        packages = "usr/lib/python3/dist-packages"
+        archive.add(Path(pip.__file__).parent, f"{packages}/pip", filter=_source_only)
+        for link, at in {**LINKS, "usr/bin/python": "python3.11"}.items():
+            entry = tarfile.TarInfo(link)
+            entry.type, entry.linkname = tarfile.SYMTYPE, at
+            archive.addfile(entry)
+        for folder in ("tmp", "home"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777
+            archive.addfile(entry)
+        text = b"#!/usr/bin/python\nfrom pip._internal.cli.main import main\nmain()\n"
+        entry = tarfile.TarInfo("usr/bin/pip")
+        entry.mode, entry.size = 0o755, len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    change = ["--change", "ENV PIP_NO_INDEX=1 PIP_BREAK_SYSTEM_PACKAGES=1"]
+    done = _docker(variables, "import", *change, "-", image, given=content.getvalue())
+    assert done.returncode == 0, done.stderr
+
+
+def _source_only(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if entry.name.endswith(("__pycache__", "/test", "/idlelib")) else entry
+
+
+@contextlib.contextmanager
+def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
+    """Engines on a network, each in a namespace as on a host of its own; the first is a manager."""
+    mark = _mark()
+    with contextlib.ExitStack() as stack:
+        _ip("link", "add", f"{mark}br", "type", "bridge")
+        stack.callback(_ip, "link", "del", f"{mark}br")
+        _ip("link", "set", f"{mark}br", "up")
+        engines = []
+        for number in range(count):
+            name = f"{mark}n{number}"
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", name, "master", f"{mark}br", "up")
+            _ip("-n", name, "addr", "add", f"10.213.0.{number + 1}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+            place = directory / str(number)
+            place.mkdir()
+            engines.append(stack.enter_context(engine(place, name)))
+        manager = engines[0]
+        _must(manager, "swarm", "init", "--advertise-addr=10.213.0.1")
+        token = _must(manager, "swarm", "join-token", "--quiet", "worker")
+        for other in engines[1:]:
+            _must(other, "swarm", "join", f"--token={token}", "10.213.0.1:2377")
+        yield engines
+
+
+@contextlib.contextmanager
+def cut_off(number: int) -> Iterator[None]:
+    """For a while nobody hears from this engine of the swarm."""
+    _ip("link", "set", f"{_mark()}n{number}", "down")
+    try:
+        yield
+    finally:
+        _ip("link", "set", f"{_mark()}n{number}", "up")
+
+
+def _mark() -> str:
+    return f"px{os.getpid() % 10000}"
+
+
+def _must(variables: dict[str, str], *arguments: str) -> str:
+    done = _docker(variables, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().strip()
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, timeout=20, capture_output=True)
 
 
 def _root() -> bytes:

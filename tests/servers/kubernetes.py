@@ -33,8 +33,10 @@ contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
 clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
 users: [{{name: me, user: {{}}}}]
 """
+JOBS = ("Job", "TFJob", "TrainJob")
 RESOURCES = {
     "deployments": "Deployment",
+    "events": "Event",
     "jobs": "Job",
     "networkpolicies": "NetworkPolicy",
     "poddisruptionbudgets": "PodDisruptionBudget",
@@ -42,6 +44,8 @@ RESOURCES = {
     "secrets": "Secret",
     "services": "Service",
     "tfjobs": "TFJob",
+    "trainjobs": "TrainJob",
+    "trainingruntimes": "TrainingRuntime",
 }
 
 
@@ -70,6 +74,7 @@ class Pod:
     ) -> None:
         self.cluster = cluster
         self.number = number
+        self.index = given.get("JOB_COMPLETION_INDEX", str(number))
         self.name = f"{hostname}-{uuid.uuid4().hex[:5]}"
         self.created = f"{time.time():.6f}"
         self.labels = {**template["metadata"]["labels"], **labels}
@@ -123,7 +128,7 @@ class Pod:
                 "name": self.name,
                 "labels": self.labels,
                 "creationTimestamp": self.created,
-                "annotations": {"batch.kubernetes.io/job-completion-index": str(self.number)},
+                "annotations": {"batch.kubernetes.io/job-completion-index": self.index},
                 **({"deletionTimestamp": self.created} if self.terminated_at else {}),
             },
             "status": {
@@ -146,6 +151,8 @@ class Kubernetes:
         self.stopping = threading.Event()
         self.run_id = uuid.uuid4().hex[:6]
         self.networks: set[int] = set()
+        # With a quota no pod is made; the controller complains in an event.
+        self.quota = ""
 
     def enter(self, index: int) -> list[str]:
         """What puts a pod's process into its own network."""
@@ -177,10 +184,16 @@ class Kubernetes:
 
     def _names(self) -> list[str]:
         """The pods' names in the DNS, in the order of their numbers."""
-        [(kind, name)] = [key for key in self.objects if key[0] in ("Job", "TFJob")]
+        [(kind, name)] = [key for key in self.objects if key[0] in JOBS]
         spec = self.objects[kind, name]["spec"]
         if kind == "Job":
             return [f"{name}-{number}.{name}" for number in range(spec["completions"])]
+        if kind == "TrainJob":
+            return [
+                f"{name}-{each['name']}-0-{number}.{name}"
+                for each in self._replicated_jobs(name)
+                for number in range(each["template"]["spec"]["completions"])
+            ]
         return [
             f"{name}-{key.lower()}-{number}.default.svc"
             for key, replica in spec["tfReplicaSpecs"].items()
@@ -198,16 +211,18 @@ class Kubernetes:
         """What the controllers do, again and again."""
         while not self.stopping.is_set():
             with self.lock:
-                for (kind, _), manifest in list(self.objects.items()):
+                for (kind, _), manifest in [] if self.quota else list(self.objects.items()):
                     if kind == "Job":
                         self._control_job(manifest)
                     elif kind == "TFJob":
                         self._control_tfjob(manifest)
+                    elif kind == "TrainJob":
+                        self._control_trainjob(manifest)
                 for pod in self.pods:
                     late = pod.terminated_at and time.monotonic() > pod.terminated_at + pod.grace
                     if late:
                         pod.send(signal.SIGKILL)
-                jobs = {name for kind, name in self.objects if kind in ("Job", "TFJob")}
+                jobs = {name for kind, name in self.objects if kind in JOBS}
                 self.pods = [
                     pod
                     for pod in self.pods
@@ -301,6 +316,61 @@ class Kubernetes:
                     threading.Thread(target=_see_off, args=(pod,)).start()
             status["conditions"].append(ending)
 
+    def _replicated_jobs(self, name: str) -> list[Manifest]:
+        """Those of the runtime that the TrainJob refers to, with its number of nodes."""
+        spec = self.objects["TrainJob", name]["spec"]
+        reference = spec["runtimeRef"]
+        runtime = self.objects[reference["kind"], reference["name"]]["spec"]
+        jobs: list[Manifest] = runtime["template"]["spec"]["replicatedJobs"]
+        for each in jobs:
+            labels = each["template"].get("metadata", {}).get("labels", {})
+            if labels.get("trainer.kubeflow.org/trainjob-ancestor-step") == "trainer":
+                number = spec["trainer"]["numNodes"]
+                each["template"]["spec"].update(completions=number, parallelism=number)
+        return jobs
+
+    def _control_trainjob(self, job: Manifest) -> None:
+        """By the rules of Trainer and JobSet: an Indexed Job for each role."""
+        status = job.setdefault("status", {"conditions": []})
+        if any(each["type"] in ("Complete", "Failed") for each in status["conditions"]):
+            return
+        name, prefix = job["metadata"]["name"], "jobset.sigs.k8s.io"
+        mine = [pod for pod in self.pods if pod.labels.get(f"{prefix}/jobset-name") == name]
+        ending = status.get("ending")
+        if ending:
+            for pod in mine:
+                pod.terminate()
+            if all(pod.process.poll() is not None for pod in mine):
+                status["conditions"].append(ending)
+            return
+        runtime = self.objects["TrainingRuntime", job["spec"]["runtimeRef"]["name"]]["spec"]
+        deciding = runtime["template"]["spec"]["successPolicy"]["targetReplicatedJobs"]
+        done, place = [], 0
+        for each in self._replicated_jobs(name):
+            spec = each["template"]["spec"]
+            labels = {f"{prefix}/jobset-name": name, f"{prefix}/replicatedjob-name": each["name"]}
+            for index in range(spec["completions"]):
+                pods = [
+                    pod
+                    for pod in mine
+                    if pod.index == str(index) and labels.items() <= pod.labels.items()
+                ]
+                failed = bool(pods) and pods[-1].phase() == "Failed"
+                if not pods or (failed and len(pods) <= spec["backoffLimitPerIndex"]):
+                    hostname = f"{name}-{each['name']}-0-{index}"
+                    given = {"JOB_COMPLETION_INDEX": str(index)}
+                    pod = Pod(self, hostname, place, spec["template"], labels, given)
+                    self.pods.append(pod)
+                elif failed:
+                    message = f"jobset failed: job {name}-{each['name']}-0 failed"
+                    status["ending"] = _condition("Failed", "FailedJobs", message)
+                    return
+                if each["name"] in deciding:
+                    done.append(bool(pods) and pods[-1].phase() == "Succeeded")
+                place += 1
+        if all(done):
+            status["ending"] = _condition("Complete", "AllJobsCompleted", "")
+
     def stop(self) -> None:
         self.stopping.set()
         for pod in self.pods:
@@ -375,7 +445,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._log(name)
             return
         with self.cluster.lock:
-            if resource == "pods":
+            if resource == "events":
+                items = [self._complaint(name) for _, name in self.cluster.objects]
+                self._answer(200, {"items": items if self.cluster.quota else []})
+            elif resource == "pods":
                 query = parse_qs(urlsplit(self.path).query)["labelSelector"][0]
                 wanted = dict(each.split("=") for each in query.split(","))
                 found = [pod for pod in self.cluster.pods if wanted.items() <= pod.labels.items()]
@@ -392,11 +465,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.cluster.objects.pop((RESOURCES[resource], name), None) is None:
                 self._refuse(404, f'{resource} "{name}" not found')
                 return
-            if resource in ("jobs", "tfjobs"):
+            if RESOURCES[resource] in JOBS:
                 for pod in self.cluster.pods:
                     if pod.labels["phalanx.job"] == name:
                         pod.terminate()
             self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _complaint(self, name: str) -> Manifest:
+        message = f'Error creating: pods "{name}-0" is forbidden: {self.cluster.quota}'
+        return {"involvedObject": {"name": name}, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:
         """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""

@@ -25,6 +25,15 @@ class Tasks:
 
     directory: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    commands: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
+
+    def start(self, task: str) -> None:
+        """Start a task, or start it again, with a new log."""
+        command, environment = self.commands[task]
+        with (self.directory / f"{task}.log").open("wb") as log:
+            self.processes[task] = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
 
     def log(self, task: str) -> str:
         return (self.directory / f"{task}.log").read_text(errors="replace")
@@ -86,12 +95,9 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
                 environment.pop("TF_CONFIG", None)
                 if len(names) > 1:
                     environment["TF_CONFIG"] = json.dumps({"cluster": addresses, **config})
-                log = (tasks.directory / f"{role}-{index}.log").open("wb")
-                tasks.processes[f"{role}-{index}"] = subprocess.Popen(
-                    [sys.executable, str(program), *flags],
-                    env=environment, stdout=log, stderr=subprocess.STDOUT,
-                )  # fmt: skip
-                log.close()
+                command = [sys.executable, str(program), *flags]
+                tasks.commands[f"{role}-{index}"] = command, environment
+                tasks.start(f"{role}-{index}")
         return tasks
 
     yield start

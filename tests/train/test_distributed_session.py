@@ -197,6 +197,14 @@ def test_a_dataset_made_outside_cannot_travel_to_workers(tmp_path: Path) -> None
     session._check_travels(phalanx.Context())
 
 
+def test_python_in_the_data_cannot_travel_to_workers(tmp_path: Path) -> None:
+    session = phalanx.DistributedSession(checkpoint_dir=str(tmp_path))
+    data = tf.data.Dataset.range
+    session.dataset(lambda: data(4).map(lambda x: tf.numpy_function(abs, [x], tf.int64)))
+    with pytest.raises(ConfigurationError, match=r"calls Python .* each worker makes its data"):
+        session._check_travels(phalanx.Context())
+
+
 def test_a_shuffle_before_the_shard_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,11 +36,12 @@ def test_sigterm_to_any_task_saves_and_asks_for_another_run(
     assert (tmp_path / f"model.ckpt-{step}.index").exists()
 
 
+@pytest.mark.parametrize("shape", ["c w w", pytest.param("c w w p", marks=pytest.mark.slow)])
 def test_a_mistake_on_one_worker_is_shown_once_at_the_chief(
-    start_cluster: Any, tmp_path: Path
+    shape: str, start_cluster: Any, tmp_path: Path
 ) -> None:
     tasks = start_cluster(
-        "c w w",
+        shape,
         "--model-dir",
         str(tmp_path),
         *FLAGS,
@@ -49,7 +50,7 @@ def test_a_mistake_on_one_worker_is_shown_once_at_the_chief(
         "--fail-on",
         "worker-1",
     )
-    codes = tasks.wait(90)
+    codes = tasks.wait(180)
     assert all(code == 1 for code in codes.values()), codes
     log = tasks.log("chief-0")
     assert "worker-1 failed" in log
@@ -61,7 +62,7 @@ def test_when_the_chief_fails_the_others_know_why(start_cluster: Any, tmp_path: 
     tasks = start_cluster(
         "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--fail-on", "chief-0"
     )
-    codes = tasks.wait(90)
+    codes = tasks.wait(180)
     assert all(codes.values()), codes
     mistake = "ZeroDivisionError: this is the user's own mistake"
     assert tasks.log("chief-0").rpartition("phalanx: ")[2].count(mistake) == 1

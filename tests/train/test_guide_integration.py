@@ -37,6 +37,9 @@ def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
     [
         ("mnist", ["--workers", "2", "--ps", "1"], "on the test pictures"),
         ("custom_step", ["--workers", "1"], "at worst"),
+        pytest.param(
+            "recommender", ["--workers", "2", "--ps", "2"], "accuracy", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_examples_on_a_local_cluster(

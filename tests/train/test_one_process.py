@@ -99,6 +99,67 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_the_figure_of_an_epoch_counts_what_was_before_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def figures(directory: Path, *stops: int, **functions: Any) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "phalanx"):
+            for steps in stops:
+                train(directory, steps=steps, **functions)
+        return [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch")]
+
+    whole = figures(tmp_path / "whole", 9)
+    assert [line.partition(":")[0] for line in whole] == ["epoch 1", "epoch 2"]
+    assert "mae = " in whole[0]
+    assert figures(tmp_path / "parts", 3, 6, 9) == whole
+    # With another metric than before, the run goes on, and counts from there.
+    caplog.clear()
+    train(tmp_path / "other", steps=2)
+
+    def other() -> Any:
+        model = make_model()
+        model.compile("sgd", "mse", metrics=["mae", "mse"])
+        return model
+
+    assert len(figures(tmp_path / "other", 5, model=other)) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
+        pytest.param({"clip_norm": 0.1}, marks=pytest.mark.slow),
+    ],
+)
+def test_xla_changes_nothing(tmp_path: Path, settings: Any) -> None:
+    plain = train(tmp_path / "plain", settings=settings)
+    compiled = train(tmp_path / "xla", settings={**settings, "xla": True})
+    for found, wanted in zip(compiled.model.get_weights(), plain.model.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_mixed_precision_computes_in_half_and_keeps_whole_weights(
+    tmp_path: Path, kind: str
+) -> None:
+    seen: list[str] = []
+
+    def model() -> Any:
+        model = make_model()
+        seen.append(model.layers[0].compute_dtype)
+        return model
+
+    try:
+        result = train(tmp_path, model=model, steps=150, settings={"mixed_precision": kind})
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert seen == [kind]
+    assert {weight.dtype for weight in result.model.trainable_variables} == {"float32"}
+    assert result.metrics["loss"] < 1.0
+
+
 def test_a_module_and_a_step_of_ones_own(tmp_path: Path) -> None:
     class Line(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -212,7 +273,12 @@ def test_bad_data(tmp_path: Path) -> None:
 def test_bad_model_and_loss(tmp_path: Path) -> None:
     bad(tmp_path, r"the loss has the shape \(None, 1\)", loss=lambda y, p: tf.square(y - p),
         optimizer="sgd")  # fmt: skip
+    bad(tmp_path, "the loss is None", loss=lambda y, p: None, optimizer="sgd")
+    bad(tmp_path, "one for each example", tf.errors.InvalidArgumentError,
+        loss=lambda y, p: tf.zeros([3]), optimizer="sgd")  # fmt: skip
     bad(tmp_path, "return a keras.Model", model=lambda: 3)
+    bad(tmp_path, r"does not take what the data gives \(\(4,\) float32, .*in batches",
+        train_data=lambda context: read(context).unbatch())  # fmt: skip
     bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
 
     class Forgetful(tf.Module):  # type: ignore[misc]
@@ -224,7 +290,7 @@ def test_bad_model_and_loss(tmp_path: Path) -> None:
 
 def test_bad_directories(tmp_path: Path) -> None:
     bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://bucket/run"})
-    bad(tmp_path, "cannot write to hdfs://", settings={"model_dir": "hdfs://there/run"})
+    bad(tmp_path, "cannot write to s3://", settings={"model_dir": "s3://there/run"})
     bad(tmp_path, "model_dir is not set", settings={"model_dir": None})
     file = tmp_path / "file"
     file.write_text("")
@@ -243,6 +309,10 @@ def test_bad_directories(tmp_path: Path) -> None:
 def test_bad_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="accumulate is 0: it must be at least 1"):
         phalanx.RunConfig(accumulate=0)
+    with pytest.raises(ConfigurationError, match=r"clip_norm is -1.0: it must be more than 0"):
+        phalanx.RunConfig(clip_norm=-1.0)
+    with pytest.raises(ConfigurationError, match="mixed_precision is 'half': it must be 'float16'"):
+        phalanx.RunConfig(mixed_precision="half")  # type: ignore[arg-type]
     bad(tmp_path, "global_batch_size is 16, which 1 replicas with 3 parts each cannot share evenly:"
         " take 15 or 18", settings={"accumulate": 3})  # fmt: skip
     bad(tmp_path, "mode is async, but this is one process", settings={"mode": "async"})

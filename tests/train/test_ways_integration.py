@@ -105,6 +105,33 @@ def test_async_applies_every_gradient_once_and_learns(
         )
 
 
+def test_python_in_the_data_runs_in_each_trainers_own_process(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    flags = ["--model-dir", str(tmp_path), "--train-steps", "100", *FLAGS, "--generates"]
+    tasks = start_cluster("c w p", *flags)
+    tasks.check()
+    for task, shard in (("chief-0", 0), ("worker-0", 1)):
+        assert f"READING shard {shard} of 2" in tasks.log(task)
+        assert f"READING shard {1 - shard} of 2" not in tasks.log(task)
+    assert metrics(tasks.log("chief-0"))["accuracy"] > 0.7
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_started_again_makes_its_data_again(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    flags = ["--model-dir", str(tmp_path), "--train-steps", "1000000", *FLAGS, "--generates"]
+    tasks = start_cluster("c w p", *flags)
+    tasks.wait_for_line("worker-0", "READING shard 1 of 2", 180)
+    tasks.processes["worker-0"].kill()
+    tasks.processes["worker-0"].wait()
+    tasks.start("worker-0")
+    tasks.wait_for_line("worker-0", "READING shard 1 of 2", 180)
+    tasks.processes["chief-0"].terminate()
+    assert set(tasks.wait().values()) == {75}
+
+
 @pytest.mark.slow
 def test_one_process_goes_on_from_parameter_servers(
     start_cluster: Any, tmp_path: Path, read_checkpoint: Read

@@ -26,6 +26,8 @@ _COLOURS = {
     Role.WORKER: "cyan",
     Role.PS: "magenta",
     Role.EVALUATOR: "yellow",
+    Role.DISPATCHER: "blue",
+    Role.DATA_WORKER: "blue",
 }
 _STATE_COLOURS = {
     TaskState.WAITING: "dim",
@@ -201,7 +203,7 @@ def count_roles(tasks: Sequence[Task]) -> str:
     '1 chief, 2 workers'
     """
     counts = Counter(task.role for task in tasks)
-    plural = {Role.WORKER: "workers"}
+    plural = {Role.WORKER: "workers", Role.DATA_WORKER: "data-workers"}
     return ", ".join(
         f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
     )

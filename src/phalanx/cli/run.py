@@ -19,7 +19,7 @@ from rich.console import Console
 from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay, count_roles
 from phalanx.cli.options import Seconds
 from phalanx.cli.program import ProgramCommand
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import Task
 from phalanx.launch.base import JobResult
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.local.launcher import LocalLauncher
@@ -47,6 +47,12 @@ _LAST_WORDS_SECONDS = 10.0
 @click.option("--ps", type=_COUNT, metavar="N", help="Parameter servers.")
 @click.option("--no-chief", is_flag=True, help="Only workers: worker 0 has the chief's duties.")
 @click.option("--evaluator", is_flag=True, help="A task that evaluates the checkpoints.")
+@click.option(
+    "--data-workers",
+    type=_COUNT,
+    metavar="N",
+    help="Processes that prepare the data (tf.data service), with a dispatcher.",
+)
 @click.option("--model-dir", metavar="DIR", help="Put into TF_CONFIG as model_dir.")
 @click.option(
     "--restarts",
@@ -108,6 +114,7 @@ def command(
     ps: int | None,
     no_chief: bool,
     evaluator: bool,
+    data_workers: int | None,
     model_dir: str | None,
     restarts: int,
     threads: int | None,
@@ -151,13 +158,13 @@ def command(
         model_dir=model_dir,
         restarts=restarts,
         threads=threads,
+        data_workers=data_workers or 0,
     )
     job.validate()
     check_program(job.program)
-    listening = [task for task in job.tasks() if task.role is not Role.EVALUATOR]
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
-    with hold_ports(len(listening), base_port) as ports:
+    with hold_ports(len(job.listening()), base_port) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,

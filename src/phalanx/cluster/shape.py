@@ -1,7 +1,7 @@
 """PHALANX_SHAPE: how many tasks of each role the processes of a numbered job are.
 
 Slurm and Kubernetes number their processes and know nothing of roles. The shape says which number
-is whom: the chief first, then the workers, the ps and the evaluators.
+is whom: the chief first, then the workers, the ps, the evaluators, and those that serve data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parse_shape(text: str) -> list[Task]:
             raise ClusterError(
                 f"{VARIABLE} is {text!r}: write counts by role, as in chief=1,worker=2,ps=1"
             )
-        counts[Role.parse(name)] = int(count)
+        counts[Role.parse_any(name)] = int(count)
     if counts.get(Role.CHIEF, 0) > 1:
         raise ClusterError(f"{VARIABLE} is {text!r}: a cluster has one chief at the most")
     return [Task(role, index) for role in Role for index in range(counts.get(role, 0))]

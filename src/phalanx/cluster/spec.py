@@ -10,26 +10,41 @@ from phalanx.errors import ClusterError
 
 
 class Role(StrEnum):
-    """What a task does in its cluster. `master` is the chief's older name."""
+    """What a task does in its cluster. `master` is the chief's older name.
+
+    The last two serve data to the others; they stand beside the cluster, and in no TF_CONFIG.
+    """
 
     CHIEF = "chief"
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
+    DISPATCHER = "dispatcher"
+    DATA_WORKER = "data-worker"
 
     @classmethod
     def parse(cls, name: str) -> Role:
-        """The role called `name`; `master` is the chief."""
+        """The role called `name` in a TF_CONFIG; `master` is the chief."""
         if name == "master":
             return cls.CHIEF
-        try:
-            return cls(name)
-        except ValueError:
+        if name in DATA_ROLES or name not in list(cls):
             raise ClusterError(
                 f"there is no role {name!r}: the roles are chief (or master), "
                 "worker, ps and evaluator"
-            ) from None
+            )
+        return cls(name)
 
+    @classmethod
+    def parse_any(cls, name: str) -> Role:
+        """The same, or one of those that serve data."""
+        return cls(name) if name in DATA_ROLES else cls.parse(name)
+
+
+DATA_ROLES = frozenset({Role.DISPATCHER, Role.DATA_WORKER})
+"""tf.data service: one dispatcher and its data workers."""
+
+PEERS = frozenset({Role.CHIEF, Role.WORKER, Role.PS})
+"""Those that `tf.distribute` connects with each other."""
 
 _ORDER = {role: place for place, role in enumerate(Role)}
 

@@ -19,8 +19,9 @@ import tensorflow as tf
 
 def from_depth_major(images: Any, height: int = 32, width: int = 32, depth: int = 3) -> Any:
     """Rows of bytes, one colour after the other as CIFAR has them, to pictures."""
-    images = tf.reshape(images, (-1, depth, height, width))
-    return tf.transpose(images, (0, 2, 3, 1))
+    # Not by a transposition: of bytes, oneDNN says on many CPUs that it cannot make it.
+    colours = tf.unstack(tf.reshape(images, (-1, depth, height * width)), axis=1)
+    return tf.reshape(tf.stack(colours, axis=-1), (-1, height, width, depth))
 
 
 def crop_and_flip(images: Any, padding: int, seed: Any, *, flip: bool = True) -> Any:

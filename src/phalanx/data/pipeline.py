@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,6 +181,7 @@ class Pipeline:
         epochs: int | None = None,
         drop_remainder: bool = False,
         prefetch: int | None = None,
+        service: str | None = None,
     ) -> tf.data.Dataset:
         """The batches as a `tf.data.Dataset`, for one worker.
 
@@ -188,6 +190,9 @@ class Pipeline:
 
         Called while a graph is made, as for the workers of parameter servers, it gives the same
         examples in an order of TensorFlow's: see `phalanx.data.portable`.
+
+        `service` is the address of a dispatcher of tf.data service, whose data workers then prepare
+        the batches: tasks take what is ready, so `share` and `start` do not apply.
         """
         import tensorflow as tf  # noqa: PLC0415
 
@@ -195,17 +200,32 @@ class Pipeline:
         from phalanx.data.tensors import to_tensors  # noqa: PLC0415
 
         self._check()
+        if service is not None:
+            from phalanx.data.service import served_dataset  # noqa: PLC0415
+
+            return served_dataset(
+                self,
+                service,
+                batch_size,
+                epochs=epochs,
+                drop_remainder=drop_remainder,
+                prefetch=prefetch,
+            )
         is_fixed = epochs is None or drop_remainder
         if not tf.executing_eagerly():
             return portable_dataset(
                 self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
             )
 
+        passes = count()
+
         def generate() -> Iterator[tuple[Any, int]]:
-            for columns, position in self.batches(
+            number = next(passes)
+            pipeline = self if self.seed is None else replace(self, seed=self.seed + number)
+            for columns, position in pipeline.batches(
                 batch_size, share=share, start=start, epochs=epochs, drop_remainder=drop_remainder
             ):
-                yield to_tensors(columns), position
+                yield to_tensors(columns), position + number * (epochs or 0) * len(self.source)
 
         signature = self.signature(batch_size if is_fixed else None)
         spec = (signature, tf.TensorSpec((), tf.int64))

@@ -22,6 +22,7 @@ from phalanx.records.storage import open_input
 if TYPE_CHECKING:
     from phalanx.data.pipeline import Pipeline
 
+UNKNOWN_TO_TENSORFLOW = ("hdfs", "viewfs", "s3")
 _SHUFFLED = 10_000
 _TF_COMPRESSION = {Compression.NONE: "", Compression.GZIP: "GZIP", Compression.ZLIB: "ZLIB"}
 
@@ -63,6 +64,13 @@ def portable_dataset(
 
 def _read_records(source: RecordSource) -> tf.data.Dataset:
     """Messages in an order that is the same for every worker, from several files in turn."""
+    scheme = source.files[0].partition("://")[0].lower()
+    if scheme in UNKNOWN_TO_TENSORFLOW:
+        raise DataError(
+            f"{source.files[0]} cannot be read on parameter servers' workers or by tf.data "
+            f"service: TensorFlow 2.21 reads there, and knows no {scheme}://. Mount or copy the "
+            "files, or train in step"
+        )
     with open_input(source.files[0]) as file:
         packing = _TF_COMPRESSION[detect_compression(file)]
     files = tf.data.Dataset.from_tensor_slices(list(source.files))

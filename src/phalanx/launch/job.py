@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
 
 
@@ -66,6 +66,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: Mapping[Role, Resources] = field(default_factory=dict)
     time_limit: float | None = None
+    data_workers: int = 0
 
     def counts(self) -> dict[Role, int]:
         """How many tasks of each role there are; roles without any are left out."""
@@ -87,10 +88,22 @@ class Job:
             Task(role, index) for role, count in self.counts().items() for index in range(count)
         ]
 
-    def cluster(self, addresses: Sequence[str]) -> Cluster:
-        """The cluster, given one address for each task but the evaluators, which need none."""
-        members = [task for task in self.tasks() if task.role is not Role.EVALUATOR]
-        return Cluster(dict(zip(members, addresses, strict=True)))
+    def data_tasks(self) -> list[Task]:
+        """Those that serve data, beside the cluster: a dispatcher and the data workers."""
+        workers = [Task(Role.DATA_WORKER, index) for index in range(self.data_workers)]
+        return [Task(Role.DISPATCHER), *workers] if workers else []
+
+    def all_tasks(self) -> list[Task]:
+        """Every process there is."""
+        return self.tasks() + self.data_tasks()
+
+    def listening(self) -> list[Task]:
+        """Those that need an address: all but the evaluators."""
+        return [task for task in self.all_tasks() if task.role is not Role.EVALUATOR]
+
+    def cluster(self, addresses: Mapping[Task, str]) -> Cluster:
+        """What TF_CONFIG tells, of the addresses of those that listen."""
+        return Cluster({task: at for task, at in addresses.items() if task.role in PEERS})
 
     def validate(self) -> None:
         """Raise a JobError if no launcher could run this."""

@@ -30,6 +30,8 @@ _VERBS = ("create", "read", "delete")
 # Group, version and plural of what operators add.
 CUSTOM = {
     "TFJob": ("kubeflow.org", "v1", "tfjobs"),
+    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
 }
 
 
@@ -77,6 +79,17 @@ class Client:
         found = self._ask(core.list_namespaced_pod, namespace, label_selector=selector)
         pods: list[Manifest] = found.get("items", [])
         return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+
+    def warnings(self, name: str, namespace: str) -> list[str]:
+        """What the controllers complain of in objects whose names begin so, the newest last."""
+        core = self._module().CoreV1Api(self._api)
+        found = self._ask(core.list_namespaced_event, namespace, field_selector="type=Warning")
+        events = sorted(found.get("items", []), key=_time_of)
+        return [
+            str(event.get("message", ""))
+            for event in events
+            if event.get("involvedObject", {}).get("name", "").startswith(name)
+        ]
 
     def log(self, pod: str, namespace: str, follow: bool) -> Iterator[str]:
         """What a pod has printed; with `follow`, until it ends."""
@@ -170,6 +183,10 @@ class Client:
         if response.status >= 400:
             raise _error(response.status, response.data)
         return response
+
+
+def _time_of(event: Manifest) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _error(status: int, body: str | bytes | None) -> LaunchError:

@@ -13,7 +13,7 @@ spec:
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from phalanx.errors import ConfigurationError, JobError
@@ -25,6 +25,7 @@ _KEYS = {
     "env": "name",
     "imagePullSecrets": "name",
     "initContainers": "name",
+    "replicatedJobs": "name",
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
@@ -96,10 +97,12 @@ def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
 
 def _check(manifest: Manifest) -> None:
     """Raise a JobError if the object is no longer one that Kubernetes would take."""
-    if manifest["apiVersion"].startswith("kubeflow.org/"):
-        # Kubernetes has no schema of this one; that of its pods is what a patch may get wrong.
-        for replica in manifest["spec"]["tfReplicaSpecs"].values():
-            _check({"apiVersion": "v1", "kind": "Pod", **_pod_of(manifest, replica)})
+    if "kubeflow.org/" in manifest["apiVersion"]:
+        # Kubernetes has no schema of these; that of their pods is what a patch may get wrong.
+        for template in _templates(manifest["spec"]):
+            metadata = {**template.get("metadata", {}), "name": manifest["metadata"]["name"]}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+            _check({**pod, "spec": template["spec"]})
         return
     try:
         import kubernetes_validate  # noqa: PLC0415
@@ -116,7 +119,14 @@ def _check(manifest: Manifest) -> None:
         raise JobError(f"the patched {name} is wrong at {where}: {error.message}") from None
 
 
-def _pod_of(manifest: Manifest, replica: Manifest) -> Manifest:
-    template = replica["template"]
-    name = {"name": manifest["metadata"]["name"]}
-    return {"metadata": {**template.get("metadata", {}), **name}, "spec": template["spec"]}
+def _templates(part: Any) -> Iterator[Manifest]:
+    """The templates of pods in an object, however deep."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _templates(each)
+    elif isinstance(part, dict):
+        if "containers" in part.get("spec", {}):
+            yield part
+        else:
+            for each in part.values():
+                yield from _templates(each)

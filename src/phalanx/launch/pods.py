@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
+from phalanx.cluster.shape import VARIABLE as SHAPE
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import (
@@ -21,10 +25,12 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.manifest import Manifest, dump
+from phalanx.launch.placeholders import fill_with
+from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
+from phalanx.launch.tensorboard import tensorboard_command
 
 LABEL = "phalanx.job"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
-_TENSORBOARD_PORT = 6006
 
 
 @dataclass(frozen=True)
@@ -83,16 +89,25 @@ def make_object(
     api: str, kind: str, name: str, job: Job, container: Container, place: Place
 ) -> Manifest:
     """The head of an object, with its labels."""
-    labels = {**container.labels, LABEL: job.name}
-    metadata = {"name": name, "namespace": place.namespace, "labels": labels}
+    return head(api, kind, name, {**container.labels, LABEL: job.name}, place)
+
+
+def head(api: str, kind: str, name: str, labels: Mapping[str, str], place: Place) -> Manifest:
+    """What every object begins with."""
+    metadata = {"name": name, "namespace": place.namespace, "labels": dict(labels)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
 def make_credentials(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
     """The key for Google Cloud, if there is one."""
+    yield from make_secret(job.name, {**container.labels, LABEL: job.name}, place)
+
+
+def make_secret(name: str, labels: Mapping[str, str], place: Place) -> Iterator[Manifest]:
+    """The same for whatever has this name."""
     if place.credentials is not None:
         text = base64.b64encode(place.credentials).decode()
-        secret = make_object("v1", "Secret", f"{job.name}-credentials", job, container, place)
+        secret = head("v1", "Secret", f"{name}-credentials", labels, place)
         yield {**secret, "type": "Opaque", "data": {_CREDENTIALS_NAME: text}}
 
 
@@ -109,6 +124,67 @@ def make_network_policy(job: Job, container: Container, place: Place) -> Manifes
     }
 
 
+def make_disruption_budget(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """If it is asked for, no pod may be sent away while the job runs."""
+    if place.protect:
+        pods = {LABEL: job.name, "phalanx.part": "task"}
+        yield {
+            **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, place),
+            "spec": {"minAvailable": len(job.all_tasks()), "selector": {"matchLabels": pods}},
+        }
+
+
+def pod_labels(job: Job, container: Container) -> dict[str, str]:
+    """By which a task's pod is found."""
+    return {**container.labels, LABEL: job.name, "phalanx.part": "task"}
+
+
+def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of an Indexed Job that starts every pod again by itself, up to a limit."""
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "backoffLimitPerIndex": job.restarts,
+        "maxFailedIndexes": 0,
+        # A pod that had to make room was not at fault, and is started again.
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                }
+            ]
+        },
+        "template": pod,
+    }
+
+
+def count_tasks(job: Job) -> dict[Role, int]:
+    """The pods of each role, in the order in which they are numbered."""
+    return dict(Counter(task.role for task in job.all_tasks()))
+
+
+def shape_variables(job: Job) -> dict[str, str]:
+    """What task.sh, and phalanx.detect() in its place, need to know of the job."""
+    return {
+        SHAPE: ",".join(f"{role}={count}" for role, count in count_tasks(job).items()),
+        "PHALANX_SERVICE": job.name,
+        "PHALANX_PORT": str(PORT),
+    }
+
+
+def make_script(job: Job, container: Container) -> str:
+    """The shell finds out which task the pod is, and becomes the program."""
+    model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
+    start = job.program.start(container.python)
+    filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
+    body = files("phalanx.launch").joinpath("task.sh").read_text()
+    last = " ".join(["exec", *map(quote, start), *filled])
+    python = f"python={quote(container.python)}\n" if job.data_workers else ""
+    return f"model_dir={quote(model_dir)}\n{python}{body}{last}\n"
+
+
 def make_pod(
     job: Job,
     container: Container,
@@ -121,7 +197,7 @@ def make_pod(
     port: str,
 ) -> dict[str, Any]:
     """The spec of a pod that runs a script in a container of this name, with a port of that."""
-    volumes, mounts = _volumes(job, container, place)
+    volumes, mounts = make_volumes(job.name, container, place)
     needs = job.needs(role)
     variables = {
         **environment,
@@ -136,20 +212,21 @@ def make_pod(
         "command": ["sh", "-c", script],
         "env": [{"name": name, "value": text} for name, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
-        **_resources(needs),
+        **make_resources(needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
     return {
         "terminationGracePeriodSeconds": int(place.grace),
         "automountServiceAccountToken": place.service_account is not None,
         "enableServiceLinks": False,
-        **_scheduling(place),
+        **make_scheduling(place),
         "containers": [main],
         **({"volumes": volumes} if volumes else {}),
     }
 
 
-def _scheduling(place: Place) -> dict[str, Any]:
+def make_scheduling(place: Place) -> dict[str, Any]:
+    """Which nodes a pod may go to, and as whom."""
     tolerations = [
         {
             "key": each.key,
@@ -178,7 +255,8 @@ def quote(text: str) -> str:
     return literal(shlex.quote(text))
 
 
-def _resources(needs: Resources) -> dict[str, Any]:
+def make_resources(needs: Resources) -> dict[str, Any]:
+    """What a container asks for, and gets no more of."""
     amounts: dict[str, str] = {}
     if needs.cpus:
         amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
@@ -189,19 +267,19 @@ def _resources(needs: Resources) -> dict[str, Any]:
     return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
 
 
-def _volumes(
-    job: Job, container: Container, place: Place
+def make_volumes(
+    name: str, container: Container, place: Place
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The volumes of a pod, and where its container has them."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     for number, mount in enumerate(container.mounts):
-        name = f"mount-{number}"
-        volumes.append({"name": name, **_source(mount)})
+        volume = f"mount-{number}"
+        volumes.append({"name": volume, **_source(mount)})
         read_only = {"readOnly": True} if mount.read_only else {}
-        mounts.append({"name": name, "mountPath": mount.target, **read_only})
+        mounts.append({"name": volume, "mountPath": mount.target, **read_only})
     if place.credentials is not None:
-        source = {"secret": {"secretName": f"{job.name}-credentials"}}
+        source = {"secret": {"secretName": f"{name}-credentials"}}
         volumes.append({"name": "credentials", **source})
         mounts.append({"name": "credentials", "mountPath": _CREDENTIALS_FOLDER, "readOnly": True})
     return volumes, mounts
@@ -220,19 +298,16 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
     """TensorBoard stays after the job, until `phalanx cancel`."""
     if not place.tensorboard:
         return
-    if not job.model_dir:
-        raise JobError("TensorBoard has nothing to show without --model-dir")
     name = f"{job.name}-tensorboard"
     pods = {LABEL: job.name, "phalanx.part": "tensorboard"}
-    volumes, mounts = _volumes(job, container, place)
-    command = ["tensorboard", f"--logdir={job.model_dir}", "--bind_all"]
+    volumes, mounts = make_volumes(job.name, container, place)
     credentials = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
     main = {
         "name": "tensorboard",
         "image": container.image,
-        "command": [*command, f"--port={_TENSORBOARD_PORT}"],
+        "command": tensorboard_command(job, container.python),
         **({"env": credentials} if place.credentials is not None else {}),
-        "ports": [{"name": "http", "containerPort": _TENSORBOARD_PORT}],
+        "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
         **({"volumeMounts": mounts} if mounts else {}),
     }
@@ -246,7 +321,7 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
                 "spec": {
                     "automountServiceAccountToken": place.service_account is not None,
                     "enableServiceLinks": False,
-                    **_scheduling(place),
+                    **make_scheduling(place),
                     "containers": [main],
                     **({"volumes": volumes} if volumes else {}),
                 },

@@ -1,4 +1,4 @@
-"""A job whose tasks are pods, whichever object made them: Job and TFJob differ in a few facts."""
+"""A job whose tasks are pods, whichever object made them: the kinds differ in a few facts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.pods import ObjectsPlan
 
+INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
 _PHASES = {
     "Pending": TaskState.WAITING,
@@ -38,6 +39,17 @@ class JobKind:
     selector: Callable[[str], str]
     task_of: Callable[[Manifest, Sequence[Task]], Task | None]
     failed: Callable[[Manifest, Sequence[Task], Pods], list[Task]]
+
+
+def failed_pods(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
+    """Who has failed, if of a job that failed the pods that had not are removed."""
+    return [
+        task
+        for task in tasks
+        if task in pods
+        and pods[task][-1]["status"].get("phase") == "Failed"
+        and "deletionTimestamp" not in pods[task][-1]["metadata"]
+    ]
 
 
 def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
@@ -107,7 +119,11 @@ class PodsHandle:
             failed = self._kind.failed(self._read(), self._tasks, pods)
         except NotThereError:
             failed = []
-        return [_status(task, pods.get(task, []), over, task in failed) for task in self._tasks]
+        missing = not over and any(task not in pods for task in self._tasks)
+        reason = self._why_pods_are_missing() if missing else ""
+        return [
+            _status(task, pods.get(task, []), over, task in failed, reason) for task in self._tasks
+        ]
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The output of the task's pods so far; with `follow`, until the job is over."""
@@ -164,6 +180,13 @@ class PodsHandle:
                 return JobResult(1, reason, task, tuple(list(log)[-20:]))
         return JobResult(1, condition.get("message") or condition.get("reason") or "no reason")
 
+    def _why_pods_are_missing(self) -> str:
+        """A quota, or a rule of the cluster, in its own words; who may not ask learns nothing."""
+        try:
+            return next(reversed(self._client.warnings(self._name, self._namespace)), "")
+        except LaunchError:
+            return ""
+
     def _read(self) -> Manifest:
         return self._client.read(self._kind.kind, self._name, self._namespace)
 
@@ -177,9 +200,13 @@ class PodsHandle:
         return found
 
 
-def _status(task: Task, pods: Sequence[Manifest], over: bool, failed: bool) -> TaskStatus:
+def _status(
+    task: Task, pods: Sequence[Manifest], over: bool, failed: bool, reason: str
+) -> TaskStatus:
+    """The state of the newest pod; of a task without one, the reason for that."""
     if not pods:
-        return TaskStatus(task, TaskState.ENDED if over else TaskState.WAITING)
+        state = TaskState.ENDED if over else TaskState.WAITING
+        return TaskStatus(task, state, last_line=reason)
     newest = pods[-1]
     state = _PHASES.get(newest["status"].get("phase"), TaskState.WAITING)
     leaving = over or "deletionTimestamp" in newest["metadata"]

@@ -18,12 +18,17 @@ from phalanx.launch.base import LastingLauncher, Launcher
 GROUP = "phalanx.launchers"
 
 BUILT_IN = {
+    "compose": "phalanx.launch.compose:ComposeLauncher",
     "docker": "phalanx.launch.docker:DockerLauncher",
     "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
     "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
     "local": "phalanx.launch.local:LocalLauncher",
+    "marathon": "phalanx.launch.marathon:MarathonLauncher",
+    "ray": "phalanx.launch.ray:RayLauncher",
     "slurm": "phalanx.launch.slurm:SlurmLauncher",
     "ssh": "phalanx.launch.ssh:SshLauncher",
+    "swarm": "phalanx.launch.swarm:SwarmLauncher",
+    "trainjob": "phalanx.launch.trainjob:TrainJobLauncher",
 }
 
 

@@ -28,10 +28,25 @@ def filesystem_of(path: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs  # noqa: PLC0415
     except ImportError:
         raise DataError(f"{path} needs fsspec: pip install 'phalanx[records]'") from None
+    scheme = path.partition("://")[0].lower()
     try:
+        if scheme in ("hdfs", "viewfs"):
+            return _hadoop_filesystem(scheme, path)
         return cast(tuple[Any, str], url_to_fs(path))
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, RuntimeError) as error:
         raise DataError(f"cannot open {path}: {error}") from None
+
+
+def _hadoop_filesystem(scheme: str, path: str) -> tuple[Any, str]:
+    """Ours, since fsspec's own needs Java."""
+    try:
+        from phalanx.records.hdfs import FILE_SYSTEMS  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{path} needs a client for HDFS, which is not installed: pip install 'phalanx[hdfs]'"
+        ) from None
+    kind = FILE_SYSTEMS[scheme]
+    return kind(**kind._get_kwargs_from_urls(path)), kind._strip_protocol(path)
 
 
 def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -78,6 +93,10 @@ def open_input(path: str) -> BinaryIO:
             return cast(BinaryIO, filesystem.open(inside, "rb"))
         except FileNotFoundError:
             raise DataError(f"there is no file {path}") from None
+        except OSError as error:
+            # A server may send its own trace along.
+            reason = (error.strerror or str(error)).strip().partition("\n")[0]
+            raise DataError(f"cannot read {path}: {reason}") from None
     try:
         return cast(BinaryIO, Path(path).open("rb", buffering=0))
     except IsADirectoryError:

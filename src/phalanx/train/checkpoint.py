@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted
@@ -65,12 +66,14 @@ class Checkpoints:
         self._beaten = 0.0
         names = ("step", "epoch", "batches", "examples", "batch")
         self._numbers = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
-        self._master = master
+        self._step = step
         parts: dict[str, Any] = {"model": _trackable(step), "optimizer": master.optimizer}
         self._model = tf.train.Checkpoint(model=parts["model"])
         self._whole = tf.train.Checkpoint(**parts, **self._numbers)
+        # Not part of what must be there: a run may go on with other metrics.
+        self._totals = tf.Variable(tf.zeros([0], tf.float64), shape=[None], trainable=False)
         self._manager = tf.train.CheckpointManager(
-            self._whole,
+            tf.train.Checkpoint(**parts, **self._numbers, totals=self._totals),
             directory,
             max_to_keep=keep_max,
             keep_checkpoint_every_n_hours=keep_every_hours,
@@ -88,10 +91,13 @@ class Checkpoints:
         if path is None:
             return 0, Position()
         self.load(path)
+        totals = _read_totals(path)
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
         batches = saved["batches"] * saved["batch"] // max(self._batch, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
-        return saved["step"], Position(saved["epoch"], batches, saved["examples"])
+        fits = len(totals) == self._step.report_size
+        totals = totals if fits else np.zeros([0])
+        return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals)
 
     def load(self, path: str) -> None:
         """Read one checkpoint into the model's own variables."""
@@ -125,6 +131,7 @@ class Checkpoints:
         }
         for name, value in values.items():
             self._numbers[name].assign(value)
+        self._totals.assign(position.totals)
         path = str(self._manager.save(checkpoint_number=step))
         LOG.info("saved step %d to %s", step, path)
         write_status(self.directory, Status(State.RUNNING, step))
@@ -145,6 +152,12 @@ class Checkpoints:
         state = State.INTERRUPTED if isinstance(error, Interrupted) else State.FAILED
         reason = f"{type(error).__name__}: {error}"
         write_status(self.directory, Status(state, int(self._numbers["step"]), reason))
+
+
+def _read_totals(path: str) -> np.ndarray[Any, Any]:
+    reader = tf.train.load_checkpoint(path)
+    name = "totals/.ATTRIBUTES/VARIABLE_VALUE"
+    return np.asarray(reader.get_tensor(name) if reader.has_tensor(name) else [], np.float64)
 
 
 def write_status(directory: str, status: Status) -> None:
@@ -184,7 +197,8 @@ def check_directory(directory: str | None) -> str:
     if scheme in ("s3", "hdfs", "viewfs", "har"):
         raise ConfigurationError(
             f"model_dir is {directory}: TensorFlow 2.21 cannot write to {scheme}://. Use gs://, a "
-            "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory"
+            "mounted file system (NFS, s3fs, the HDFS NFS gateway), or a local directory; "
+            "phalanx.run alone takes hdfs://, and keeps a copy there"
         )
     probe = f"{directory}/.phalanx-write-test-{uuid.uuid4().hex}"
     try:

@@ -119,6 +119,17 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}: it must be at least 1")
+        for name in ("save_seconds", "keep_every_hours", "eval_every_seconds", "clip_norm",
+                     "wait_seconds"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigurationError(f"{name} is {value}: it must be more than 0")
+        for field in dataclasses.fields(self):
+            choices, value = _choices(str(field.type)), getattr(self, field.name)
+            if choices and value is not None and value not in choices:
+                raise ConfigurationError(
+                    f"{field.name} is {value!r}: it must be {' or '.join(map(repr, choices))}"
+                )
         if self.mode is not None and not isinstance(self.mode, Mode):
             try:
                 object.__setattr__(self, "mode", Mode(self.mode))

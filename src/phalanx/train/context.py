@@ -28,8 +28,14 @@ class Context:
     global_batch_size: int = 32
     """How many examples all replicas together put into one update."""
 
+    examples_per_update: int = 32
+    """How many examples one update is made of: all replicas' in step, one's asynchronously."""
+
     num_replicas: int = 1
     """How many models are trained side by side: the factor of the linear learning-rate rule."""
 
     seed: int | None = None
     """The run's seed, the same for every task."""
+
+    data_service: str | None = None
+    """Where the dispatcher of tf.data service is, if the job has data workers."""

@@ -17,14 +17,16 @@ from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
 from phalanx.train.continuous import Follow, await_checkpoints, step_of, surviving_deletion
+from phalanx.train.default_hooks import default_hooks
 from phalanx.train.engines.dispatched import DispatchedEngine
 from phalanx.train.engines.replicated import ReplicatedEngine
 from phalanx.train.experiment import Experiment, call
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.mailbox import Mailbox
+from phalanx.train.own_data import calls_python
 from phalanx.train.own_step import OwnStep, Variables
 from phalanx.train.peers import answering, wait_for_peers
-from phalanx.train.runner import default_hooks, telling_others
+from phalanx.train.reasons import telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Position, Session
 from phalanx.train.shuffles import graph_of, shuffles_before_shard
@@ -341,7 +343,14 @@ class DistributedSession:
                 "the function given to session.dataset uses a dataset that was made outside of it, "
                 "which cannot be sent to the workers: make the whole dataset inside the function"
             )
-        self._warn_of_shuffles(made.graph.as_graph_def(), context)
+        graph = made.graph.as_graph_def()
+        if calls_python(graph):
+            raise ConfigurationError(
+                "the function given to session.dataset calls Python (from_generator, py_function, "
+                "numpy_function), which cannot be sent to the workers: use TensorFlow's operations "
+                "alone, or phalanx.run, where each worker makes its data itself"
+            )
+        self._warn_of_shuffles(graph, context)
 
     def _make_share(self, context: Context) -> Any:
         assert self._make_data is not None

@@ -21,7 +21,7 @@ class Examiner:
         self,
         step: Step,
         copies: Sequence[Weights],
-        devices: Sequence[str],
+        devices: Sequence[str | None],
         reduction: Reduction | None = None,
     ) -> None:
         self._step = step
@@ -39,7 +39,7 @@ class Examiner:
         while not ended and (limit is None or batches < limit):
             count = at_once if limit is None else min(at_once, limit - batches)
             done, report, more = self._function(iterator, tf.constant(count))
-            total += report.numpy().astype(np.float64)
+            total += report.numpy()
             ended = not bool(more)
             batches += int(done)
             if int(done):
@@ -47,26 +47,33 @@ class Examiner:
             at_once = min(at_once * 2, 16)
         return total
 
+    def examine_all(self, data: Any, limit: int) -> Tensor:
+        """The same for a whole dataset as part of a function, for whoever runs that."""
+        return self._examine_many(iter(data), tf.constant(limit))[1]
+
     def _examine_many(self, iterator: Any, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         done = tf.constant(0)
-        total = tf.zeros([self._step.report_size])
+        total = tf.zeros([self._step.report_size], tf.float64)
         more = tf.constant(True)
+        # Weights on another host are fetched once for all batches.
+        read = [(copy.add_tables(copy.read_whole()), copy.read_state()) for copy in self._copies]
         while more and done < steps:
             reports = []
             for index in range(self._reduction.local):
                 with tf.device(self._devices[index % len(self._devices)]):
-                    reports.append(self._examine_one(index, iterator))
+                    reports.append(self._examine_one(index, iterator, read))
             one = self._reduction.sum(reports)[0]
             more = one[0] > 0
-            total += one
+            total += tf.cast(one, tf.float64)
             done += tf.cast(more, tf.int32)
         return done, total, more
 
-    def _examine_one(self, index: int, iterator: Any) -> Tensor:
-        copy = self._copies[index % len(self._copies)]
+    def _examine_one(self, index: int, iterator: Any, read: list[Any]) -> Tensor:
+        place = index % len(self._copies)
+        copy, (pieces, state) = self._copies[place], read[place]
         optional = iterator.get_next_as_optional()
         return tf.cond(
             optional.has_value(),
-            lambda: self._step.evaluate(copy, copy.read(), copy.read_state(), optional.get_value()),
+            lambda: self._step.evaluate(copy, pieces, state, optional.get_value()),
             lambda: tf.zeros([self._step.report_size]),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -36,7 +36,8 @@ def make_train_data(experiment: Experiment, context: Context) -> Any:
 
 def make_eval_data(experiment: Experiment, context: Context) -> Any:
     """The experiment's evaluation data, or None."""
-    data = call(experiment.eval_data, context)
+    # Every evaluation reads all of its data; what is served is shared, and comes once.
+    data = call(experiment.eval_data, replace(context, data_service=None))
     return None if data is None else _check(data, "eval_data", context)
 
 

@@ -15,12 +15,16 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Item:
-    """What packing must know of one variable. Items of different `kind` never share a buffer."""
+    """What packing must know of one variable. Items of different `kind` never share a buffer.
+
+    What is not `flat` has buffers of its own: one, or if it may be `cut`, some rows in each store.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     kind: str = ""
     flat: bool = True
+    cut: bool = False
 
     @property
     def size(self) -> int:
@@ -62,7 +66,7 @@ class Packing:
 
     @classmethod
     def plan(cls, items: Sequence[Item], stores: int = 1) -> Packing:
-        """Cut what is flat evenly; the rest goes, the largest first, to the emptiest store."""
+        """Cut what may be cut evenly; the rest goes, the largest first, to the emptiest store."""
         shared: dict[tuple[str, str], list[int]] = {}
         alone: list[tuple[int, ...]] = []
         for index, item in enumerate(items):
@@ -86,9 +90,15 @@ class Packing:
             range(len(shared), len(groups)), key=lambda number: -items[groups[number][0]].nbytes
         ):
             item = items[groups[number][0]]
-            store = load.index(min(load))
-            pieces.append(Piece(number, store, item.shape, item.dtype, item.kind))
-            load[store] += item.size
+            if item.cut:
+                cuts = [item.shape[0] * part // stores for part in range(stores + 1)]
+                shares = [(store, cuts[store + 1] - cuts[store]) for store in range(stores)]
+                shapes = [(store, (rows, *item.shape[1:])) for store, rows in shares if rows]
+            else:
+                shapes = [(load.index(min(load)), item.shape)]
+            for store, shape in shapes:
+                pieces.append(Piece(number, store, shape, item.dtype, item.kind))
+                load[store] += math.prod(shape)
         return cls(tuple(items), tuple(groups), tuple(pieces))
 
     def pack(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
@@ -107,7 +117,10 @@ class Packing:
         return packed
 
     def unpack(self, pieces: Sequence[Tensor]) -> list[Tensor]:
-        """The variables' values, as tensors through which gradients flow, from the buffers."""
+        """The variables' values, as tensors through which gradients flow, from the buffers.
+
+        Where a buffer of a variable's own is None, its value is None.
+        """
         values: list[Tensor] = [None] * len(self.items)
         for number, group in enumerate(self.groups):
             mine = [
@@ -116,7 +129,8 @@ class Packing:
                 if piece.group == number
             ]
             if len(group) == 1 and not self.items[group[0]].flat:
-                values[group[0]] = mine[0]
+                is_whole = len(mine) == 1 or mine[0] is None
+                values[group[0]] = mine[0] if is_whole else tf.concat(mine, 0)
                 continue
             if not mine:
                 mine = [tf.zeros([0], self.items[group[0]].dtype)]
@@ -134,10 +148,14 @@ class Packing:
         """The buffers from the variables' values: `pack` for tensors."""
         ready: dict[int, list[Tensor]] = {}
         for number, group in enumerate(self.groups):
+            sizes = [
+                piece.shape[0] for piece in self.pieces if piece.group == number and piece.shape
+            ]
             if len(group) == 1 and not self.items[group[0]].flat:
-                ready[number] = [values[group[0]]]
+                whole = values[group[0]]
+                is_cut = len(sizes) > 1 and whole is not None
+                ready[number] = tf.split(whole, sizes) if is_cut else [whole] * max(1, len(sizes))
             else:
-                sizes = [piece.shape[0] for piece in self.pieces if piece.group == number]
                 parts = [tf.reshape(values[index], [-1]) for index in group]
                 whole = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
                 ready[number] = tf.split(whole, sizes) if len(sizes) > 1 else [whole]

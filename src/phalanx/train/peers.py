@@ -7,14 +7,15 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from phalanx.cluster import TFConfig
 from phalanx.cluster.preflight import check_peers
 from phalanx.cluster.spec import split_address
-from phalanx.errors import Interrupted, PeerError, TrainingError
+from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError
 from phalanx.train.config import RunConfig
 from phalanx.train.mailbox import Mailbox, Message, Word, is_listening, post
 from phalanx.train.signals import catch_sigterm
@@ -67,10 +68,16 @@ def answering(address: str) -> Iterator[None]:
         thread.join()
 
 
-def serve(formation: Formation, config: RunConfig) -> None:
-    """Be a parameter server or a worker of one: do what the chief says until it is done."""
+def serve(
+    formation: Formation, config: RunConfig, prepare: Callable[[], None] | None = None
+) -> None:
+    """Be a parameter server or a worker of one: do what the chief says until it is done.
+
+    `prepare` is called before anybody can reach this task. What it raises is told to the chief.
+    """
     mailbox = Mailbox()
     mailbox.open()
+    problem = _try(prepare) if prepare is not None else ""
     job, index = place_in_jobs(formation.cluster, formation.task)
     # Fewer than two threads between operations would wait for each other for ever.
     threads = max(2, tf.config.threading.get_inter_op_parallelism_threads() or 4)
@@ -87,6 +94,8 @@ def serve(formation: Formation, config: RunConfig) -> None:
     )
     LOG.info("%s serves at %s", formation.task, formation.cluster.addresses[formation.task])
     try:
+        if problem:
+            _complain(formation, problem, config.wait_seconds)
         _serve_until_told(formation, mailbox, config.wait_seconds)
     finally:
         # A TensorFlow server cannot be stopped: keep it until the process ends.
@@ -94,6 +103,29 @@ def serve(formation: Formation, config: RunConfig) -> None:
 
 
 _SERVERS: list[object] = []
+
+
+def _try(prepare: Callable[[], None]) -> str:
+    """What went wrong, in the words of whoever raised it."""
+    try:
+        prepare()
+    except PhalanxError as error:
+        return str(error)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def _complain(formation: Formation, problem: str, seconds: float) -> None:
+    """Tell the chief, as soon as it is there, what makes this task useless."""
+    chief = formation.cluster.chief()
+    deadline = time.monotonic() + seconds
+    while not is_listening(formation.cluster.addresses[chief]):
+        if time.monotonic() > deadline:
+            raise PeerError(f"gave up after {seconds:.0f} s waiting for {chief} to tell: {problem}")
+        time.sleep(0.5)
+    message = Message(Word.FAILED, str(formation.task), problem)
+    post(formation.cluster, [chief], message, job_of_ps=True)
 
 
 def _serve_until_told(formation: Formation, mailbox: Mailbox, wait_seconds: float) -> None:

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
-import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from phalanx.cluster import Role, TFConfig, detect
-from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
+from phalanx.errors import ConfigurationError, Interrupted
 from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
 from phalanx.train.continuous import Follow, evaluator, follow
+from phalanx.train.default_hooks import default_hooks
 from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
 from phalanx.train.engines.spmd import SpmdEngine
 from phalanx.train.experiment import Experiment, experiment_name
 from phalanx.train.feed import Feed, make_eval_data, make_train_data
-from phalanx.train.hooks import (
-    CheckpointHook,
-    EvaluationHook,
-    Every,
-    ExamplesPerSecondHook,
-    Hook,
-    LoggingHook,
-    NanHook,
-    ProgressBarHook,
-    StopAtStepHook,
-    SummaryHook,
-)
-from phalanx.train.mailbox import Mailbox, Message, Word, post
+from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
+from phalanx.train.mailbox import Mailbox
+from phalanx.train.own_data import can_travel, serve_data
 from phalanx.train.peers import answering, serve, wait_for_peers
+from phalanx.train.reasons import telling_others
 from phalanx.train.servers import Servers
 from phalanx.train.session import Session
 from phalanx.train.signals import StopRequest, catch_sigterm
+from phalanx.train.staging import is_staged, staged, there_again
 from phalanx.train.step import Step
 from phalanx.train.strategy import (
     Formation,
@@ -56,11 +45,10 @@ from phalanx.train.strategy import (
     make_strategy,
 )
 from phalanx.train.summaries import Summaries
+from phalanx.train.tables import is_table
 from phalanx.train.weights import Master
 
 LOG = logging.getLogger("phalanx")
-
-_TRACE = "Traceback (most recent call last):"
 
 
 @dataclass(frozen=True)
@@ -95,6 +83,23 @@ def run(
     if config.train_steps is None and config.epochs is None:
         config = config.replace(epochs=1)
     formation = form(tf_config, config)
+    evaluates = formation.task.role is Role.EVALUATOR
+    if not is_staged(config.model_dir) or not (evaluates or formation.is_chief):
+        return _run_as(experiment, config, formation, hooks, tf_config)
+    remote = str(config.model_dir)
+    with staged(remote, evaluates) as local:
+        here = config.replace(model_dir=local)
+        result = _run_as(experiment, here, formation, hooks, tf_config)
+    return there_again(result, remote, local)
+
+
+def _run_as(
+    experiment: Experiment,
+    config: RunConfig,
+    formation: Formation,
+    hooks: Sequence[Hook],
+    tf_config: TFConfig,
+) -> Result:
     _prepare(config)
     if formation.task.role is Role.EVALUATOR:
         return _follow_as_evaluator(experiment, config)
@@ -107,7 +112,9 @@ def run(
         )  # fmt: skip
     if formation.way.has_ps:
         if not formation.is_chief:
-            serve(formation, config)
+            is_trainer = formation.task in formation.trainers
+            make = partial(_make_own_data, experiment, config, formation)
+            serve(formation, config, make if is_trainer else None)
             return Result()
         return _lead_on_ps(experiment, config, formation, hooks, tf_config)
     return _run_in_step(experiment, config, formation, hooks, tf_config)
@@ -155,8 +162,11 @@ def _run_in_step(
             )
             if formation.is_chief:
                 return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
-            engine.begin(0, 0)
-            engine.follow()
+            try:
+                engine.begin(0, 0)
+                engine.follow()
+            finally:
+                engine.close_data()
             if engine.is_interrupted():
                 raise Interrupted(
                     "the run was asked to end (SIGTERM); the chief has saved: run it again"
@@ -184,6 +194,13 @@ def _lead_on_ps(
         return result
 
 
+def _make_own_data(experiment: Experiment, config: RunConfig, formation: Formation) -> None:
+    """Serve this worker's share to itself, if the chief cannot send it."""
+    data = make_train_data(experiment, formation.share(config, formation.task))
+    if not can_travel(data):
+        serve_data(data)
+
+
 def _build_and_lead_on_ps(
     experiment: Experiment,
     config: RunConfig,
@@ -193,7 +210,10 @@ def _build_and_lead_on_ps(
     tf_config: TFConfig,
 ) -> Result:
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
+    check_fits_ps(config, step, master)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
+    if not can_travel(feed.train):
+        servers.own_data = element_spec
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:
         engine = CoordinatorEngine(
@@ -219,6 +239,20 @@ def _build_and_lead_on_ps(
             xla=config.xla,
         )
     return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
+
+
+def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
+    """What cannot be trained on parameter servers is refused."""
+    if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ConfigurationError(
+            "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
+            "bfloat16, which needs none, or train in step without parameter servers"
+        )
+    if config.xla and any(is_table(variable) for variable in master.trainable):
+        raise ConfigurationError(
+            "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
+            "--xla out"
+        )
 
 
 def _lead(
@@ -278,23 +312,6 @@ def _evaluate(
     return evaluation.evaluate(step, engine, limit, count, at, summaries)
 
 
-def default_hooks(config: RunConfig, speed: ExamplesPerSecondHook, evaluates: bool) -> list[Hook]:
-    """What every run has."""
-    hooks: list[Hook] = []
-    if config.train_steps is not None:
-        hooks.append(StopAtStepHook(config.train_steps))
-    hooks += [NanHook(), speed, LoggingHook(Every(steps=config.log_steps))]
-    hooks.append(SummaryHook(Every(steps=config.summary_steps), speed.measure))
-    seconds = None if config.save_steps else config.save_seconds
-    hooks.append(CheckpointHook(Every(steps=config.save_steps, seconds=seconds)))
-    if evaluates:
-        every = Every(steps=config.eval_every_steps, seconds=config.eval_every_seconds)
-        hooks.append(EvaluationHook(every))
-    if sys.stderr.isatty():
-        hooks.append(ProgressBarHook())
-    return hooks
-
-
 def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
     directory = check_directory(config.model_dir)
     how = Follow(wait_seconds=config.wait_seconds, expects_run=True)
@@ -333,71 +350,6 @@ def clipping(step: Step, config: RunConfig) -> dict[str, float | None]:
         "norm": optimizer.clipnorm,
         "global_norm": config.clip_norm or optimizer.global_clipnorm,
     }
-
-
-@contextlib.contextmanager
-def telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> Iterator[None]:
-    """What goes wrong here is told to the others, and what went wrong there is told here."""
-    if not is_many:
-        yield
-        return
-    chief = formation.cluster.chief()
-    others = [task for task in formation.cluster.tasks() if task != formation.task]
-    tell = partial(post, formation.cluster, job_of_ps=formation.way.has_ps)
-    me = str(formation.task)
-    try:
-        yield
-    except Interrupted as error:
-        if formation.is_chief:
-            tell(others, Message(Word.AGAIN, me, str(error)))
-        raise
-    except BaseException as error:
-        cause = _word_of_another(error, mailbox, formation)
-        if formation.is_chief:
-            tell(others, Message(Word.FAILED, me, _first_line(cause or error)))
-        elif cause is None:
-            tell([chief], Message(Word.FAILED, me, _words(error)))
-        if cause is not None:
-            raise cause from None
-        raise
-    else:
-        if formation.is_chief and formation.way.has_ps:
-            tell(others, Message(Word.DONE, me))
-
-
-def _word_of_another(
-    error: BaseException, mailbox: Mailbox, formation: Formation
-) -> PhalanxError | None:
-    """When TensorFlow gives up because a peer is gone, that peer may have said why."""
-    if not isinstance(error, tf.errors.OpError):
-        return None
-    message = mailbox.wait(5)
-    if message is not None and message.word is Word.FAILED:
-        if formation.is_chief:
-            return WorkerError(f"{message.sender} failed:\n{message.text}")
-        return TrainingError(f"{message.sender} failed: {message.text}")
-    if formation.is_chief and _TRACE in str(error):
-        return WorkerError(f"the program raised on one of the tasks:\n{own_words(error)}")
-    if isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
-        return PeerError(f"a peer went away without a word: {_first_line(error)}")
-    return None
-
-
-def _first_line(error: BaseException) -> str:
-    words = str(error) if isinstance(error, PhalanxError) else own_words(error)
-    return words.strip().splitlines()[-1]
-
-
-def _words(error: BaseException) -> str:
-    return str(error) if isinstance(error, PhalanxError) else own_words(error)
-
-
-def own_words(error: BaseException) -> str:
-    """The traceback of the user's mistake, without what TensorFlow wraps around it."""
-    text = str(error)
-    if isinstance(error, tf.errors.OpError) and _TRACE in text:
-        return _TRACE + text.partition(_TRACE)[2].partition("\n\n\n")[0]
-    return "".join(traceback.format_exception(error))
 
 
 def _prepare(config: RunConfig) -> None:

@@ -1,22 +1,21 @@
-"""What both engines on parameter servers share: the connection, the data, the evaluation."""
+"""What both engines on parameter servers share: the connection and the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
 from typing import Any
 
 import tensorflow as tf
 
 from phalanx.cluster import Task
+from phalanx.errors import WorkerError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
-from phalanx.train.examiner import Examiner
 from phalanx.train.experiment import Experiment
-from phalanx.train.feed import make_eval_data, make_train_data
-from phalanx.train.mailbox import Mailbox, Message, Word
-from phalanx.train.step import Step
+from phalanx.train.feed import make_train_data
+from phalanx.train.mailbox import Mailbox, Word
+from phalanx.train.own_data import read_own_data
 from phalanx.train.strategy import Formation, ps_jobs
-from phalanx.train.weights import Master, Weights
 
 
 class Servers:
@@ -31,8 +30,8 @@ class Servers:
         self.mailbox = mailbox
         self.coordinator: Any = None
         self.trainers: tuple[Task, ...] = formation.trainers
-        self._examiner: Examiner | None = None
-        self._local: Weights | None = None
+        self.own_data: Any = None
+        """The element spec of data that every worker makes itself; None if it can be sent."""
 
     def connect(self) -> None:
         """Take possession of the cluster."""
@@ -40,6 +39,7 @@ class Servers:
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
         )
+        tf.get_logger().addFilter(_is_not_told_again)
         strategy = tf.distribute.ParameterServerStrategy(resolver)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.devices = [
@@ -62,6 +62,8 @@ class Servers:
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Any:
+            if self.own_data is not None:
+                return _pass_over(read_own_data(self.own_data), skip, passes)
             index = tf.distribute.coordinator.experimental_get_current_worker_index()
             shares = [
                 lambda context=context: self._make(context, skip, passes) for context in contexts
@@ -75,38 +77,22 @@ class Servers:
         return iter(self._make(self.contexts[0], skip, passes))
 
     def _make(self, context: Context, skip: int, passes: int | None) -> Any:
-        data = make_train_data(self.experiment, context)
-        if passes != 1:
-            data = data.repeat(passes)
-        return data.skip(skip) if skip else data
-
-    def evaluate(
-        self, step: Step, master: Master, limit: int | None, notify: Callable[[int], None]
-    ) -> Any:
-        """Evaluate the master's values, on the chief alone."""
-        if self._local is None or self._examiner is None:
-            here = ["/job:chief/replica:0/task:0/device:CPU:0"]
-            self._local = Weights.place(master, here, {})
-            self._examiner = Examiner(step, [self._local], here)
-        self._local.push()
-        data = make_eval_data(self.experiment, Context(
-            batch_size=self.config.global_batch_size,
-            global_batch_size=self.config.global_batch_size,
-            seed=self.config.seed,
-        ))  # fmt: skip
-        return self._examiner.examine(iter(data), limit, notify)
+        return _pass_over(make_train_data(self.experiment, context), skip, passes)
 
     def is_interrupted(self) -> bool:
-        """Whether a worker or parameter server was asked to end."""
+        """Whether a worker or parameter server was asked to end; what failed there is raised."""
         message = self.mailbox.wait(0)
+        if message is not None and message.word is Word.FAILED:
+            raise WorkerError(f"{message.sender} failed:\n{message.text}")
         return message is not None and message.word is Word.TERMINATED
 
-    def find_failure(self) -> Message | None:
-        """What a task that failed has said."""
-        message = self.mailbox.wait(0)
-        return message if message is not None and message.word is Word.FAILED else None
+
+def _is_not_told_again(record: logging.LogRecord) -> bool:
+    """An error of the program is raised at the chief; TensorFlow would log it for each call too."""
+    return "error when processing closure" not in record.getMessage()
 
 
-def shard_names(trainers: Sequence[Task]) -> str:
-    """For messages."""
-    return ", ".join(str(task) for task in trainers)
+def _pass_over(data: Any, skip: int, passes: int | None) -> Any:
+    if passes != 1:
+        data = data.repeat(passes)
+    return data.skip(skip) if skip else data

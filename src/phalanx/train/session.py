@@ -31,6 +31,8 @@ class Position:
     epoch: int = 0
     batches: int = 0
     examples: int = 0
+    totals: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros([0]))
+    """The sum of the reports of this pass over the data; empty if there was none yet."""
 
 
 class Reporter(Protocol):
@@ -87,7 +89,7 @@ class Session:
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
         self._saved: int | None = None
-        self._epoch_examples = 0.0
+        self._told = 0
         self._total = np.zeros([step.report_size])
         self._last = np.zeros([step.report_size])
         self.summaries = summaries
@@ -204,6 +206,7 @@ class Session:
         self.step, self.position = self._checkpoints.restore()
         self.is_restored = self._checkpoints.latest is not None
         self._saved = self.step if self.is_restored else None
+        self._told = self.step
         for hook in self._hooks:
             hook.on_restore(self)
         self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
@@ -226,7 +229,9 @@ class Session:
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
         self._count(progress)
-        if progress.steps:
+        # To save may have brought some steps too.
+        if self.step != self._told:
+            self._told = self.step
             for hook in self._hooks:
                 hook.after_step(self)
         if progress.ended:
@@ -269,7 +274,8 @@ class Session:
         self.examples += float(progress.report[0])
         self.position.examples += round(float(progress.report[0]))
         self.position.batches += progress.steps
-        self._epoch_examples += float(progress.report[0])
+        totals = self.position.totals
+        self.position.totals = progress.report + (totals if len(totals) else 0.0)
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Interrupted):
@@ -279,7 +285,8 @@ class Session:
         self._engine.finish(error)
 
     def _end_epoch(self, passes: int) -> None:
-        if not self._epoch_examples and not self.position.batches:
+        totals = self.position.totals
+        if not self.position.batches:
             again = f" when it was read again after step {self.step}" if self.step else ""
             raise DataError(
                 f"the data ended too early: train_data gave nothing{again}, and {self._wanted()}; "
@@ -287,10 +294,22 @@ class Session:
             )
         self.position.epoch += passes
         self.position.batches = 0
-        self._epoch_examples = 0.0
+        self.position.totals = np.zeros([0])
+        if len(totals) and totals[0] > 0:
+            self._report_epoch(self.read_values(totals), passes)
         self._check_epochs()
         if not self.should_stop():
             self._engine.rewind()
+
+    def _report_epoch(self, values: dict[str, float], passes: int) -> None:
+        last = self.position.epoch
+        LOG.info(
+            "epoch %s: %s",
+            last if passes == 1 else f"{last - passes + 1} to {last}",
+            ", ".join(f"{name} = {value:.5g}" for name, value in values.items()),
+        )
+        for hook in self._hooks:
+            hook.on_epoch(self, values)
 
     def _check_epochs(self) -> None:
         if self._epochs is not None and self.position.epoch >= self._epochs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +22,15 @@ from phalanx.train.experiment import (
 )
 from phalanx.train.modules import adopt
 from phalanx.train.packing import Tensor
+from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
 
 Report = np.ndarray[Any, Any]
+
+# How Keras begins when a layer or model is given what it was not made for.
+_MISFIT = re.compile(
+    r"^.*(is incompatible with the layer|Invalid input shape|doesn't match the expected).*$", re.M
+)
 
 
 class Step:
@@ -73,6 +80,12 @@ class Step:
                     f"{experiment_name(self.experiment)} makes variables each time it is called: "
                     "make them once, in model() or in a layer's build()"
                 ) from error
+            if misfit := _MISFIT.search(str(error)):
+                raise ConfigurationError(
+                    f"the model of {experiment_name(self.experiment)} does not take what the data "
+                    f"gives ({_describe(element_spec)}): {misfit.group().strip()} Is the data in "
+                    "batches, and of the right shape?"
+                ) from error
             raise
         metrics = self.model.metrics if self._compiled else self.metrics
         self.metric_variables = [v for metric in metrics for v in metric.variables]
@@ -105,19 +118,30 @@ class Step:
         step: Any,
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Gradients of the buffers, new state, and the report, for one batch."""
+        tables = weights.table_pieces()
+        whole = [number for number in range(len(pieces)) if number not in tables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(pieces)
-            with self._scope(weights, pieces, state, replica, step) as scope:
+            tape.watch([pieces[number] for number in whole])
+            lookups = weights.prepare_lookups(pieces, tape)
+            with self._scope(weights, pieces, state, replica, step) as scope, lookups.opened():
                 values, count = self._reduce(self._train_values(batch), batch)
-            objective = self.optimizer.scale_loss(values["loss"])
-        gradients = tape.gradient(
-            objective, pieces, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            objective = weights.scale_loss(values["loss"])
+        found = tape.gradient(
+            objective,
+            [*(pieces[number] for number in whole), *lookups.rows],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
+        by_piece = dict(zip(whole, found, strict=False))
+        by_piece |= lookups.gradients(
+            found[len(whole) :], {number: pieces[number] for number in tables}
+        )
+        gradients = [by_piece[number] for number in range(len(pieces))]
         new_state = [_current(scope, variable) for variable in weights.master.state]
         report = self._report(values, count, scope)
         if self.measures_gradients:
-            scale = self.optimizer.scale_loss(tf.constant(1.0))
-            norm = tf.cast(tf.linalg.global_norm(gradients), tf.float32) / scale
+            scale = weights.scale_loss(tf.constant(1.0))
+            merged = [merge_rows(gradient) for gradient in gradients]
+            norm = tf.cast(tf.linalg.global_norm(merged), tf.float32) / scale
             report = tf.concat([report[:-1], [norm * count]], 0)
         return gradients, new_state, report
 
@@ -125,7 +149,8 @@ class Step:
         self, weights: Weights, pieces: Sequence[Tensor], state: Sequence[Tensor], batch: Any
     ) -> Tensor:
         """The report of one batch."""
-        with self._scope(weights, pieces, state, 0, 0) as scope:
+        lookups = weights.prepare_lookups(pieces)
+        with self._scope(weights, pieces, state, 0, 0) as scope, lookups.opened():
             values, count = self._reduce(self._eval_values(batch), batch)
         return self._report(values, count, scope)
 
@@ -168,7 +193,12 @@ class Step:
         step: Any,
     ) -> keras.StatelessScope:
         master = weights.master
-        mapping = list(zip(master.trainable, weights.packing.unpack(pieces), strict=True))
+        tables = weights.table_pieces()
+        whole = [None if number in tables else piece for number, piece in enumerate(pieces)]
+        values = weights.packing.unpack(whole)
+        mapping = [
+            pair for pair in zip(master.trainable, values, strict=True) if pair[1] is not None
+        ]
         mapping += zip(master.state, weights.state_packing.unpack(state), strict=True)
         mapping += [(v, _salt(v.dtype, seed, replica, step)) for v, seed in self._seeds]
         mapping += [(v, tf.zeros(v.shape, v.dtype)) for v in self.metric_variables]
@@ -232,6 +262,8 @@ def batch_length(batch: Any) -> Tensor:
 
 
 def _mean_over_batch(value: Any, batch: Any, name: str, sample_weight: Any = None) -> Tensor:
+    if value is None:
+        raise ConfigurationError(f"the {name} is None: return one number, or one an example")
     value = tf.convert_to_tensor(value)
     if value.shape.rank == 0:
         return value
@@ -244,9 +276,18 @@ def _mean_over_batch(value: Any, batch: Any, name: str, sample_weight: Any = Non
             f"the {name} has the shape {tuple(value.shape)} for a batch of "
             f"{'?' if static is None else static} examples: give one number, or one an example"
         )
+    if static is None and value.shape[0] is not None:
+        tf.debugging.assert_equal(
+            length, value.shape[0], f"the {name} must be one number, or one for each example"
+        )
     if sample_weight is not None:
         value = value * tf.cast(sample_weight, value.dtype)
     return tf.reduce_mean(value)
+
+
+def _describe(element_spec: Any) -> str:
+    specs = tf.nest.flatten(element_spec)
+    return ", ".join(f"{tuple(spec.shape)} {spec.dtype.name}" for spec in specs)
 
 
 def _forward(model: Any, x: Any, training: bool) -> Any:

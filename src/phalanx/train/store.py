@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.packing import Item, Packing, Tensor
+from phalanx.train.packing import Item, Packing, Piece, Tensor
+from phalanx.train.tables import RowOptimizer, is_table, make_block, merge_rows
 
 # These treat every element alone, so that a buffer of many variables is updated as each would be.
 ELEMENTWISE = (
@@ -27,7 +28,7 @@ ELEMENTWISE = (
     keras.optimizers.Lion,
 )
 
-# A table of this size keeps a buffer of its own, so that its sparse gradients stay sparse.
+# What is of this size keeps buffers of its own, so that its sparse gradients stay sparse.
 LARGE_BYTES = 64 * 2**20
 
 
@@ -48,29 +49,41 @@ class Store:
     state: list[Any]
     optimizer: Any
     slots: Slots
+    by_row: dict[int, RowOptimizer] = field(default_factory=dict)
+    """Those of the weights that are updated row by row, by their place."""
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update the weights, on the device where they are."""
-        if self.weights:
-            with tf.device(self.device):
-                self.optimizer.apply(list(gradients), self.weights)
+        whole = [place for place in range(len(self.weights)) if place not in self.by_row]
+        with tf.device(self.device):
+            for place, rows in self.by_row.items():
+                rows.apply(gradients[place])
+            if whole:
+                mine = [gradients[place] for place in whole]
+                if type(self.optimizer) not in ELEMENTWISE:
+                    mine = [tf.convert_to_tensor(gradient) for gradient in mine]
+                self.optimizer.apply(mine, [self.weights[place] for place in whole])
+            elif self.by_row:
+                list(self.by_row.values())[-1].advance_others()
 
 
 def plan_weights(variables: Sequence[Any], optimizer: Any, stores: int) -> Packing:
-    """Weights end to end where the optimizer allows it; the others as they are."""
+    """Weights end to end where the optimizer allows it, large ones cut; the others as they are."""
     elementwise = type(optimizer) in ELEMENTWISE
-    return Packing.plan(
-        [
+    items = []
+    for variable in variables:
+        may_cut = elementwise and variable.constraint is None
+        is_alone = is_table(variable) or _is_large(variable)
+        items.append(
             Item(
                 tuple(variable.shape),
                 variable.dtype,
                 kind="decay" if _is_decayed(optimizer, variable) else "",
-                flat=elementwise and variable.constraint is None and not _is_large(variable),
+                flat=may_cut and not is_alone,
+                cut=may_cut and is_alone,
             )
-            for variable in variables
-        ],
-        stores,
-    )
+        )
+    return Packing.plan(items, stores)
 
 
 def plan_state(variables: Sequence[Any], stores: int = 1) -> Packing:
@@ -108,12 +121,31 @@ def make_stores(
                     [b for b, piece in zip(buffers, mine, strict=True) if not piece.kind]
                 )
             slots = build_optimizer(clone, buffers)
+            by_row = {
+                place: _make_row_optimizer(optimizer, piece, place, buffers[place], slots)
+                for place, piece in enumerate(mine)
+                if weights.items[weights.groups[piece.group][0]].cut
+                and is_table(variables[weights.groups[piece.group][0]])
+            }
             states = [
                 tf.Variable(tf.zeros(piece.shape, piece.dtype), trainable=False)
                 for piece in (state.pieces[index] for index in state.in_store(number))
             ]
-        stores.append(Store(device, buffers, states, clone, slots))
+        stores.append(Store(device, buffers, states, clone, slots, by_row))
     return stores
+
+
+def _make_row_optimizer(
+    optimizer: Any, piece: Piece, place: int, buffer: Any, slots: Slots
+) -> RowOptimizer:
+    block = make_block(buffer)
+    clone = clone_optimizer(optimizer)
+    if clone.weight_decay is not None and not piece.kind:
+        clone.exclude_from_weight_decay([block])
+    own = build_optimizer(clone, [block])
+    copies = [(block, buffer)]
+    copies += [(own.by_weight[name][0], slots.by_weight[name][place]) for name in own.by_weight]
+    return RowOptimizer(clone, block, copies, list(zip(own.others, slots.others, strict=True)))
 
 
 def clone_optimizer(optimizer: Any) -> Any:
@@ -154,16 +186,33 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> Slots:
 def clip(
     gradients: Sequence[Tensor], packing: Packing, limits: Mapping[str, float | None]
 ) -> list[Tensor]:
-    """Clip packed gradients as if each variable had its own; without limits, as they are."""
+    """Clip packed gradients as if each variable had its own; without limits, as they are.
+
+    Rows that were looked up several times are there once afterwards.
+    """
+    gradients = [merge_rows(gradient) for gradient in gradients]
     value, norm, global_norm = (limits.get(key) for key in ("value", "norm", "global_norm"))
     if value is not None:
         gradients = [tf.clip_by_value(gradient, -value, value) for gradient in gradients]
     if norm is not None:
-        clipped = [tf.clip_by_norm(gradient, norm) for gradient in packing.unpack(gradients)]
-        gradients = packing.join(clipped)
+        gradients = _clip_each(gradients, packing, norm)
     if global_norm is not None:
         gradients, _ = tf.clip_by_global_norm(gradients, global_norm)
     return list(gradients)
+
+
+def _clip_each(gradients: Sequence[Tensor], packing: Packing, norm: float) -> list[Tensor]:
+    """Clip by the norm of each variable's gradient, whichever pieces it is in."""
+    by_row = [isinstance(gradient, tf.IndexedSlices) for gradient in gradients]
+    whole = [None if rows else g for g, rows in zip(gradients, by_row, strict=True)]
+    values = packing.unpack(whole)
+    clipped = packing.join([v if v is None else tf.clip_by_norm(v, norm) for v in values])
+    for group in {packing.pieces[place].group for place, rows in enumerate(by_row) if rows}:
+        mine = [place for place, piece in enumerate(packing.pieces) if piece.group == group]
+        parts, _ = tf.clip_by_global_norm([gradients[place] for place in mine], norm)
+        for place, part in zip(mine, parts, strict=True):
+            clipped[place] = part
+    return clipped
 
 
 def _is_large(variable: Any) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
+from phalanx.cluster.data_service import find_dispatcher
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig
@@ -47,7 +48,16 @@ class Formation:
     def share(self, config: RunConfig, task: Task, replicas_per_task: int = 1) -> Context:
         """What one trainer reads."""
         replicas = len(self.trainers) * replicas_per_task
-        return make_context(config, replicas, len(self.trainers), self.trainers.index(task))
+        if self.way.has_ps:
+            # There a batch is cut where it is worked on.
+            config = config.replace(accumulate=1)
+        context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
+        if self.way is Way.ASYNC_PS:
+            return replace(context, examples_per_update=context.batch_size * config.accumulate)
+        if self.way is Way.SYNC_PS and config.replicas_to_aggregate:
+            update = context.batch_size * config.accumulate * config.replicas_to_aggregate
+            return replace(context, examples_per_update=update)
+        return context
 
 
 def form(tf_config: TFConfig, config: RunConfig) -> Formation:
@@ -97,8 +107,10 @@ def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> C
         shard=shard,
         batch_size=config.global_batch_size // parts,
         global_batch_size=config.global_batch_size,
+        examples_per_update=config.global_batch_size,
         num_replicas=replicas,
         seed=config.seed,
+        data_service=find_dispatcher(os.environ),
     )
 
 

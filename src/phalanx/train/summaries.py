@@ -58,10 +58,12 @@ class Summaries:
         inputs = getattr(model, "inputs", None) if isinstance(model, keras.Model) else None
         if not inputs:
             return
-        specs = [tf.TensorSpec([1, *value.shape[1:]], value.dtype) for value in inputs]
-        function = tf.function(lambda *values: model(values[0] if len(values) == 1 else values))
+        shape = inputs[0] if isinstance(model, keras.Sequential) else model.input
+        specs = keras.tree.map_structure(
+            lambda value: tf.TensorSpec([1, *value.shape[1:]], value.dtype), shape
+        )
         with self._writer("train").as_default(step=0):
-            tf.summary.graph(function.get_concrete_function(*specs).graph)
+            tf.summary.graph(tf.function(model.__call__).get_concrete_function(specs).graph)
 
     def close(self) -> None:
         """Write what is left."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from phalanx.train.packing import Packing, Tensor
 from phalanx.train.store import (
@@ -18,6 +20,7 @@ from phalanx.train.store import (
     plan_state,
     plan_weights,
 )
+from phalanx.train.tables import Lookups, is_table
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Master:
         self.slots = build_optimizer(self.optimizer, self.trainable)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weights:
     """The buffers that are trained: on one device, or spread over several parameter servers."""
 
@@ -58,6 +61,40 @@ class Weights:
         """The weights' buffers."""
         return self.in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
 
+    def read_whole(self) -> list[Tensor]:
+        """The buffers as they are now, but for those that are looked up."""
+        tables = self.table_pieces()
+        return [tf.convert_to_tensor(b) for n, b in enumerate(self.read()) if n not in tables]
+
+    def add_tables(self, whole: Sequence[Tensor]) -> list[Tensor]:
+        """All buffers, from those that are read whole."""
+        left, tables = iter(whole), self.table_pieces()
+        return [b if n in tables else next(left) for n, b in enumerate(self.read())]
+
+    def order_whole(self, by_store: Sequence[Sequence[Any]]) -> list[Any]:
+        """What is read whole, from lists by store to the order of the pieces."""
+        iterators, tables = [iter(values) for values in by_store], self.table_pieces()
+        pieces = enumerate(self.packing.pieces)
+        return [next(iterators[piece.store]) for number, piece in pieces if number not in tables]
+
+    def table_pieces(self) -> dict[int, int]:
+        """The pieces that are looked up and never read whole, and the weight each is a part of."""
+        weights = [self.packing.groups[piece.group][0] for piece in self.packing.pieces]
+        return {
+            number: weight
+            for number, weight in enumerate(weights)
+            if is_table(self.master.trainable[weight])
+        }
+
+    def prepare_lookups(self, pieces: Sequence[Tensor], tape: Any = None) -> Lookups:
+        """What the layers of a step look up rows with."""
+        shards: dict[int, list[tuple[int, Any]]] = {}
+        for number, weight in self.table_pieces().items():
+            variable = self.master.trainable[weight]
+            shards.setdefault(id(variable), []).append((number, pieces[number]))
+        is_remote = any("/job:ps" in store.device for store in self.stores)
+        return Lookups(shards, is_remote, tape)
+
     def read_state(self) -> list[Tensor]:
         """The state's buffers."""
         return self.in_order(
@@ -66,9 +103,20 @@ class Weights:
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """One update of all weights by their buffers' gradients, clipped if so asked."""
-        clipped = clip(gradients, self.packing, self.limits)
+        clipped = clip(gradients, self.packing, self._scaled_limits())
         for number in range(len(self.stores)):
             self.apply_in(number, clipped)
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """What gradients are taken of: the loss, or with half of the bits a multiple of it."""
+        return self.stores[0].optimizer.scale_loss(loss)
+
+    def _scaled_limits(self) -> dict[str, Any]:
+        """The limits for gradients of the scaled loss."""
+        if not isinstance(self.master.optimizer, keras.optimizers.LossScaleOptimizer):
+            return dict(self.limits)
+        scale = self.scale_loss(tf.constant(1.0))
+        return {name: None if v is None else v * scale for name, v in self.limits.items()}
 
     def apply_in(self, store: int, gradients: Sequence[Tensor]) -> None:
         """The part of an update that concerns one store."""

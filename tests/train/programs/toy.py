@@ -18,9 +18,12 @@ EXAMPLES = 91
 
 
 class Toy(phalanx.Experiment):
-    def __init__(self, fail: bool = False, slow: float = 0.0) -> None:
-        self._fail = fail
+    def __init__(
+        self, fail_on: str | None = None, slow: float = 0.0, generates: bool = False
+    ) -> None:
+        self._fail_on = fail_on
         self._slow = slow
+        self._generates = generates
 
     def model(self) -> Any:
         model = keras.Sequential(
@@ -37,10 +40,12 @@ class Toy(phalanx.Experiment):
 
     def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
         data = make_data(EXAMPLES, context)
+        if self._generates:
+            data = generate(EXAMPLES, context)
         if self._slow:
             data = data.map(lambda x, y: (tf.py_function(self._wait, [x], tf.float32), y))
             data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 8]), y))
-        if self._fail:
+        if self._fail_on:
             data = data.map(lambda x, y: (tf.py_function(self._raise, [x], tf.float32), y))
             data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 8]), y))
         return data
@@ -53,14 +58,30 @@ class Toy(phalanx.Experiment):
         return x
 
     def _raise(self, x: Any) -> Any:
-        raise ZeroDivisionError("this is the user's own mistake")
+        if self._fail_on == str(phalanx.detect().task):
+            raise ZeroDivisionError("this is the user's own mistake")
+        return x
+
+
+def make_arrays(count: int) -> tuple[Any, Any]:
+    x = np.random.RandomState(0).randn(count, 8).astype("float32")
+    return x, x[:, :3].argmax(axis=1)
 
 
 def make_data(count: int, context: phalanx.Context) -> tf.data.Dataset:
-    random = np.random.RandomState(0)
-    x = random.randn(count, 8).astype("float32")
-    y = x[:, :3].argmax(axis=1)
-    data = tf.data.Dataset.from_tensor_slices((x, y)).shard(context.num_shards, context.shard)
+    data = tf.data.Dataset.from_tensor_slices(make_arrays(count))
+    return data.shard(context.num_shards, context.shard).batch(context.batch_size)
+
+
+def generate(count: int, context: phalanx.Context) -> tf.data.Dataset:
+    """The same examples, by Python in the process that reads them."""
+
+    def read() -> Any:
+        print(f"READING shard {context.shard} of {context.num_shards}", flush=True)
+        yield from list(zip(*make_arrays(count), strict=True))[context.shard :: context.num_shards]
+
+    signature = (tf.TensorSpec([8], tf.float32), tf.TensorSpec([], tf.int64))
+    data = tf.data.Dataset.from_generator(read, output_signature=signature)
     return data.batch(context.batch_size)
 
 
@@ -90,6 +111,7 @@ def main() -> None:
     parser.add_argument("--count-updates", action="store_true")
     parser.add_argument("--fail-on")
     parser.add_argument("--slow", type=float, default=0.0)
+    parser.add_argument("--generates", action="store_true")
     parser.add_argument("--devices-there", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.devices_there > 1:
@@ -101,9 +123,9 @@ def main() -> None:
         hooks.append(DumpAtBegin(arguments.dump_at_begin))
     if arguments.count_updates:
         hooks.append(CountUpdates())
-    fail = bool(arguments.fail_on) and arguments.fail_on == str(phalanx.detect().task)
+    toy = Toy(arguments.fail_on, arguments.slow, arguments.generates)
     config = phalanx.RunConfig.from_flags(arguments, seed=1)
-    result = phalanx.run(Toy(fail, arguments.slow), config, hooks=hooks)
+    result = phalanx.run(toy, config, hooks=hooks)
     print(f"METRICS {result.metrics}", flush=True)
     print(f"RETURNED {Path(sys.argv[0]).name} {os.getpid()}", flush=True)
 

@@ -9,11 +9,16 @@ import click
 from phalanx.launch import registry
 
 BACKENDS = {
+    "compose": "phalanx.cli.launch.compose",
     "docker": "phalanx.cli.launch.docker",
     "kubeflow": "phalanx.cli.launch.kubeflow",
     "kubernetes": "phalanx.cli.launch.kubernetes",
+    "marathon": "phalanx.cli.launch.marathon",
+    "ray": "phalanx.cli.launch.ray",
     "slurm": "phalanx.cli.launch.slurm",
     "ssh": "phalanx.cli.launch.ssh",
+    "swarm": "phalanx.cli.launch.swarm",
+    "trainjob": "phalanx.cli.launch.trainjob",
 }
 
 

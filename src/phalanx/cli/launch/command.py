@@ -69,7 +69,7 @@ def launch(
     except PhalanxError:
         handle.cancel()
         raise
-    click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.tasks())}", err=True)
+    click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.all_tasks())}", err=True)
     if values["follow"]:
         sys.exit(follow(job.name, handle))
     click.echo(f"phalanx: see it with: phalanx status {job.name}", err=True)

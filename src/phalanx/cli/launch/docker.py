@@ -11,31 +11,28 @@ from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
+    DATA_WORKERS,
     GPUS,
+    GRACE,
     MEMORY,
+    TENSORBOARD,
     make_container,
     make_job,
     options,
 )
 from phalanx.launch.docker.launcher import DockerLauncher
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 
 
 @click.command(name="docker", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     *CONTAINER,
     CPUS,
     MEMORY,
     GPUS,
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    TENSORBOARD,
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job as containers on one Docker engine.
@@ -50,5 +47,11 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     directory = Ledger.of_user().directory / job.name
-    launcher = DockerLauncher(make_container(values), directory, uuid.uuid4().hex, values["grace"])
+    launcher = DockerLauncher(
+        make_container(values),
+        directory,
+        uuid.uuid4().hex,
+        values["grace"],
+        values["tensorboard"],
+    )
     launch("docker", launcher, job, values)

@@ -50,7 +50,7 @@ def settings(
     if not isinstance(own, dict):
         raise ConfigurationError(f"{source}: {backend} must be a table of that backend's settings")
     common = {name: value for name, value in content.items() if name not in backends}
-    parameters = {_name(each): each for each in command.params}
+    parameters = {_name(each): each for each in command.params if not _is_hidden(each)}
     found = {}
     for name, value in (common | own).items():
         parameter = parameters.get(name)
@@ -67,8 +67,24 @@ def settings(
 
 # Common settings that only some backends have; one file is to serve several of them.
 _KNOWN_ELSEWHERE = frozenset(
-    {"cpus", "memory", "gpus", "image", "mount", "label", "credentials", "python"}
+    {
+        "cpus",
+        "credentials",
+        "data-workers",
+        "gpus",
+        "image",
+        "label",
+        "memory",
+        "mount",
+        "python",
+        "tensorboard",
+    }
 )
+
+
+def _is_hidden(parameter: click.Parameter) -> bool:
+    """Whether it is there only to be refused."""
+    return isinstance(parameter, click.Option) and parameter.hidden
 
 
 def _name(parameter: click.Parameter) -> str:

@@ -13,10 +13,7 @@ from phalanx.launch.kubernetes.launcher import KubernetesLauncher
 
 
 @click.command(name="kubernetes", cls=LaunchCommand)
-@options(
-    *PODS,
-    click.option("--protect", is_flag=True, help="Let no node be drained under the job (a PDB)."),
-)
+@options(*PODS)
 def command(**values: Any) -> None:
     """Start the tasks of a job as the pods of one Indexed Job.
 

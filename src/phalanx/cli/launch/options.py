@@ -21,6 +21,7 @@ from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
+from phalanx.launch.rules import Patience
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -81,30 +82,70 @@ GPUS: Decorator[Any] = click.option(
     help="GPUs of each task, or of a role's: worker=2.",
 )
 
+
+def _refuse_tensorboard(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        raise JobError(
+            f"phalanx launch {context.info_name} keeps no TensorBoard running: start it where the "
+            "model directory can be read, with phalanx board DIR"
+        )
+
+
+NO_TENSORBOARD: Decorator[Any] = click.option(
+    "--tensorboard",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    callback=_refuse_tensorboard,
+)
+
+DATA_WORKERS: Decorator[Any] = click.option(
+    "--data-workers",
+    type=_COUNT,
+    metavar="N",
+    help="Processes that prepare the data (tf.data service), with a dispatcher.",
+)
+
+TENSORBOARD: Decorator[Any] = click.option(
+    "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
+)
+
+GRACE: Decorator[Any] = click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=Patience.grace,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between SIGTERM and SIGKILL, when a task is ended.",
+)
+
+MOUNT: Decorator[Any] = click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    type=Parsed("mount", Mount.parse),
+    metavar="SOURCE:TARGET",
+    help="Mount /host/path, a volume or nfs://server/path; :ro to read only. Can be repeated.",
+)
+LABEL: Decorator[Any] = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    type=NAMED_VALUE,
+    metavar="NAME=VALUE",
+    help="Label whatever is made. Can be repeated.",
+)
+CREDENTIALS: Decorator[Any] = click.option(
+    "--credentials",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    metavar="FILE",
+    help="A key for Google Cloud, mounted and set in GOOGLE_APPLICATION_CREDENTIALS.",
+)
 CONTAINER: tuple[Decorator[Any], ...] = (
     click.option("--image", metavar="IMAGE", help="What the tasks run in."),
-    click.option(
-        "--mount",
-        "mounts",
-        multiple=True,
-        type=Parsed("mount", Mount.parse),
-        metavar="SOURCE:TARGET",
-        help="Mount /host/path, a volume or nfs://server/path; :ro to read only. Can be repeated.",
-    ),
-    click.option(
-        "--label",
-        "labels",
-        multiple=True,
-        type=NAMED_VALUE,
-        metavar="NAME=VALUE",
-        help="Label whatever is made. Can be repeated.",
-    ),
-    click.option(
-        "--credentials",
-        type=click.Path(exists=True, dir_okay=False, resolve_path=True),
-        metavar="FILE",
-        help="A key for Google Cloud, mounted and set in GOOGLE_APPLICATION_CREDENTIALS.",
-    ),
+    MOUNT,
+    LABEL,
+    CREDENTIALS,
     click.option("--python", default="python", show_default=True, help="The image's Python."),
 )
 
@@ -152,6 +193,7 @@ def make_job(values: Mapping[str, Any]) -> Job:
         environment=_environment(values["env"]),
         resources=_resources(values),
         time_limit=values["time_limit"],
+        data_workers=values.get("data_workers") or 0,
     )
     job.validate()
     return job

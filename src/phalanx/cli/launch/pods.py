@@ -1,4 +1,4 @@
-"""The options that Kubernetes and Kubeflow share."""
+"""The options of the backends whose tasks are pods."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import CONTAINER, CPUS, GPUS, MEMORY, Decorator
+from phalanx.cli.launch.options import (
+    CONTAINER,
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    MEMORY,
+    Decorator,
+)
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
 from phalanx.launch.manifest import load
 from phalanx.launch.pods import Place, Toleration
 
 PODS: tuple[Decorator[Any], ...] = (
+    DATA_WORKERS,
     *CONTAINER,
     CPUS,
     MEMORY,
@@ -37,6 +46,7 @@ PODS: tuple[Decorator[Any], ...] = (
     ),
     click.option("--priority-class", metavar="NAME", help="The pods' PriorityClass."),
     click.option("--service-account", metavar="NAME", help="Run as this; default: as nobody."),
+    click.option("--protect", is_flag=True, help="Let no node be drained under the job (a PDB)."),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard until `cancel`."),
     click.option(
         "--patch",
@@ -46,14 +56,7 @@ PODS: tuple[Decorator[Any], ...] = (
         metavar="YAML",
         help="Change the objects by what is in this file. Can be repeated.",
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 
 
@@ -67,7 +70,7 @@ def make_place(values: dict[str, Any]) -> Place:
         priority_class=values["priority_class"],
         service_account=values["service_account"],
         grace=values["grace"],
-        protect=values.get("protect", False),
+        protect=values["protect"],
         tensorboard=values["tensorboard"],
         credentials=Path(credentials).read_bytes() if credentials else None,
         patches=tuple(patch for path in values["patches"] for patch in load(Path(path))),

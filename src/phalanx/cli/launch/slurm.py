@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, GPUS, MEMORY, check_file, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    MEMORY,
+    NO_TENSORBOARD,
+    check_file,
+    make_job,
+    options,
+)
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 
@@ -18,9 +28,11 @@ _SECONDS = click.FloatRange(min=0)
 
 @click.command(name="slurm", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     CPUS,
     MEMORY,
     GPUS,
+    NO_TENSORBOARD,
     click.option("--partition", help="As with sbatch."),
     click.option("--account", help="As with sbatch."),
     click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="As with sbatch."),
@@ -35,14 +47,7 @@ _SECONDS = click.FloatRange(min=0)
         metavar="SECONDS",
         help="Send SIGTERM this long before the time limit.",
     ),
-    click.option(
-        "--grace",
-        type=_SECONDS,
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long a task may take to end after SIGTERM.",
-    ),
+    GRACE,
     click.option(
         "--linger",
         type=_SECONDS,

@@ -9,16 +9,26 @@ from typing import Any
 import click
 
 from phalanx.cli.launch.command import LaunchCommand, launch
-from phalanx.cli.launch.options import CPUS, make_job, options
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    NO_TENSORBOARD,
+    make_job,
+    options,
+)
 from phalanx.launch.ledger import Ledger
-from phalanx.launch.processes.plan import GRACE_SECONDS
 from phalanx.launch.ssh.launcher import SshLauncher
 from phalanx.launch.ssh.plan import Host, Place
 
 
 @click.command(name="ssh", cls=LaunchCommand)
 @options(
+    DATA_WORKERS,
     CPUS,
+    GPUS,
+    NO_TENSORBOARD,
     click.option(
         "--host",
         "hosts",
@@ -49,14 +59,7 @@ from phalanx.launch.ssh.plan import Host, Place
     click.option(
         "--ssh-option", "ssh_options", multiple=True, metavar="NAME=VALUE", help="As with ssh -o."
     ),
-    click.option(
-        "--grace",
-        type=click.FloatRange(min=0),
-        default=GRACE_SECONDS,
-        show_default=True,
-        metavar="SECONDS",
-        help="Between SIGTERM and SIGKILL, when a task is ended.",
-    ),
+    GRACE,
 )
 def command(**values: Any) -> None:
     """Start the tasks of a job on several hosts, with nothing but ssh.

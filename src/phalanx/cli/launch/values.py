@@ -92,6 +92,6 @@ def for_roles(parse: Callable[[str], Any]) -> Callable[[str], dict[Role, Any]]:
 
     def read(text: str) -> dict[Role, Any]:
         role, equals, amount = text.rpartition("=")
-        return {each: parse(amount) for each in ([Role.parse(role)] if equals else Role)}
+        return {each: parse(amount) for each in ([Role.parse_any(role)] if equals else Role)}
 
     return read

@@ -2,7 +2,8 @@
 
 The Job's pods are called NAME-0, NAME-1, …, and the Service NAME gives them names in the DNS. The
 Job must set PHALANX_SHAPE (Kubernetes does not tell a pod how many others there are), and may set
-PHALANX_SERVICE, if the Service is not called as the Job is, and PHALANX_PORT.
+PHALANX_SERVICE, if the Service is not called as the Job is, and PHALANX_PORT. Where each role has a
+Job of its own, as in a JobSet, PHALANX_ROLE says which; the pods are then called NAME-worker-0-1.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
-from phalanx.cluster.spec import Cluster, Role
+from phalanx.cluster.spec import PEERS, Cluster
 from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
@@ -23,19 +24,24 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     if not index.isdecimal() or VARIABLE not in environ:
         return None
     hostname = environ.get("HOSTNAME", "")
-    job = hostname.removesuffix(f"-{index}")
+    role = environ.get("PHALANX_ROLE")
+    own = f"{role}-0-{index}" if role else index
+    job = hostname.removesuffix(f"-{own}")
     if job == hostname:
         raise ClusterError(
             f"JOB_COMPLETION_INDEX is {index}, but HOSTNAME is {hostname!r}: the pods of an "
-            f"Indexed Job are called NAME-{index}; do not set hostNetwork or hostname"
+            f"Indexed Job are called NAME-{own}; do not set hostNetwork or hostname"
         )
     service = environ.get("PHALANX_SERVICE") or job
     port = read_port(environ, DEFAULT_PORT)
     tasks = parse_shape(environ[VARIABLE])
-    addresses = {
-        task: f"{job}-{number}.{service}:{port}"
+    names = {
+        task: f"{task.role}-0-{task.index}" if role else str(number)
         for number, task in enumerate(tasks)
-        if task.role is not Role.EVALUATOR
     }
-    task = place(tasks, int(index), "JOB_COMPLETION_INDEX")
+    addresses = {
+        task: f"{job}-{name}.{service}:{port}" for task, name in names.items() if task.role in PEERS
+    }
+    numbered = [task for task in tasks if role in (None, str(task.role))]
+    task = place(numbered, int(index), "JOB_COMPLETION_INDEX")
     return loads(TFConfig(Cluster(addresses), task).dumps(), "what Kubernetes says of the cluster")

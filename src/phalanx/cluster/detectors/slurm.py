@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
-from phalanx.cluster.spec import Cluster, Role
+from phalanx.cluster.spec import PEERS, Cluster
 from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
@@ -32,7 +32,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     addresses = {
         task: f"{node}:{port + slot}" for task, (node, slot) in zip(tasks, hosts, strict=True)
     }
-    trainers = {task: at for task, at in addresses.items() if task.role is not Role.EVALUATOR}
+    trainers = {task: at for task, at in addresses.items() if task.role in PEERS}
     task = place(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID")
     return loads(TFConfig(Cluster(trainers), task).dumps(), "what Slurm says of the cluster")
 

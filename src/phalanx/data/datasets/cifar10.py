@@ -23,6 +23,8 @@ from phalanx.errors import DataError
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
 _PICTURE = 3072
 _PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 _SAFE = {
@@ -61,7 +63,7 @@ def convert_cifar10(
     if validation:
         kept = len(parts[4])
         splits = {"train": train[:-kept], "validation": train[-kept:]}
-    return write_splits({**splits, "eval": parts[5]}, out, shards)
+    return write_splits({**splits, "eval": parts[5]}, CLASSES, out, shards)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def convert_mnist(
     splits = {"train": train}
     if validation:
         splits = {"train": train[:-_VALIDATION], "validation": train[-_VALIDATION:]}
-    return write_splits({**splits, "eval": test}, out, shards)
+    return write_splits({**splits, "eval": test}, map(str, range(10)), out, shards)
 
 
 def _read(directory: Path, part: str) -> Pictures:

@@ -14,6 +14,7 @@ from phalanx.records import Feature, Kind, Schema, write_examples
 from phalanx.records.schema import FILE_NAME
 
 SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
+CLASSES_FILE = "classes.txt"
 _BATCH = 2048
 
 Array = np.ndarray[Any, Any]
@@ -46,13 +47,17 @@ class Pictures:
 
 
 def write_splits(
-    splits: dict[str, Pictures], out: str | Path, shards: int | None
+    splits: dict[str, Pictures], classes: Iterable[str], out: str | Path, shards: int | None
 ) -> dict[str, int]:
-    """Write each split to `OUT/NAME.tfrecord`, or to its shards, and the schema beside them."""
+    """Write each split to `OUT/NAME.tfrecord`, or to its shards.
+
+    Beside them go the schema, and what each class is called.
+    """
     directory = Path(out)
     counts = {
         name: write_examples(directory / f"{name}.tfrecord", pictures.batches(), shards=shards)
         for name, pictures in splits.items()
     }
     SCHEMA.save(directory / FILE_NAME)
+    (directory / CLASSES_FILE).write_text("".join(f"{name}\n" for name in classes))
     return counts

@@ -35,7 +35,8 @@ def make_synthetic(
         "train": draw(count, classes, size, seed),
         "eval": draw(others, classes, size, seed + 1_000_003),
     }
-    return write_splits(splits, out, shards)
+    directions = [f"{180 * number / classes:.3g}°" for number in range(classes)]
+    return write_splits(splits, directions, out, shards)
 
 
 def draw(count: int, classes: int, size: int, seed: int) -> Pictures:

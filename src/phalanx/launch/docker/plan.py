@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE
+from phalanx.cluster.spec import Task
 from phalanx.launch.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -17,11 +16,14 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.starts import Start, make_starts
+from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
+from phalanx.launch.tensorboard import tensorboard_command
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ class DockerPlan:
     image: str
     network: tuple[str, ...]
     processes: ProcessPlan
+    tensorboard: tuple[str, ...] = ()
 
     def render(self) -> str:
         """The commands, as they could be typed into a shell."""
         cleanup = [shlex.join(command) for command in self.processes.cleanup]
+        board = [shlex.join(self.tensorboard)] if self.tensorboard else []
         return "\n\n".join(
             [
-                shlex.join(self.network),
+                "\n".join([shlex.join(self.network), *board]),
                 self.processes.render(),
                 "\n".join(["# When the job is over", *cleanup]),
             ]
@@ -46,21 +50,25 @@ class DockerPlan:
 
 
 def plan_containers(
-    job: Job, container: Container, directory: Path, run_id: str, grace: float
+    job: Job,
+    container: Container,
+    directory: Path,
+    run_id: str,
+    grace: float,
+    tensorboard: bool,
 ) -> DockerPlan:
     """Every task in a container whose name is its address."""
     job.validate()
     container.validate(job)
     check_placeholders(job.program.arguments)
-    tasks = job.tasks()
-    cluster = Cluster(
-        {task: f"{_name(job, task)}:{PORT}" for task in tasks if task.role is not Role.EVALUATOR}
-    )
+    addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening()}
     network = f"phalanx-{job.name}"
     plans = tuple(
-        _plan_container(job, container, task, cluster, text, network, directory, run_id)
-        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
+        _plan_container(job, container, start, network, directory, run_id)
+        for start in make_starts(job, addresses, container.python)
     )
+    names = [_name(job, task) for task in job.all_tasks()]
+    board = _tensorboard(job, container, network) if tensorboard else ()
     processes = ProcessPlan(
         plans,
         run_id,
@@ -68,56 +76,73 @@ def plan_containers(
         grace,
         time_limit=job.time_limit,
         cleanup=(
-            ("docker", "rm", "--force", *(_name(job, task) for task in tasks)),
+            ("docker", "rm", "--force", *names, *([_board_name(job)] if board else [])),
             ("docker", "network", "rm", network),
         ),
     )
     create = ("docker", "network", "create", "--label", f"phalanx.job={job.name}", network)
-    return DockerPlan(job.name, container.image, create, processes)
+    return DockerPlan(job.name, container.image, create, processes, board)
 
 
 def _name(job: Job, task: Task) -> str:
     return f"{job.name}-{task}"
 
 
+def _board_name(job: Job) -> str:
+    return f"{job.name}-tensorboard"
+
+
+def _tensorboard(job: Job, container: Container, network: str) -> tuple[str, ...]:
+    """Shown on this machine alone, for as long as the job runs."""
+    name = _board_name(job)
+    options = ["--detach", "--rm", f"--name={name}", f"--network={network}"]
+    options += [f"--publish=127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]
+    options += [f"--label=phalanx.job={job.name}"]
+    if container.credentials:
+        options.append(f"--env={CREDENTIALS_VARIABLE}={CREDENTIALS_PATH}")
+    options += [f"--mount={_mount(mount)}" for mount in _mounts(container)]
+    return ("docker", "run", *options, container.image, *tensorboard_command(job, container.python))
+
+
+def _mounts(container: Container) -> tuple[Mount, ...]:
+    if not container.credentials:
+        return container.mounts
+    key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
+    return (*container.mounts, key)
+
+
 def _plan_container(
     job: Job,
     container: Container,
-    task: Task,
-    cluster: Cluster,
-    tf_config: str,
+    start: Start,
     network: str,
     directory: Path,
     run_id: str,
 ) -> TaskPlan:
+    task = start.task
     needs = job.needs(task.role)
-    mounts = container.mounts
     # Values reach docker through its environment, so that no list of processes shows them.
     environment = {
-        VARIABLE: tf_config,
+        **start.variables,
         **DEFAULTS,
         **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
         **job.environment,
     }
     if container.credentials:
-        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
-        mounts = (*mounts, key)
         environment[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
     labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}
     name = _name(job, task)
     options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
     options += [f"--label={key}={text}" for key, text in labels.items()]
     options += [f"--env={key}" for key in environment]
-    options += [f"--mount={_mount(mount)}" for mount in mounts]
+    options += [f"--mount={_mount(mount)}" for mount in _mounts(container)]
     if needs.cpus:
         options.append(f"--cpus={needs.cpus:g}")
     if needs.memory:
         options.append(f"--memory={needs.memory}")
     if needs.gpus:
         options.append(f"--gpus={needs.gpus}")
-    start = job.program.start(container.python)
-    filled = (fill(each, task, cluster) for each in job.program.arguments)
-    argv = ("docker", "run", *options, container.image, *start, *filled)
+    argv = ("docker", "run", *options, container.image, *start.command)
     return TaskPlan(
         task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"
     )

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.container import Container
 from phalanx.launch.job import Job
-from phalanx.launch.kubeflow.plan import plan_objects
-from phalanx.launch.kubernetes_client import Client
+from phalanx.launch.kubeflow.plan import make_objects
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods import ObjectsPlan, Place
-from phalanx.launch.pods_handle import JobKind, Pods, PodsHandle, submit_objects
+from phalanx.launch.pods_handle import JobKind, failed_pods
+from phalanx.launch.pods_launcher import PodsLauncher
 
 _PREFIX = "training.kubeflow.org"
-
-
-@dataclass(frozen=True)
-class KubeflowLauncher:
-    """Makes a TFJob through the API; the rest is up to Kubeflow's training operator."""
-
-    container: Container
-    place: Place
-    context: str | None = None
-
-    def plan(self, job: Job) -> ObjectsPlan:
-        """The objects that would be made."""
-        return plan_objects(job, self.container, self.place)
-
-    def submit(self, plan: ObjectsPlan) -> PodsHandle:
-        """Make the objects, all or none."""
-        return submit_objects(TFJOB, Client(self.context), plan)
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> PodsHandle:
-        """The job of this name in its namespace."""
-        return PodsHandle.attach(TFJOB, facts)
 
 
 def _selector(name: str) -> str:
@@ -50,15 +24,11 @@ def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
     return None if role is None or index is None else Task(Role.parse(role), int(index))
 
 
-def _failed(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
-    """Of a job that failed, the operator removes the pods that had not."""
-    return [
-        task
-        for task in tasks
-        if task in pods
-        and pods[task][-1]["status"].get("phase") == "Failed"
-        and "deletionTimestamp" not in pods[task][-1]["metadata"]
-    ]
+class KubeflowLauncher(PodsLauncher):
+    """Makes a TFJob for Kubeflow's training operator."""
 
+    kind = JobKind("TFJob", "Succeeded", _selector, _task_of, failed_pods)
 
-TFJOB = JobKind("TFJob", "Succeeded", _selector, _task_of, _failed)
+    def make_objects(self, job: Job) -> Iterator[Manifest]:
+        """The TFJob."""
+        return make_objects(job, self.container, self.place)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from phalanx.cluster.spec import Role
+from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.patch import apply_patches
-from phalanx.launch.placeholders import check_placeholders, fill_with
-from phalanx.launch.pods import (
-    LABEL,
-    ObjectsPlan,
-    Place,
-    make_credentials,
-    make_network_policy,
-    make_object,
-    make_pod,
-    make_tensorboard,
-    quote,
-)
+from phalanx.launch.placeholders import fill_with
+from phalanx.launch.pods import Place, make_object, make_pod, pod_labels, quote
 
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
@@ -33,24 +24,15 @@ REPLICAS = {
 }
 
 
-def plan_objects(job: Job, container: Container, place: Place) -> ObjectsPlan:
-    """The objects of a job."""
-    job.validate()
-    container.validate(job)
-    check_placeholders(job.program.arguments)
-    objects = [
-        *make_credentials(job, container, place),
-        make_network_policy(job, container, place),
-        _tfjob(job, container, place),
-        *make_tensorboard(job, container, place),
-    ]
-    patched = apply_patches(objects, place.patches)
-    return ObjectsPlan(job.name, place.namespace, patched, tuple(job.counts().items()))
-
-
-def _tfjob(job: Job, container: Container, place: Place) -> Manifest:
+def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """The TFJob of a job."""
+    if job.data_workers:
+        raise JobError(
+            "a TFJob has no place for data workers: leave out --data-workers, "
+            "or launch the job with trainjob or kubernetes"
+        )
     limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
-    return {
+    yield {
         **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, place),
         "spec": {
             "runPolicy": {
@@ -66,13 +48,7 @@ def _tfjob(job: Job, container: Container, place: Place) -> Manifest:
                     "replicas": count,
                     "restartPolicy": "OnFailure" if job.restarts else "Never",
                     "template": {
-                        "metadata": {
-                            "labels": {
-                                **container.labels,
-                                LABEL: job.name,
-                                "phalanx.part": "task",
-                            }
-                        },
+                        "metadata": {"labels": pod_labels(job, container)},
                         "spec": make_pod(
                             job,
                             container,

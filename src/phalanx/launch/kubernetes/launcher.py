@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.container import Container
 from phalanx.launch.job import Job
-from phalanx.launch.kubernetes.plan import plan_objects
-from phalanx.launch.kubernetes_client import Client
+from phalanx.launch.kubernetes.plan import make_objects
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods import LABEL, ObjectsPlan, Place
-from phalanx.launch.pods_handle import JobKind, Pods, PodsHandle, submit_objects
-
-_INDEX = "batch.kubernetes.io/job-completion-index"
-
-
-@dataclass(frozen=True)
-class KubernetesLauncher:
-    """Makes the objects of a job through the API; the rest is up to Kubernetes' own controllers."""
-
-    container: Container
-    place: Place
-    context: str | None = None
-
-    def plan(self, job: Job) -> ObjectsPlan:
-        """The objects that would be made."""
-        return plan_objects(job, self.container, self.place)
-
-    def submit(self, plan: ObjectsPlan) -> PodsHandle:
-        """Make the objects, all or none."""
-        return submit_objects(INDEXED_JOB, Client(self.context), plan)
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> PodsHandle:
-        """The job of this name in its namespace."""
-        return PodsHandle.attach(INDEXED_JOB, facts)
+from phalanx.launch.pods import LABEL
+from phalanx.launch.pods_handle import INDEX, JobKind, Pods
+from phalanx.launch.pods_launcher import PodsLauncher
 
 
 def _selector(name: str) -> str:
@@ -45,7 +18,7 @@ def _selector(name: str) -> str:
 
 
 def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
-    index = pod["metadata"].get("annotations", {}).get(_INDEX)
+    index = pod["metadata"].get("annotations", {}).get(INDEX)
     return None if index is None else tasks[int(index)]
 
 
@@ -58,4 +31,11 @@ def _failed(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
     return found
 
 
-INDEXED_JOB = JobKind("Job", "Complete", _selector, _task_of, _failed)
+class KubernetesLauncher(PodsLauncher):
+    """Makes an Indexed Job and what it needs; Kubernetes' own controllers do the rest."""
+
+    kind = JobKind("Job", "Complete", _selector, _task_of, _failed)
+
+    def make_objects(self, job: Job) -> Iterator[Manifest]:
+        """The Service and the Job."""
+        return make_objects(job, self.container, self.place)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.cluster.tf_config import VARIABLE
-from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.local.machine import Machine
-from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.starts import make_starts
 
 
 def plan_tasks(
@@ -21,8 +21,9 @@ def plan_tasks(
     """What each task of the job is started with. There is a port for each but the evaluators."""
     job.validate()
     check_placeholders(job.program.arguments)
-    tasks = job.tasks()
-    cluster = job.cluster([f"127.0.0.1:{port}" for port in ports])
+    tasks = job.all_tasks()
+    listening = zip(job.listening(), ports, strict=True)
+    addresses = {task: f"127.0.0.1:{port}" for task, port in listening}
     gpus = _share_gpus(tasks, machine.gpus) if share else {}
     defaults = dict(DEFAULTS)
     if share:
@@ -31,21 +32,20 @@ def plan_tasks(
     if job.threads:
         asked |= thread_variables(job.threads)
     common = {name: text for name, text in defaults.items() if name not in machine.environ} | asked
-    start = job.program.start(machine.python)
     return tuple(
         TaskPlan(
-            task,
-            (*start, *(fill(argument, task, cluster) for argument in job.program.arguments)),
+            start.task,
+            start.command,
             {
-                VARIABLE: text,
-                **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[task])} if gpus else {}),
+                **start.variables,
+                **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
                 **common,
                 MARK: run_id,
-                TASK_MARK: str(task),
+                TASK_MARK: str(start.task),
             },
-            log_dir / f"{task}.log",
+            log_dir / f"{start.task}.log",
         )
-        for task, text in tf_config_variables(cluster, tasks, job.model_dir)
+        for start in make_starts(job, addresses, machine.python)
     )
 
 
@@ -54,8 +54,9 @@ def _trainers(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _share_processors(tasks: Sequence[Task], processors: int) -> int:
-    """Parameter servers and the evaluator work in the gaps the trainers leave."""
-    return max(1, processors // len(_trainers(tasks)))
+    """Parameter servers and the evaluator work in the gaps the others leave."""
+    busy = [task for task in tasks if task.role is Role.DATA_WORKER] + _trainers(tasks)
+    return max(1, processors // len(busy))
 
 
 def _share_gpus(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, list[str]]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.cluster.spec import Task
+from phalanx.launch.rules import Patience
 
-GRACE_SECONDS = 30.0
-LINGER_SECONDS = 10.0
-EVALUATOR_LINGER_SECONDS = 600.0
+GRACE_SECONDS = Patience.grace
+LINGER_SECONDS = Patience.linger
+EVALUATOR_LINGER_SECONDS = Patience.evaluator_linger
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class ProcessPlan:
     evaluator_linger: float = EVALUATOR_LINGER_SECONDS
     time_limit: float | None = None
     cleanup: tuple[tuple[str, ...], ...] = ()
+
+    def patience(self) -> Patience:
+        """How long tasks are waited for."""
+        return Patience(self.grace, self.linger, self.evaluator_linger)
 
     def render(self) -> str:
         """A shell command for each task."""

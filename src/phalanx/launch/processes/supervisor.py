@@ -1,11 +1,7 @@
-"""Runs the tasks of a job to its end, by these rules.
+"""Runs the tasks of a job to its end, by the rules in rules.py.
 
-- The job has succeeded when the chief has exited 0 or, without a chief, every worker has. Workers
-  and evaluators may then finish by themselves for a while; parameter servers, which never return,
-  are ended when nobody trains any more.
 - A task that fails is started again, up to `restarts` times. Past that the job has failed.
 - To end a task is to send SIGTERM to its process group and, after `grace` seconds, SIGKILL.
-  Parameter servers come last, so that a chief can still save what they hold.
 """
 
 from __future__ import annotations
@@ -13,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 import selectors
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import Task
 from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
+from phalanx.launch.rules import describe_exit, describe_failure, has_succeeded, time_left
 
 _TICK_SECONDS = 0.05
 
@@ -182,16 +178,11 @@ class Supervisor:
             self._start(process.plan, status.restarts + 1)
         else:
             self._set(task, state=TaskState.FAILED, exit_code=code)
-            times = "once" if status.restarts == 1 else f"{status.restarts} times"
-            spent = f", restarted {times}" if status.restarts else ""
-            reason = f"{task} {describe_exit(code)}{spent}"
+            reason = describe_failure(task, code, status.restarts)
             self._end(JobResult(1, reason, task, process.last_lines()), now)
 
     def _has_succeeded(self) -> bool:
-        deciding = [task for task in self.statuses if task.role is Role.CHIEF] or [
-            task for task in self.statuses if task.role is Role.WORKER
-        ]
-        return all(self.statuses[task].state is TaskState.DONE for task in deciding)
+        return has_succeeded({task: status.state for task, status in self.statuses.items()})
 
     def _end(self, result: JobResult, now: float) -> None:
         """The outcome is settled: from now on tasks only end."""
@@ -199,25 +190,15 @@ class Supervisor:
         self._settled_at = now
 
     def _end_in_order(self, now: float) -> None:
-        """Each when its time has come; the ps when nobody trains with them any more."""
-        training = any(task.role in (Role.CHIEF, Role.WORKER) for task in self._processes)
+        """Each when its time has come."""
+        failed = self.result is not None and self.result.exit_code != 0
         for task, process in self._processes.items():
-            if task.role is Role.PS:
-                due = not training
-            else:
-                due = now >= self._settled_at + self._linger(task)
-            if due and process.terminated_at is None:
-                if task.role is not Role.PS and self._linger(task):
+            left = time_left(task, self._processes, failed, self.plan.patience())
+            if now >= self._settled_at + left and process.terminated_at is None:
+                if left:
                     self._note(f"{task} went on after the job had succeeded, and is ended")
                 process.terminate(now)
             self._kill_if_late(process, now)
-
-    def _linger(self, task: Task) -> float:
-        """How long a task may still finish by itself: nobody waits after a failure."""
-        if self.result is None or self.result.exit_code != 0:
-            return 0.0
-        evaluates = task.role is Role.EVALUATOR
-        return self.plan.evaluator_linger if evaluates else self.plan.linger
 
     def _kill_if_late(self, process: TaskProcess, now: float) -> None:
         late = process.terminated_at is not None and now >= process.terminated_at + self.plan.grace
@@ -248,17 +229,3 @@ class Supervisor:
             report(*what)
         except Exception:
             self._observer = Silent()
-
-
-def describe_exit(code: int) -> str:
-    """An exit code in words.
-
-    >>> describe_exit(-9)
-    'was killed by SIGKILL (the system does that when memory runs out)'
-    """
-    if code >= 0:
-        return f"failed with exit code {code}"
-    known = -code in set(signal.Signals)
-    name = signal.Signals(-code).name if known else f"signal {-code}"
-    hint = " (the system does that when memory runs out)" if code == -signal.SIGKILL else ""
-    return f"was killed by {name}{hint}"

@@ -1,13 +1,16 @@
 # What each task does on its node: it finds out who it is, and starts the program up to 1 + restarts
 # times. Signals from Slurm reach the program itself; here they only mean that nothing starts again.
 run_task() {
-    local ending='' restarted=0 code state=$log_dir/$role-$SLURM_PROCID.state
+    local ending='' restarted=0 code start=run_program state=$log_dir/$role-$SLURM_PROCID.state
     export index=$SLURM_PROCID
-    export TF_CONFIG="{\"cluster\": {$cluster}, \"task\": {\"type\": \"$role\", \"index\": $index}$model_dir}"
+    case $role in
+        dispatcher | data-worker) start=run_data_service ;;
+        *) export TF_CONFIG="{\"cluster\": {$cluster}, \"task\": {\"type\": \"$role\", \"index\": $index}$model_dir}" ;;
+    esac
     trap 'ending=yes' TERM INT
     while true; do
         echo "running $restarted" > "$state"
-        run_program
+        $start
         code=$?
         if [ "$code" = 0 ]; then
             echo "done $restarted 0" > "$state"
@@ -24,6 +27,18 @@ run_task() {
         fi
         return "$code"
     done
+}
+
+# Not one of the cluster: a server that prepares data for those that train.
+run_data_service() {
+    local address
+    address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
+    if [ "$role" = dispatcher ]; then
+        "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
+    else
+        "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
+            --host="${address%:*}" --port="${address##*:}"
+    fi
 }
 
 # `n[1-2],m` and `2(x2),1` are Slurm's way to say that n1 and n2 have two slots each and m has one.
@@ -63,7 +78,8 @@ place_tasks() {
         done
     done
     export chief_host=${hosts[chief]:-} worker_hosts=${hosts[worker]:-} ps_hosts=${hosts[ps]:-}
-    export cluster=
+    [ -z "${hosts[dispatcher]:-}" ] || export PHALANX_DATA_SERVICE=${hosts[dispatcher]}
+    export data_hosts=${hosts[data-worker]:-} cluster=
     for role in chief worker ps; do
         [ -n "${hosts[$role]:-}" ] || continue
         cluster+="${cluster:+, }\"$role\": [\"${hosts[$role]//,/\", \"}\"]"
@@ -127,7 +143,7 @@ finish() {
 end_early() {
     trap '' TERM
     end_roles 0 chief worker evaluator
-    end_roles 0 ps
+    end_roles 0 ps dispatcher data-worker
     if [ -n "$requeue" ] && [ ! -e "$log_dir/cancelled" ]; then
         echo "phalanx: ended by SIGTERM, and to be started again"
         scontrol requeue "$SLURM_JOB_ID" && exit 0
@@ -142,8 +158,8 @@ main() {
     rm -f "$log_dir/result" "$log_dir"/*.state
     [ -n "${count[chief]:-}" ] || decisive=worker
     place_tasks
-    export -f run_task run_program
-    export log_dir restarts model_dir
+    export -f run_task run_program run_data_service
+    export log_dir restarts model_dir python
     trap end_early TERM
     for role in "${roles[@]}"; do
         start_role "$role" "$group"
@@ -158,14 +174,14 @@ main() {
             unset "steps[$role]"
             if [ "$code" != 0 ]; then
                 end_roles 0 chief worker evaluator
-                end_roles 0 ps
+                end_roles 0 ps dispatcher data-worker
                 finish 1 "the step of the role $role failed with exit code $code"
             elif [ "$role" = "$decisive" ] && grep -qv ^done "$log_dir/$role"-*.state; then
                 end_early
             elif [ "$role" = "$decisive" ]; then
                 end_roles "$linger" chief worker
                 end_roles "$evaluator_linger" evaluator
-                end_roles 0 ps
+                end_roles 0 ps dispatcher data-worker
                 finish 0 succeeded
             fi
         done

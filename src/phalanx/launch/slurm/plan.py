@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -53,7 +54,7 @@ def plan_script(job: Job, place: Place) -> SlurmPlan:
     """The script of a job."""
     job.validate()
     check_placeholders(job.program.arguments)
-    counts = job.counts()
+    counts = _counts(job)
     heterogeneous = len({job.needs(role) for role in counts}) > 1
     lines = ["#!/bin/bash", *_directives(job, place, heterogeneous), ""]
     lines += _settings(job, place, heterogeneous)
@@ -61,6 +62,11 @@ def plan_script(job: Job, place: Place) -> SlurmPlan:
     body = files("phalanx.launch.slurm").joinpath("batch.sh").read_text()
     script = "\n".join(lines) + "\n" + body.rstrip("\n")
     return SlurmPlan(job.name, script, place.log_dir, tuple(counts.items()))
+
+
+def _counts(job: Job) -> dict[Role, int]:
+    """A step for each role; those that serve data come last."""
+    return dict(Counter(task.role for task in job.all_tasks()))
 
 
 def _directives(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
@@ -79,7 +85,7 @@ def _directives(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     shared += place.options
     if place.nodes:
         shared.append(f"--nodes={place.nodes}")
-    counts = job.counts()
+    counts = _counts(job)
     components = (
         [(count, job.needs(role)) for role, count in counts.items()]
         if heterogeneous
@@ -110,7 +116,7 @@ def _cpus(needs: Resources) -> int | None:
 
 def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     """What batch.sh is told."""
-    counts = job.counts()
+    counts = _counts(job)
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     cpus = {role: _cpus(job.needs(role)) for role in counts}
     gpus = {role: job.needs(role).gpus or None for role in counts}
@@ -119,6 +125,8 @@ def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     yield f"heterogeneous={'yes' if heterogeneous else ''}"
     yield f"log_dir={shlex.quote(place.log_dir)}"
     yield f"model_dir={shlex.quote(model_dir)}"
+    if job.data_workers:
+        yield f"python={shlex.quote(place.python)}"
     yield f"restarts={job.restarts} requeue={'yes' if place.requeue else ''}"
     yield (
         f"grace={place.grace:.0f} linger={place.linger:.0f} "

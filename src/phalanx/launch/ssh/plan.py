@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE
+from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
-from phalanx.launch.environment import DEFAULTS, tf_config_variables, thread_variables
+from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders, fill
+from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.starts import Start, make_starts
+from phalanx.launch.tether import tether
 
 # Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
 OPTIONS = (
@@ -22,20 +24,6 @@ OPTIONS = (
     *("-o", "ServerAliveInterval=15"),
     *("-o", "ServerAliveCountMax=4"),
 )
-
-# $1 is the grace in seconds, $2 the directory, the rest is the task's command. The end of the
-# standard input, when the launcher closes it or is dead, ends the task with all it has started.
-REMOTE = """\
-grace=$1; cd "$2" || exit 126; shift 2
-exec 3<&0
-setsid "$@" </dev/null 3<&- & task=$!
-setsid sh -c 'cat; kill -TERM -$1; sleep $2; kill -KILL -$1' - $task "$grace" <&3 >/dev/null 2>&1 &
-watch=$!
-exec 3<&-
-{ wait $task; code=$?; } 2>/dev/null
-kill -TERM -$task 2>/dev/null && sleep 1 && kill -KILL -$task 2>/dev/null
-kill -KILL -$watch 2>/dev/null
-exit $code"""
 
 
 @dataclass(frozen=True)
@@ -117,52 +105,58 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
     check_placeholders(job.program.arguments)
     if not place.hosts:
         raise JobError("there is no host to start anything on: name them with --host")
-    hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.tasks())}
+    hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.all_tasks())}
     taken: Counter[str] = Counter()
     addresses = {}
-    for task, host in hosts.items():
-        if task.role is not Role.EVALUATOR:
-            addresses[task] = f"{host.address}:{place.port + taken[host.address]}"
-            taken[host.address] += 1
-    cluster = Cluster(addresses)
+    for task in job.listening():
+        host = hosts[task].address
+        addresses[task] = f"{host}:{place.port + taken[host]}"
+        taken[host] += 1
+    gpus = _deal_gpus(job, hosts)
     tasks = tuple(
         TaskPlan(
-            task,
+            start.task,
             (
-                *place.command(hosts[task]),
-                _remote_command(job, place, task, cluster, text, grace),
+                *place.command(hosts[start.task]),
+                _remote_command(job, place, start, grace, gpus.get(start.task)),
             ),
             {},
-            directory / f"{task}.log",
+            directory / f"{start.task}.log",
         )
-        for task, text in tf_config_variables(cluster, hosts, job.model_dir)
+        for start in make_starts(job, addresses, place.python)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, grace + 5, time_limit=job.time_limit)
     return SshPlan(job.name, place, processes)
 
 
-def _remote_command(
-    job: Job,
-    place: Place,
-    task: Task,
-    cluster: Cluster,
-    tf_config: str,
-    grace: float,
-) -> str:
+def _deal_gpus(job: Job, hosts: Mapping[Task, Host]) -> dict[Task, str]:
+    """Which GPUs of its host each task sees: its own, if any task asked for some."""
+    if not any(job.needs(task.role).gpus for task in hosts):
+        return {}
+    taken: Counter[str] = Counter()
+    dealt = {}
+    for task, host in hosts.items():
+        count, first = job.needs(task.role).gpus, taken[host.address]
+        dealt[task] = ",".join(map(str, range(first, first + count)))
+        taken[host.address] += count
+    return dealt
+
+
+def _remote_command(job: Job, place: Place, start: Start, grace: float, gpus: str | None) -> str:
     """One line for the shell of the other host, whichever shell that is."""
-    threads = job.threads or int(job.needs(task.role).cpus or 0)
+    threads = job.threads or int(job.needs(start.task.role).cpus or 0)
     environment = {
-        VARIABLE: tf_config,
+        **start.variables,
         **DEFAULTS,
         **(thread_variables(threads) if threads else {}),
+        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
         **job.environment,
     }
-    start = job.program.start(place.python)
     return "exec " + shlex.join(
         [
-            *("sh", "-c", REMOTE, "phalanx", f"{grace:g}", place.directory, "env"),
+            *tether(place.directory, grace),
+            "env",
             *(f"{name}={text}" for name, text in environment.items()),
-            *start,
-            *(fill(argument, task, cluster) for argument in job.program.arguments),
+            *start.command,
         ]
     )

@@ -33,6 +33,7 @@ def relay(command: list[str]) -> int:
 if __name__ == "__main__":
     ended = relay(sys.argv[1:])
     if ended < 0:
-        signal.signal(-ended, signal.SIG_DFL)
+        if -ended != signal.SIGKILL:
+            signal.signal(-ended, signal.SIG_DFL)
         os.kill(os.getpid(), -ended)
     sys.exit(ended)

@@ -13,14 +13,19 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
+from phalanx.train.accumulation import cut_batches
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.panel import Panel
+from phalanx.train.row_sums import RowSums
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
+from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
 
 STOP = -1
+EVALUATE = -2
 _POLL_SECONDS = 0.5
 
 
@@ -58,16 +63,15 @@ class AggregationEngine:
                 f"replicas_to_aggregate is {required}, but there are only {trainers} trainers"
             )
         self.weights = Weights.place(master, servers.devices, limits)
+        self._rows = RowSums(self.weights, trainers)
+        # The first sum has the report and who took part before the gradients, the state after them.
+        self._head = step.report_size + trainers
+        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
         self._sizes = [
-            sum(
-                _size(self.weights.packing.pieces[i].shape)
-                for i in self.weights.packing.in_store(n)
-            )
+            sum(_size(self.weights.packing.pieces[i].shape) for i in self._whole_in(n))
             for n in range(len(servers.devices))
         ]
-        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
-        # The first sum has the report before the gradients, and the state after them.
-        self._sizes[0] += step.report_size + sum(self._state_sizes)
+        self._sizes[0] += self._head + sum(self._state_sizes)
         self._sums = []
         for device, size in zip(servers.devices, self._sizes, strict=True):
             with tf.device(device):
@@ -76,9 +80,12 @@ class AggregationEngine:
                         dtype=tf.float32, shape=[size], reduction_type="SUM"
                     )
                 )
+        self._panel = Panel(servers, step, self.weights)
         with tf.device(servers.devices[0]):
+            self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
-        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        compute = cut_batches(step, servers.config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if xla else compute
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
         self._there = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
@@ -87,7 +94,7 @@ class AggregationEngine:
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
         self._pace = Pace(fixed=steps_per_call)
-        self._threads = ThreadPoolExecutor(max_workers=trainers + 1)
+        self._threads = ThreadPoolExecutor(max_workers=trainers + 2)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._has_tokens = False
@@ -137,9 +144,12 @@ class AggregationEngine:
         self.weights.pull()
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On the chief."""
-        self.pull()
-        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+        """On all hosts, between two updates."""
+        if not self._panel.is_shared():
+            return self._panel.examine_alone(notify)
+        for tokens in self._tokens[self._servers.chief_trains :]:
+            tokens.enqueue(tf.constant(EVALUATE, tf.int64))
+        return self._panel.examine([self._threads.submit(self._take_evaluations)], notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
@@ -189,6 +199,14 @@ class AggregationEngine:
         except BaseException as error:
             self._failures.put(error)
 
+    def _take_evaluations(self) -> Any:
+        wanted = len(self._panel.members)
+        while int(self._evaluations.size()) < wanted:
+            if not self._failures.empty():
+                raise self._failures.get()
+            time.sleep(_POLL_SECONDS / 10)
+        return self._evaluations.dequeue_many(wanted).numpy().sum(axis=0)
+
     def _wait_for(self, call: Future[Any], step: int) -> Any:
         """An update waits inside TensorFlow for gradients that may never come: keep watch."""
         deadline = time.monotonic() + self._wait_seconds
@@ -208,51 +226,70 @@ class AggregationEngine:
     def _work(self, iterator: Any, slot: Tensor) -> Tensor:
         """A trainer's whole work, until it gets the token that says stop."""
         worked = tf.constant(0)
-        token = self._next_token(slot)
-        while token >= 0:
-            pieces, state = self.weights.read(), self.weights.read_state()
-            optional = iterator.get_next_as_optional()
-            sums = tf.cond(
-                optional.has_value(),
-                lambda: self._weigh(pieces, state, optional.get_value(), slot, token),  # noqa: B023
-                lambda: [tf.zeros([size]) for size in self._sizes],
-            )
+        token, is_asked = self._next_token(slot)
+        while token != STOP:
+            if self._panel.is_shared() and is_asked:
+                member = slot + int(not self._servers.chief_trains)
+                self._evaluations.enqueue(self._panel.examine_there(member))
+            if token >= 0:
+                self._work_on(iterator, slot, token)
+                worked += 1
+            token, is_asked = self._next_token(slot)
+        return worked
+
+    def _work_on(self, iterator: Any, slot: Tensor, token: Tensor) -> None:
+        """One batch's part in a turn."""
+        pieces, state = self.weights.read(), self.weights.read_state()
+        optional = iterator.get_next_as_optional()
+        sums, rows = tf.cond(
+            optional.has_value(),
+            lambda: self._weigh(pieces, state, optional.get_value(), slot, token),
+            lambda: ([tf.zeros([size]) for size in self._sizes], self._rows.nothing()),
+        )
+        with tf.control_dependencies(self._rows.add(slot, token, rows)):
             for accumulator, value in zip(self._sums, sums, strict=True):
                 tf.raw_ops.ResourceAccumulatorApplyGradient(
                     handle=accumulator, local_step=token, gradient=value
                 )
-            worked += 1
-            token = self._next_token(slot)
-        return worked
 
-    def _next_token(self, slot: Tensor) -> Tensor:
-        """Wait for a token; if several are there, this trainer was slow: take the newest."""
+    def _next_token(self, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Wait for a token; if several are there, this trainer was slow: take the newest turn."""
 
         def take(tokens: Any) -> Tensor:
             with tf.device(self._servers.devices[0]):
-                return tokens.dequeue_many(tf.maximum(tokens.size(), 1))[-1]
+                taken = tokens.dequeue_many(tf.maximum(tokens.size(), 1))
+                stops = tf.reduce_any(taken == STOP)
+                newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
+                return newest, tf.reduce_any(taken == EVALUATE)
 
-        return tf.switch_case(slot, [lambda tokens=tokens: take(tokens) for tokens in self._tokens])
+        takes = [lambda tokens=tokens: take(tokens) for tokens in self._tokens]
+        token, is_asked = tf.switch_case(slot, takes)
+        return token, is_asked
 
     def _weigh(
         self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor
-    ) -> list[Tensor]:
-        """What one batch adds to the sum on each server: everything times its examples."""
+    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+        """What a batch adds to the sum on each server, and to the rows: times its examples."""
         gradients, new_state, report = self._compute(self.weights, pieces, state, batch, slot, step)
         count = report[0]
-        packing = self.weights.packing
         sums = []
         for store in range(len(self._sums)):
             parts = [
                 tf.reshape(tf.cast(tf.convert_to_tensor(gradients[i]), tf.float32) * count, [-1])
-                for i in packing.in_store(store)
+                for i in self._whole_in(store)
             ]
             if store == 0:
                 joined = self.weights.state_packing.join(new_state)
-                parts = [report, *parts]
+                parts = [report, tf.one_hot(slot, len(self._tokens)), *parts]
                 parts += [tf.cast(value, tf.float32) * count for value in joined]
             sums.append(tf.concat(parts, 0) if parts else tf.zeros([0]))
-        return sums
+        rows = [merge_rows(gradients[number]) for number in self.weights.table_pieces()]
+        return sums, [(r.indices, r.values * tf.cast(count, r.values.dtype)) for r in rows]
+
+    def _whole_in(self, store: int) -> list[int]:
+        """The pieces of a store that are summed as a whole."""
+        tables = self.weights.table_pieces()
+        return [number for number in self.weights.packing.in_store(store) if number not in tables]
 
     def _update_many(
         self, steps: Tensor, turn: Tensor, is_first: Tensor
@@ -266,11 +303,13 @@ class AggregationEngine:
             sums = [self._take(store) for store in range(len(self._sums))]
             report = sums[0][: self._step.report_size]
             more = report[0] > 0
+            with tf.control_dependencies(sums):
+                rows = self._rows.take(turn, sums[0][self._step.report_size : self._head])
             # To take a sum moves it on by one: what comes later for the old turn is dropped.
             turn += 1
             if more:
                 # As a function of its own, so that the tokens can wait for all that it does.
-                applied = self._apply(sums, report[0])
+                applied = self._apply(sums, rows, report[0])
                 total += report
                 done += 1
                 with tf.control_dependencies([applied]):
@@ -288,12 +327,18 @@ class AggregationEngine:
             for tokens in self._tokens:
                 tokens.enqueue(turn)
 
-    def _apply_sums(self, sums: list[Tensor], count: Tensor) -> Tensor:
+    def _apply_sums(
+        self, sums: list[Tensor], rows: dict[int, tuple[Tensor, Tensor]], count: Tensor
+    ) -> Tensor:
         packing, state_packing = self.weights.packing, self.weights.state_packing
         gradients: list[Tensor] = [None] * len(packing.pieces)
+        for number, (indices, values) in rows.items():
+            shape = tf.constant(packing.pieces[number].shape, tf.int64)
+            mean = values / tf.cast(count, values.dtype)
+            gradients[number] = tf.IndexedSlices(mean, indices, shape)
         for store, whole in enumerate(sums):
-            mine = packing.in_store(store)
-            head = [self._step.report_size] if store == 0 else []
+            mine = self._whole_in(store)
+            head = [self._head] if store == 0 else []
             tail = self._state_sizes if store == 0 else []
             sizes = [_size(packing.pieces[i].shape) for i in mine]
             if not sizes and not head:

@@ -13,13 +13,17 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
+from phalanx.train.accumulation import cut_batches
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
+from phalanx.train.panel import Panel
 from phalanx.train.servers import Servers
 from phalanx.train.step import Step
 from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
+
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class CoordinatorEngine:
                 self._locks.append(tf.CriticalSection())
         with tf.device(servers.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._compute = tf.function(step.train, jit_compile=True) if xla else step.train
+        compute = cut_batches(step, servers.config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if xla else compute
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
         # where Keras would do what is our part.
         iterator = tf.data.IteratorSpec(element_spec)
@@ -74,11 +79,14 @@ class CoordinatorEngine:
         first = tf.TensorSpec([], tf.int64)
         self._there = tf.function(self._train_there).get_concrete_function(iterator, number, first)
         self._here = tf.function(self._train_steps)
+        self._panel = Panel(servers, step, self.weights)
+        self._examine: Any = None
         self._pace = Pace(fixed=steps_per_call)
         self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
         self._remote: Any = None
         self._local: Any = None
+        self._interrupted = False
         self._in_flight = 0
         self._chief_is_busy = False
         self._allotted = 0
@@ -100,39 +108,49 @@ class CoordinatorEngine:
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Keep every trainer busy; come back with whatever was done meanwhile."""
         self._hand_out(limit)
-        outcomes = self._held or [self._take()]
-        self._held = []
+        if not self._held and self._in_flight:
+            self._held.append(self._take())
         while not self._outcomes.empty():
-            outcomes.append(self._take())
+            self._held.append(self._take())
         self._hand_out(limit)
-        self._note(outcomes)
-        report = np.sum([outcome.report for outcome in outcomes], axis=0)
-        done = sum(outcome.done for outcome in outcomes)
-        has_ended = len(self._ended) == len(self._servers.trainers) and not self._in_flight
-        return Progress(done, report, has_ended, self._epochs or 1)
+        return self._tell()
 
     def rewind(self) -> None:
         """Data that may be read again never ends here: to end is to be empty."""
         self._ended.clear()
         self._open(0)
 
-    def pull(self) -> None:
+    def pull(self) -> Progress:
         """Let all updates under way end first, so that what is saved belongs together."""
+        self._settle()
+        self.weights.pull()
+        return self._tell()
+
+    def _settle(self) -> None:
         while self._in_flight:
             self._held.append(self._take())
-        self.weights.pull()
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On the chief, with the weights as they are when all updates under way have ended."""
-        self.pull()
-        return self._servers.evaluate(self._step, self.weights.master, limit, notify)
+        """On all hosts, with the weights as they are when all updates under way have ended."""
+        self._settle()
+        if not self._panel.is_shared():
+            return self._panel.examine_alone(notify)
+        if self._examine is None:
+            self._examine = tf.function(self._panel.examine_there).get_concrete_function(
+                tf.TensorSpec([], tf.int32)
+            )
+        schedule = self._servers.coordinator.schedule
+        values = [schedule(self._examine, args=(tf.constant(m),)) for m in self._panel.members]
+        others = [self._waiters.submit(value.fetch) for value in values]
+        return self._panel.examine(others, notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
-        return self._servers.is_interrupted()
+        return self._interrupted or self._servers.is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
         """Nothing is under way after a good end; after a bad one nobody waits for it."""
+        self._local = None
         self._waiters.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, skip: int) -> None:
@@ -193,7 +211,13 @@ class CoordinatorEngine:
         )  # fmt: skip
 
     def _take(self) -> Outcome:
-        outcome = self._outcomes.get()
+        while True:
+            try:
+                outcome = self._outcomes.get(timeout=_POLL_SECONDS)
+                break
+            except queue.Empty:
+                # A worker that failed brings nothing; it has said why.
+                self._interrupted = self._interrupted or self._servers.is_interrupted()
         if isinstance(outcome, BaseException):
             raise outcome
         self._in_flight -= 1
@@ -205,6 +229,14 @@ class CoordinatorEngine:
             if not outcome.done:
                 time.sleep(0.02)
         return outcome
+
+    def _tell(self) -> Progress:
+        """What was done since this was last asked."""
+        outcomes, self._held = self._held, []
+        self._note(outcomes)
+        report = np.sum([np.zeros([self._step.report_size]), *(o.report for o in outcomes)], axis=0)
+        has_ended = len(self._ended) == len(self._servers.trainers) and not self._in_flight
+        return Progress(sum(o.done for o in outcomes), report, has_ended, self._epochs or 1)
 
     def _note(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -231,11 +263,12 @@ class CoordinatorEngine:
         total = tf.zeros([self._step.report_size])
         optional = iterator.get_next_as_optional()
         more = optional.has_value()
-        pieces, state = self.weights.read(), self.weights.read_state()
+        # What is looked up is not carried from step to step: it is never read whole.
+        pieces, state = self.weights.read_whole(), self.weights.read_state()
         while more and done < steps:
             gradients, new_state, report = self._compute(
                 self.weights,
-                pieces,
+                self.weights.add_tables(pieces),
                 state,
                 optional.get_value(),
                 0,
@@ -252,28 +285,35 @@ class CoordinatorEngine:
         return done, total, more
 
     def _update(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Apply the gradients on the parameter servers; the weights as they are then."""
+        """Apply the gradients on the parameter servers; what is read whole, as it is then."""
         weights = self.weights
+        tables = weights.table_pieces()
         gradients = clip(gradients, weights.packing, weights.limits)
         updated: list[list[Tensor]] = []
         for number, (store, lock) in enumerate(zip(weights.stores, self._locks, strict=True)):
             with tf.device(store.device):
                 # The gradients must be here before the lock is taken.
                 here = [
-                    tf.identity(gradient) if isinstance(gradient, tf.Tensor) else gradient
+                    tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
                     for gradient in (gradients[i] for i in weights.packing.in_store(number))
                 ]
 
+                pieces = zip(weights.packing.in_store(number), store.weights, strict=True)
+                whole = [buffer for piece, buffer in pieces if piece not in tables]
+
                 def apply(
-                    number: int = number, store: Store = store, here: list[Tensor] = here
+                    number: int = number,
+                    store: Store = store,
+                    here: list[Tensor] = here,
+                    whole: list[Any] = whole,
                 ) -> list[Tensor]:
                     store.apply(here)
                     if number == 0:
                         self._counter.assign_add(1)
-                    return [buffer.value.read_value() for buffer in store.weights]
+                    return [tf.constant(0), *(buffer.value.read_value() for buffer in whole)]
 
-                updated.append(lock.execute(apply))
-        return weights.in_order(weights.packing, updated)
+                updated.append(lock.execute(apply)[1:])
+        return weights.order_whole(updated)
 
     def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
         """Add what a step changed; the state as it is then."""

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
+from phalanx.train.accumulation import scale_gradient
 from phalanx.train.context import Context
 from phalanx.train.engines.base import Progress
 from phalanx.train.examiner import Examiner
@@ -21,7 +22,9 @@ from phalanx.train.reduction import Reduction
 from phalanx.train.step import Step
 from phalanx.train.weights import Master, Weights
 
-Sums = tuple[Tensor, list[Tensor], list[Tensor]]
+# The report, the gradients of what is read whole, the state; and of what is looked up, the numbers
+# of rows and their gradients.
+Sums = tuple[Tensor, list[Tensor], list[Tensor], list[tuple[Tensor, Tensor]]]
 
 
 class Command(IntEnum):
@@ -139,14 +142,13 @@ class SpmdEngine:
         """Let the others go. After an error they are told by message: they may be anywhere."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
-        self._close_data()
+        self.close_data()
 
     def follow(self) -> None:
         """Do what the leader says until it says that the run is over."""
         while True:
             command, steps, step = self._agree(Command.END)
             if command == Command.END:
-                self._close_data()
                 return
             if command == Command.TRAIN:
                 self._advance(step, steps)
@@ -155,8 +157,8 @@ class SpmdEngine:
             else:
                 self._evaluate(steps, lambda batches: None)
 
-    def _close_data(self) -> None:
-        # A dataset that is read by Python must be closed while Python is there.
+    def close_data(self) -> None:
+        """A dataset that is read by Python must be closed while Python is there."""
         self._iterator = None
 
     def _agree(self, command: Command, steps: int = 0, step: int = 0) -> tuple[int, int, int]:
@@ -215,9 +217,14 @@ class SpmdEngine:
                 count = totals[0][0][0]
                 more = count > 0
                 if more:
-                    for copy, (_, gradients, state) in zip(self._copies, totals, strict=True):
+                    for copy, (_, gradients, state, rows) in zip(self._copies, totals, strict=True):
                         with tf.device(copy.stores[0].device):
-                            copy.apply([_scaled(gradient, 1 / count) for gradient in gradients])
+                            copy.apply(
+                                [
+                                    scale_gradient(gradient, 1 / count)
+                                    for gradient in _in_order(copy, gradients, rows)
+                                ]
+                            )
                             copy.write_state(
                                 [
                                     tf.cast(tf.cast(value, tf.float32) / count, value.dtype)
@@ -259,54 +266,92 @@ class SpmdEngine:
                 ),
                 lambda: self._nothing(copy, state),
             )
-            sums = tf.nest.map_structure(
-                lambda total, more: total + more if total.dtype.is_floating else more, sums, one
+            added = tf.nest.map_structure(
+                lambda total, more: total + more if total.dtype.is_floating else more,
+                sums[:3],
+                one[:3],
             )
+            rows = tf.nest.map_structure(
+                lambda before, more: tf.concat([before, more], 0), sums[3], one[3]
+            )
+            sums = (*added, rows)
             seen += tf.cast(has, tf.int32)
         return sums, seen
 
     def _weigh(
         self, copy: Weights, pieces: Any, state: Any, batch: Any, replica: Any, step: Tensor
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    ) -> Sums:
         """A batch's gradients and state, times its number of examples."""
         gradients, new_state, report = self._compute(copy, pieces, state, batch, replica, step)
         count = report[0]
         packed = copy.state_packing.join(new_state)
+        tables = copy.table_pieces()
+        scaled = [scale_gradient(gradient, count) for gradient in gradients]
         return (
             report,
-            [tf.convert_to_tensor(_scaled(gradient, count)) for gradient in gradients],
-            [_scaled(value, count) if value.dtype.is_floating else value for value in packed],
+            [tf.convert_to_tensor(g) for number, g in enumerate(scaled) if number not in tables],
+            [
+                scale_gradient(value, count) if value.dtype.is_floating else value
+                for value in packed
+            ],
+            [(scaled[number].indices, scaled[number].values) for number in tables],
         )
 
-    def _nothing(self, copy: Weights, state: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def _nothing(self, copy: Weights, state: Any) -> Sums:
+        tables = copy.table_pieces()
+        pieces = copy.packing.pieces
         return (
             tf.zeros([self._step.report_size]),
-            [tf.zeros(piece.shape, piece.dtype) for piece in copy.packing.pieces],
+            [tf.zeros(p.shape, p.dtype) for number, p in enumerate(pieces) if number not in tables],
             [
                 tf.zeros(piece.shape, piece.dtype) if tf.as_dtype(piece.dtype).is_floating else old
                 for piece, old in zip(copy.state_packing.pieces, state, strict=True)
             ],
+            [
+                (tf.zeros([0], tf.int64), tf.zeros([0, *pieces[n].shape[1:]], pieces[n].dtype))
+                for n in tables
+            ],
         )
 
     def _sum_over_replicas(self, everything: list[Sums]) -> list[Sums]:
-        """One transfer for all that is summed."""
+        """One transfer for all that is summed, and one for the rows of each table."""
         if self._reduction.replicas == 1:
             return everything
         flats = []
         for sums in everything:
-            summed = [tensor for tensor in tf.nest.flatten(sums) if tensor.dtype.is_floating]
+            summed = [tensor for tensor in tf.nest.flatten(sums[:3]) if tensor.dtype.is_floating]
             wide = tf.float64 if any(t.dtype == tf.float64 for t in summed) else tf.float32
             flats.append(
                 tf.concat([tf.reshape(tf.cast(tensor, wide), [-1]) for tensor in summed], 0)
             )
+        tables = [
+            self._reduction.sum([tf.IndexedSlices(values, numbers) for numbers, values in rows])
+            for rows in zip(*(sums[3] for sums in everything), strict=True)
+        ]
         return [
-            _split_like(whole, sums)
-            for whole, sums in zip(self._reduction.sum(flats), everything, strict=True)
+            (*_split_like(whole, sums), [(rows[i].indices, rows[i].values) for rows in tables])
+            for i, (whole, sums) in enumerate(
+                zip(self._reduction.sum(flats), everything, strict=True)
+            )
         ]
 
 
-def _split_like(whole: Tensor, sums: Sums) -> Sums:
+def _in_order(
+    copy: Weights, gradients: list[Tensor], rows: list[tuple[Tensor, Tensor]]
+) -> list[Tensor]:
+    """Every piece's gradient, in the order of the pieces."""
+    left, tables = iter(gradients), dict(zip(copy.table_pieces(), rows, strict=True))
+    return [
+        tf.IndexedSlices(tables[n][1], tables[n][0], tf.constant(piece.shape, tf.int64))
+        if n in tables
+        else next(left)
+        for n, piece in enumerate(copy.packing.pieces)
+    ]
+
+
+def _split_like(whole: Tensor, everything: Sums) -> tuple[Any, Any, Any]:
     """Undo the laying end to end; what is not summed, such as counters, stays as it is."""
+    sums = everything[:3]
     tensors = tf.nest.flatten(sums)
     sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
     parts = iter(tf.split(whole, sizes))
@@ -317,10 +362,3 @@ def _split_like(whole: Tensor, sums: Sums) -> Sums:
         for tensor in tensors
     ]
     return tf.nest.pack_sequence_as(sums, split)  # type: ignore[no-any-return]
-
-
-def _scaled(tensor: Any, factor: Tensor) -> Any:
-    if isinstance(tensor, tf.IndexedSlices):
-        values = tensor.values * tf.cast(factor, tensor.values.dtype)
-        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
-    return tensor * tf.cast(factor, tensor.dtype)

@@ -53,6 +53,9 @@ class Hook:
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         """After an evaluation in the training processes."""
 
+    def on_epoch(self, session: Session, values: Mapping[str, float]) -> None:
+        """After a pass over the training data: the means over all of it."""
+
     def end(self, session: Session) -> None:
         """After the last step, if all went well."""
 

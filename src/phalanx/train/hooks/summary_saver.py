@@ -49,6 +49,11 @@ class SummaryHook(Hook):
         if self.every.is_due(session.step, session.now):
             self._write(session)
 
+    def on_epoch(self, session: Session, values: Mapping[str, float]) -> None:
+        """A point for the whole pass over the data."""
+        named = {f"epoch/{name}": value for name, value in values.items()}
+        session.summaries.write_scalars("train", session.step, named)
+
     def end(self, session: Session) -> None:
         """The last point of the curves."""
         self._write(session)

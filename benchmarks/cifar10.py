@@ -1,0 +1,155 @@
+"""Examples a second of ResNet-44 on CIFAR's shapes: ours, Keras 3, tf_keras and PyTorch.
+
+Batches of 128 in all, on the same cores: one process has all of them, two have one each. The data
+stands in memory, but for `from_files`, which reads TFRecords and distorts the pictures. Peers that
+are not installed are left out, and what installs them is said.
+"""
+
+import importlib.util
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cifar10_peers as peers
+from clusters import figure, run_cluster
+
+NUM_LAYERS = int(os.environ.get("BENCH_LAYERS", "44"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+WARM, STEPS = 4, 16
+
+ONE = {"chief": 1}
+TWO = {"worker": 2}
+ON_PS = {"chief": 1, "worker": 1, "ps": 1}
+
+# What each way needs, and the tasks it runs on.
+WAYS: dict[str, tuple[str, dict[str, int]]] = {
+    "one_process": ("tensorflow", ONE),
+    "in_step": ("tensorflow", TWO),
+    "from_files": ("tensorflow", TWO),
+    "async": ("tensorflow", ON_PS),
+    "keras_fit": ("tensorflow", ONE),
+    "tf_keras_fit": ("tf_keras", TWO),
+    "torch": ("torch", ONE),
+    "torch_ddp": ("torch", TWO),
+}
+INSTALL = {
+    "tensorflow": "pip install 'phalanx[cpu]'",
+    # With its dependencies it would bring TensorFlow for GPUs.
+    "tf_keras": "pip install --no-deps tf-keras==2.21.0",
+    "torch": "pip install torch==2.13.0",
+}
+PEERS: dict[str, Callable[[int, int, int], float]] = {
+    "keras_fit": peers.train_keras,
+    "tf_keras_fit": peers.train_tf_keras,
+    "torch": peers.train_torch,
+    "torch_ddp": peers.train_torch,
+}
+# Ours, over what, and the goal.
+RATIOS = [
+    ("in_step", "keras_fit", 2.0),
+    ("in_step", "torch_ddp", 1.1),
+    ("async", "in_step", 0.95),
+    ("from_files", "in_step", 0.97),
+]
+
+
+def train_ours(way: str, data_dir: str) -> None:
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    import keras
+    import tensorflow as tf
+
+    import phalanx
+    from phalanx.models.resnet import resnet
+    from phalanx.train.session import Session
+
+    if "BENCH_THREADS" in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(2)
+    if way == "from_files":
+        sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
+        from pictures import Pictures
+
+    def train_data(context: phalanx.Context) -> tf.data.Dataset:
+        if way == "from_files":
+            return Pictures(data_dir).train(context.batch_size, context).repeat()
+        return tf.data.Dataset.from_tensors(peers.make_arrays(context.batch_size)).cache().repeat()
+
+    def optimizer() -> Any:
+        sgd = keras.optimizers.SGD(0.01, momentum=0.9, weight_decay=2e-3)
+        sgd.exclude_from_weight_decay(var_names=["gamma", "beta", "bias"])
+        return sgd
+
+    class Clock(phalanx.hooks.Hook):
+        began: tuple[float, float] | None = None
+        speed = 0.0
+
+        def after_step(self, session: Session) -> None:
+            now = time.perf_counter()
+            if self.began is not None:
+                self.speed = (session.examples - self.began[0]) / (now - self.began[1])
+            elif session.examples >= WARM * peers.BATCH:
+                self.began = (session.examples, now)
+
+    clock = Clock()
+    updates = 2 if way == "async" else 1
+    with tempfile.TemporaryDirectory() as directory:
+        config = phalanx.RunConfig(
+            model_dir=directory,
+            train_steps=(WARM + STEPS) * updates,
+            global_batch_size=peers.BATCH,
+            log_steps=None,
+            summary_steps=None,
+        )
+        experiment = phalanx.Experiment(
+            model=lambda: resnet(NUM_LAYERS, weight_decay=0.0),
+            train_data=train_data,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=lambda: [keras.metrics.SparseCategoricalAccuracy()],
+            optimizer=optimizer,
+        )
+        phalanx.run(experiment, config, hooks=[clock])
+    print(f"SPEED {clock.speed}", flush=True)
+
+
+def main() -> None:
+    ways = {}
+    for name, (needed, shape) in WAYS.items():
+        if importlib.util.find_spec(needed) is None:
+            print(f"{name} is left out: {INSTALL[needed]}", flush=True)
+        else:
+            ways[name] = shape
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    with tempfile.TemporaryDirectory() as directory:
+        from phalanx.data.datasets import make_synthetic
+
+        make_synthetic(directory, count=5000)
+        for number in range(ROUNDS):
+            for name, shape in ways.items():
+                threads = 0 if shape == ONE else 1
+                output = run_cluster(
+                    Path(__file__), shape, name, directory, threads=threads, seconds=900
+                )
+                speeds[name].append(figure(output, "SPEED"))
+                print(f"round {number + 1}: {name:13} {speeds[name][-1]:6.1f} examples/s",
+                      flush=True)  # fmt: skip
+    for ours, theirs, goal in RATIOS:
+        if theirs in speeds:
+            pairs = zip(speeds[ours], speeds[theirs], strict=True)
+            ratio = statistics.median(mine / other for mine, other in pairs)
+            print(f"RESULT cifar10_{ours}_over_{theirs} {ratio:.2f} x goal >= {goal}")
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        name, data_dir = sys.argv[1:]
+        if name in PEERS:
+            print(f"SPEED {PEERS[name](NUM_LAYERS, WARM, STEPS)}", flush=True)
+        else:
+            train_ours(name, data_dir)
+    else:
+        main()

@@ -1,0 +1,74 @@
+"""`phalanx launch ray`: actors in a placement group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from phalanx.cli.launch.command import LaunchCommand, launch
+from phalanx.cli.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    MEMORY,
+    NO_TENSORBOARD,
+    make_job,
+    options,
+)
+from phalanx.launch.ray.launcher import RayLauncher
+from phalanx.launch.ray.plan import Place, Strategy
+from phalanx.launch.rules import Patience
+
+
+@click.command(name="ray", cls=LaunchCommand)
+@options(
+    DATA_WORKERS,
+    CPUS,
+    MEMORY,
+    GPUS,
+    NO_TENSORBOARD,
+    click.option(
+        "--address",
+        metavar="ADDRESS",
+        help="ray://host:10001, or host:6379  [default: RAY_ADDRESS, or this machine's cluster]",
+    ),
+    click.option(
+        "--directory",
+        metavar="DIR",
+        help="Where the program is run on every node  [default: the path of this directory]",
+    ),
+    click.option("--python", default="python", help="Python  [default: the one Ray runs in]"),
+    click.option(
+        "--strategy",
+        type=click.Choice([each.value for each in Strategy]),
+        default=Strategy.PACK.value,
+        show_default=True,
+        help="How the tasks are dealt out to the nodes.",
+    ),
+    click.option(
+        "--autoscaling", is_flag=True, help="Wait for nodes if the job is too large for those."
+    ),
+    GRACE,
+)
+def command(**values: Any) -> None:
+    """Start the tasks of a job as actors in one placement group of a Ray cluster.
+
+    Each actor runs PROGRAM as a process of its node, in a directory that all nodes have. A task
+    without --cpus takes one. Needs the extra phalanx[ray]; the nodes need Ray and nothing else.
+
+    \b
+    Example:
+      phalanx launch ray --workers 4 --ps 2 --cpus 4 --gpus worker=1 --strategy spread \\
+          --directory /shared/digits train.py --rate 0.1
+    """
+    place = Place(
+        directory=values["directory"] or str(Path.cwd()),
+        python=values["python"],
+        strategy=Strategy(values["strategy"]),
+        autoscaling=values["autoscaling"],
+        patience=Patience(grace=values["grace"]),
+    )
+    launch("ray", RayLauncher(place, values["address"]), make_job(values), values)

@@ -1,0 +1,98 @@
+"""From a job to a compose file: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from phalanx.cluster.spec import Task
+from phalanx.launch.compose import follow
+from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
+from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
+from phalanx.launch.job import Job, Resources
+from phalanx.launch.kept_file import head
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
+
+COMMAND = "launch compose"
+
+
+@dataclass(frozen=True)
+class ComposePlan:
+    """The file, the containers that it makes, and the processes that look after them."""
+
+    name: str
+    image: str
+    file: str
+    containers: tuple[str, ...]
+    processes: ProcessPlan
+    tensorboard: bool
+
+    def render(self) -> str:
+        """The file."""
+        return self.file.rstrip("\n")
+
+
+def plan_file(
+    job: Job,
+    container: Container,
+    directory: Path,
+    run_id: str,
+    grace: float,
+    python: str,
+    tensorboard: bool,
+) -> ComposePlan:
+    """A service for each task of a job."""
+    mounts = container.mounts
+    if container.credentials:
+        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
+        mounts = (*mounts, key)
+    inside = replace(container, mounts=mounts)
+    services = {
+        str(task): {"container_name": _name(job, task), **service, **dict(_amounts(job, task))}
+        for task, service in make_services(job, inside, grace)
+    }
+    if tensorboard:
+        services["tensorboard"] = {
+            "container_name": f"{job.name}-tensorboard",
+            **make_tensorboard(job, inside),
+            "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
+        }
+    file = head(COMMAND) + render({"services": services, **make_volumes(mounts)})
+    tasks = tuple(
+        TaskPlan(
+            task,
+            (python, "-I", follow.__file__, _name(job, task), f"{grace:.0f}"),
+            {MARK: run_id, TASK_MARK: str(task)},
+            directory / f"{task}.log",
+        )
+        for task in job.all_tasks()
+    )
+    # The engine keeps the grace, and takes a moment to tell of it.
+    processes = ProcessPlan(tasks, run_id, job.restarts, grace + 15, time_limit=job.time_limit)
+    names = tuple(_name(job, task) for task in job.all_tasks())
+    return ComposePlan(job.name, container.image, file, names, processes, tensorboard)
+
+
+def _name(job: Job, task: Task) -> str:
+    return f"{job.name}-{task}"
+
+
+def _amounts(job: Job, task: Task) -> Iterator[tuple[str, Any]]:
+    needs = job.needs(task.role)
+    if job.restarts:
+        yield "restart", f"on-failure:{job.restarts}"
+    if needs.cpus:
+        yield "cpus", needs.cpus
+    if needs.memory:
+        yield "mem_limit", needs.memory
+    if needs.gpus:
+        yield "deploy", _reserve(needs)
+
+
+def _reserve(needs: Resources) -> dict[str, Any]:
+    gpus = {"driver": "nvidia", "count": needs.gpus, "capabilities": ["gpu"]}
+    return {"resources": {"reservations": {"devices": [gpus]}}}

@@ -1,0 +1,92 @@
+"""The Marathon launcher: every task is an app of one group."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phalanx.errors import JobError, LaunchError, PhalanxError
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job
+from phalanx.launch.marathon.api import Marathon
+from phalanx.launch.marathon.plan import MarathonPlan, Place, app_id, plan_group
+from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+
+# Marathon needs some time to remove an app whose task was killed.
+_REMOVAL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class MarathonLauncher:
+    """Makes a group through the REST API.
+
+    Marathon runs the tasks and starts them again; a process of this machine follows them, counts,
+    and removes the group when the job is over.
+    """
+
+    url: str
+    container: Container
+    place: Place
+    directory: Path
+    run_id: str
+    agent_port: int = 5051
+
+    def plan(self, job: Job) -> MarathonPlan:
+        """The group that would be posted."""
+        return plan_group(job, self.container, self.place)
+
+    def submit(self, plan: MarathonPlan) -> BackgroundHandle:
+        """Post the group, and follow its apps."""
+        if not self.url.startswith(("http://", "https://")):
+            found = f"{self.url!r} is no URL" if self.url else "no Marathon is named"
+            raise JobError(f"{found}: set MARATHON_URL, or --url http://marathon.mesos:8080")
+        marathon = Marathon.of_user(self.url)
+        try:
+            marathon.make_group(plan.group)
+        except LaunchError as error:
+            raise JobError(f"nothing was submitted: {error}") from None
+        try:
+            for old in self.directory.glob("*.seen"):
+                old.unlink()
+            return BackgroundHandle.submit(self._follow(plan), self.directory)
+        except PhalanxError:
+            marathon.delete_group(f"/{plan.name}")
+            raise
+
+    @classmethod
+    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
+        """The job in its directory."""
+        return BackgroundHandle(Path(facts["directory"]))
+
+    def _follow(self, plan: MarathonPlan) -> ProcessPlan:
+        """A relay for each task, and the end of the group."""
+        python = (sys.executable, "-m")
+        tasks = tuple(
+            TaskPlan(
+                task,
+                (
+                    *(*python, "phalanx.launch.marathon.relay", self.url, str(self.agent_port)),
+                    *(app_id(plan.name, task), str(self.directory / f"{task}.seen")),
+                ),
+                {MARK: self.run_id, TASK_MARK: str(task)},
+                self.directory / f"{task}.log",
+            )
+            for task in plan.tasks
+        )
+        delete = (*python, "phalanx.launch.marathon.api", "delete", self.url, f"/{plan.name}")
+        patience = plan.patience
+        return ProcessPlan(
+            tasks,
+            self.run_id,
+            plan.restarts,
+            patience.grace + _REMOVAL_SECONDS,
+            patience.linger,
+            patience.evaluator_linger,
+            plan.time_limit,
+            (delete,),
+        )

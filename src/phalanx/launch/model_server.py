@@ -1,0 +1,155 @@
+"""From an exported model to what runs TensorFlow Serving on it: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from phalanx.errors import JobError
+from phalanx.launch.compose_file import make_mounts, make_volumes, render
+from phalanx.launch.container import (
+    CREDENTIALS_PATH,
+    CREDENTIALS_VARIABLE,
+    Container,
+    Mount,
+    MountKind,
+)
+from phalanx.launch.job import Resources
+from phalanx.launch.manifest import Manifest, dump
+from phalanx.launch.pods import Place, head, make_resources, make_scheduling, make_secret
+from phalanx.launch.pods import make_volumes as make_pod_volumes
+
+IMAGE = "tensorflow/serving:2.20.0"
+_GRPC, _REST = 8500, 8501
+
+
+@dataclass(frozen=True)
+class ModelServer:
+    """A model, as the container sees it, and how much of a server it gets.
+
+    >>> server = ModelServer("digits", "gs://bucket/models/digits", Container(IMAGE))
+    >>> server.command()[-1]
+    '--model_base_path=gs://bucket/models/digits'
+    """
+
+    name: str
+    model: str
+    container: Container
+    needs: Resources = field(default_factory=Resources)
+    replicas: int = 1
+
+    def validate(self) -> None:
+        """Raise a JobError if the container could not see the model."""
+        if "://" in self.model:
+            return
+        path = PurePosixPath(self.model)
+        if not path.is_absolute():
+            raise JobError(
+                f"{self.model!r} is no path of the container: write gs://bucket/digits, or "
+                "/models/digits with --mount SOURCE:/models"
+            )
+        targets = [each.target for each in self.container.mounts]
+        if not any(path.is_relative_to(target) for target in targets):
+            raise JobError(
+                f"nothing is mounted at {self.model}: add --mount SOURCE:{path.parent}:ro"
+            )
+
+    def command(self) -> list[str]:
+        """How the server is started."""
+        ports = [f"--port={_GRPC}", f"--rest_api_port={_REST}"]
+        model = [f"--model_name={self.name}", f"--model_base_path={self.model}"]
+        return ["tensorflow_model_server", *ports, *model]
+
+
+def render_kubernetes(server: ModelServer, place: Place) -> str:
+    """A Deployment and a Service, for `kubectl apply -f -`."""
+    server.validate()
+    return dump(_objects(server, place))
+
+
+def _objects(server: ModelServer, place: Place) -> Iterator[Manifest]:
+    own = {"phalanx.model": server.name}
+    labels = {**server.container.labels, **own}
+    name = server.name
+    yield from make_secret(name, labels, place)
+    yield {
+        **head("apps/v1", "Deployment", name, labels, place),
+        "spec": {
+            "replicas": server.replicas,
+            "selector": {"matchLabels": own},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(server, place)},
+        },
+    }
+    ports = [("grpc", _GRPC), ("http", _REST)]
+    yield {
+        **head("v1", "Service", name, labels, place),
+        "spec": {
+            "selector": own,
+            "ports": [{"name": each, "port": port, "targetPort": each} for each, port in ports],
+        },
+    }
+    if server.replicas > 1:
+        yield {
+            **head("policy/v1", "PodDisruptionBudget", name, labels, place),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": own}},
+        }
+
+
+def _pod(server: ModelServer, place: Place) -> dict[str, Any]:
+    volumes, mounts = make_pod_volumes(server.name, server.container, place)
+    key = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
+    ready = {"httpGet": {"path": f"/v1/models/{server.name}", "port": "http"}}
+    alive = {"tcpSocket": {"port": "grpc"}}
+    main = {
+        "name": "serving",
+        "image": server.container.image,
+        "command": server.command(),
+        **({"env": key} if place.credentials is not None else {}),
+        "ports": [
+            {"name": "grpc", "containerPort": _GRPC},
+            {"name": "http", "containerPort": _REST},
+        ],
+        # A large model takes minutes to load; only a server that was ready can be dead.
+        "startupProbe": {**ready, "periodSeconds": 5, "failureThreshold": 120},
+        "readinessProbe": {**ready, "periodSeconds": 5},
+        "livenessProbe": {**alive, "periodSeconds": 10},
+        **make_resources(server.needs),
+        **({"volumeMounts": mounts} if mounts else {}),
+    }
+    return {
+        "automountServiceAccountToken": place.service_account is not None,
+        "enableServiceLinks": False,
+        **make_scheduling(place),
+        "containers": [main],
+        **({"volumes": volumes} if volumes else {}),
+    }
+
+
+def render_compose(server: ModelServer) -> str:
+    """A file for `docker compose`, with the server on this machine's ports."""
+    server.validate()
+    if server.replicas > 1:
+        raise JobError("one machine's ports serve one server: leave out --replicas")
+    container, environment = server.container, {}
+    if container.credentials:
+        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
+        container = replace(container, mounts=(*container.mounts, key))
+        environment = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
+    gpus = {"driver": "nvidia", "count": server.needs.gpus, "capabilities": ["gpu"]}
+    reserve = {"resources": {"reservations": {"devices": [gpus]}}}
+    service = {
+        "image": container.image,
+        "entrypoint": server.command(),
+        **environment,
+        "ports": [f"127.0.0.1:{port}:{port}" for port in (_GRPC, _REST)],
+        "restart": "unless-stopped",
+        **({"labels": dict(container.labels)} if container.labels else {}),
+        **make_mounts(container.mounts),
+        **({"cpus": server.needs.cpus} if server.needs.cpus else {}),
+        **({"mem_limit": server.needs.memory} if server.needs.memory else {}),
+        **({"deploy": reserve} if server.needs.gpus else {}),
+    }
+    file = {"services": {server.name: service}, **make_volumes(container.mounts)}
+    return render(file).rstrip("\n")

@@ -1,0 +1,34 @@
+"""The TrainJob launcher: every task is a pod of a JobSet that Kubeflow Trainer makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.launch.job import Job
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.pods_handle import INDEX, JobKind, failed_pods
+from phalanx.launch.pods_launcher import PodsLauncher
+from phalanx.launch.trainjob.plan import make_objects
+
+_PREFIX = "jobset.sigs.k8s.io"
+
+
+def _selector(name: str) -> str:
+    return f"{_PREFIX}/jobset-name={name}"
+
+
+def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
+    role = pod["metadata"].get("labels", {}).get(f"{_PREFIX}/replicatedjob-name")
+    index = pod["metadata"].get("annotations", {}).get(INDEX)
+    return None if role is None or index is None else Task(Role(role), int(index))
+
+
+class TrainJobLauncher(PodsLauncher):
+    """Makes a TrainingRuntime and a TrainJob for Kubeflow Trainer."""
+
+    kind = JobKind("TrainJob", "Complete", _selector, _task_of, failed_pods)
+
+    def make_objects(self, job: Job) -> Iterator[Manifest]:
+        """The runtime and the TrainJob."""
+        return make_objects(job, self.container, self.place)

@@ -1,0 +1,87 @@
+"""From a job to a TrainJob (trainer.kubeflow.org/v1alpha1) and its TrainingRuntime: pure functions.
+
+Trainer has no policy for TensorFlow. The runtime brings one: a JobSet with an Indexed Job for each
+role, whose pods find out from their index, in a few lines of `sh`, what TF_CONFIG has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from phalanx.cluster.spec import Role
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.pods import (
+    Place,
+    count_tasks,
+    make_job_spec,
+    make_object,
+    make_pod,
+    make_script,
+    pod_labels,
+    shape_variables,
+)
+
+GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
+# Trainer counts the pods of the job with this label as its nodes, and knows their container so.
+_ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
+_CONTAINER = "node"
+
+
+def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
+    """The runtime, and the TrainJob that refers to it."""
+    api = f"{GROUP}/{VERSION}"
+    deciding = Role.CHIEF if job.chief else Role.WORKER
+    nodes = job.counts()[deciding]
+    jobs = [
+        _replicated_job(job, container, place, role, count, role is deciding)
+        for role, count in count_tasks(job).items()
+    ]
+    yield {
+        **make_object(api, "TrainingRuntime", job.name, job, container, place),
+        "spec": {
+            "mlPolicy": {"numNodes": nodes},
+            "template": {
+                "spec": {
+                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    # With this role all are done; what still runs, the ps above all, is removed.
+                    "successPolicy": {"operator": "All", "targetReplicatedJobs": [str(deciding)]},
+                    "failurePolicy": {"maxRestarts": 0},
+                    "replicatedJobs": jobs,
+                }
+            },
+        },
+    }
+    yield {
+        **make_object(api, "TrainJob", job.name, job, container, place),
+        "spec": {
+            "runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": job.name},
+            "trainer": {"numNodes": nodes},
+        },
+    }
+
+
+def _replicated_job(
+    job: Job, container: Container, place: Place, role: Role, count: int, decides: bool
+) -> dict[str, Any]:
+    variables = {**shape_variables(job), "PHALANX_ROLE": str(role)}
+    script = make_script(job, container)
+    pod = make_pod(
+        job, container, place, role, script, variables, name=_CONTAINER, port="tensorflow"
+    )
+    template = {
+        "metadata": {"labels": pod_labels(job, container)},
+        "spec": {"restartPolicy": "Never", **pod},
+    }
+    limited = decides and job.time_limit
+    limit = {"activeDeadlineSeconds": int(job.time_limit or 0)} if limited else {}
+    return {
+        "name": str(role),
+        "replicas": 1,
+        "template": {
+            **({"metadata": {"labels": _ANCESTOR}} if decides else {}),
+            "spec": {**limit, **make_job_spec(job, count, template)},
+        },
+    }

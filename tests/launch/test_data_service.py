@@ -1,0 +1,137 @@
+"""tf.data service beside a job, as each launcher would start it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phalanx import JobError
+from phalanx.cluster.detect import detect
+from phalanx.launch.container import Container
+from phalanx.launch.docker import DockerLauncher
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.kubeflow import KubeflowLauncher
+from phalanx.launch.kubernetes import KubernetesLauncher
+from phalanx.launch.local import LocalLauncher
+from phalanx.launch.local.machine import Machine
+from phalanx.launch.pods import Place
+from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.slurm import SlurmLauncher
+from phalanx.launch.slurm.plan import Place as SlurmPlace
+from phalanx.launch.ssh import SshLauncher
+from phalanx.launch.ssh.plan import Host
+from phalanx.launch.ssh.plan import Place as SshPlace
+
+JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, evaluators=1, data_workers=2)
+SERVE = "python -m phalanx data-service"
+
+
+def by_task(plan: ProcessPlan) -> dict[str, tuple[str, dict[str, str]]]:
+    """The end of each task's command, and its environment."""
+    return {str(each.task): (shlex.join(each.argv), dict(each.environment)) for each in plan.tasks}
+
+
+def test_local() -> None:
+    machine = Machine(processors=8, gpus=("0",), environ={}, python="python")
+    launcher = LocalLauncher(machine, range(2220, 2225), log_dir=Path("logs"), run_id="r1")
+    tasks = by_task(launcher.plan(JOB))
+    assert tasks["dispatcher-0"][0] == f"{SERVE} dispatcher --port=2222"
+    assert (
+        tasks["data-worker-1"][0] == f"{SERVE} worker 127.0.0.1:2222 --host=127.0.0.1 --port=2224"
+    )
+    for name in ("dispatcher-0", "data-worker-0"):
+        assert "TF_CONFIG" not in tasks[name][1]
+        assert tasks[name][1]["CUDA_VISIBLE_DEVICES"] == ""
+    for name in ("chief-0", "worker-0", "evaluator-0"):
+        assert tasks[name][1]["PHALANX_DATA_SERVICE"] == "127.0.0.1:2222"
+        assert "2222" not in tasks[name][1]["TF_CONFIG"]
+    # Data workers work as hard as those that train.
+    assert tasks["chief-0"][1]["OMP_NUM_THREADS"] == "2"
+
+
+def test_docker() -> None:
+    plan = DockerLauncher(Container("digits:1"), Path("x"), "r1").plan(JOB)
+    tasks = by_task(plan.processes)
+    assert tasks["chief-0"][1]["PHALANX_DATA_SERVICE"] == "digits-dispatcher-0:2222"
+    assert "--env=PHALANX_DATA_SERVICE" in tasks["chief-0"][0]
+    host = "digits-data-worker-1"
+    served = f"{SERVE} worker digits-dispatcher-0:2222 --host={host} --port=2222"
+    assert tasks["data-worker-1"][0].endswith(f"digits:1 {served}")
+    assert "digits-data-worker-1" in plan.processes.cleanup[0]
+
+
+def test_ssh() -> None:
+    place = SshPlace((Host.parse("a"), Host.parse("b")), "/x", python="python")
+    tasks = by_task(SshLauncher(place, Path("x"), "r1").plan(JOB).processes)
+    # chief a, worker b, evaluator a, dispatcher b, data workers a and b.
+    assert "PHALANX_DATA_SERVICE=b:2223" in tasks["evaluator-0"][0]
+    assert f"{SERVE} dispatcher --port=2223" in tasks["dispatcher-0"][0]
+    assert f"{SERVE} worker b:2223 --host=b --port=2224" in tasks["data-worker-1"][0]
+    assert "TF_CONFIG" not in tasks["data-worker-1"][0]
+
+
+def test_slurm() -> None:
+    plan = SlurmLauncher(SlurmPlace("/x", "/x/logs", "python")).plan(JOB)
+    script = plan.render()
+    assert "roles=(chief worker evaluator dispatcher data-worker)\n" in script
+    assert "[dispatcher]=1 [data-worker]=2" in script
+    assert "#SBATCH --ntasks=6\n" in script
+    assert "\npython=python\n" in script
+    assert len(dict(plan.counts)) == 5
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        (3, "-m phalanx data-service dispatcher --port=2222"),
+        (
+            5,
+            "-m phalanx data-service worker digits-3.digits:2222 "
+            "--host=digits-5.digits --port=2222",
+        ),
+    ],
+)
+def test_a_pod_that_serves_data(index: int, said: str) -> None:
+    assert run_pod(index) == f"{said}\n"
+
+
+def test_a_pod_that_trains_knows_the_dispatcher() -> None:
+    config, service = run_pod(1).splitlines()
+    assert json.loads(config) == {
+        "cluster": {"chief": ["digits-0.digits:2222"], "worker": ["digits-1.digits:2222"]},
+        "task": {"type": "worker", "index": 0},
+    }
+    assert service == "digits-3.digits:2222"
+
+
+def test_a_pod_finds_its_cluster_without_tf_config() -> None:
+    shape = "chief=1,worker=1,dispatcher=1,data-worker=2"
+    environ = {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-1", "PHALANX_SHAPE": shape}
+    assert sorted(map(str, detect(environ, []).cluster.addresses)) == ["chief-0", "worker-0"]
+
+
+def run_pod(index: int) -> str:
+    """What is printed if all that trains prints its variables, and `echo` is Python."""
+    program = Program(ProgramKind.COMMAND, "printenv", ("TF_CONFIG", "PHALANX_DATA_SERVICE"))
+    launcher = KubernetesLauncher(Container("x", python="echo"), Place())
+    main = launcher.plan(replace(JOB, program=program)).objects[-1]["spec"]["template"]["spec"]
+    [container] = main["containers"]
+    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    return subprocess.run(
+        container["command"],
+        env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(index), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+def test_a_tfjob_has_no_place_for_it() -> None:
+    with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
+        KubeflowLauncher(Container("x"), Place()).plan(JOB)

@@ -1,0 +1,146 @@
+"""The TrainJob and its runtime: compared whole, and against their schemas."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from tests.launch.kubeflow_schemas import RUNTIME, TRAINJOB, jobs_of
+from tests.launch.kubernetes_checks import problems
+
+from phalanx import JobError
+from phalanx.cluster.detect import detect
+from phalanx.cluster.spec import Role
+from phalanx.cluster.tf_config import loads
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
+from phalanx.launch.manifest import dump
+from phalanx.launch.pods import Place
+from phalanx.launch.trainjob import TrainJobLauncher
+
+GOLDEN = Path(__file__).parent / "golden"
+VERSIONS = ("1.34", "1.35", "1.36", "1.37")
+JOB = Job(
+    name="digits",
+    program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "--index={index}")),
+    workers=2,
+    restarts=3,
+    model_dir="gs://bucket/my digits",
+    resources={Role.WORKER: Resources(cpus=4, gpus=1), Role.PS: Resources(memory=1 << 30)},
+    time_limit=3600,
+)
+SHAPES = [JOB, replace(JOB, ps=1, evaluators=1, data_workers=2), replace(JOB, chief=False)]
+
+
+def objects(job: Job = JOB, place: Place | None = None) -> dict[str, dict[str, Any]]:
+    plan = TrainJobLauncher(Container("digits:1"), place or Place()).plan(job)
+    return {each["kind"]: each for each in yaml.safe_load_all(plan.render())}
+
+
+def test_the_rendered_plan() -> None:
+    text = TrainJobLauncher(Container("digits:1"), Place()).plan(JOB).render() + "\n"
+    assert text == (GOLDEN / "trainjob.yaml").read_text()
+
+
+@pytest.mark.parametrize("job", SHAPES)
+def test_it_is_what_trainer_expects(job: Job) -> None:
+    jsonschema.validate(objects(job)["TrainJob"], TRAINJOB)
+    jsonschema.validate(objects(job)["TrainingRuntime"], RUNTIME)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata/name", "My_Job"),
+        ("spec/template/spec/replicatedJob", []),
+        ("spec/template/spec/replicatedJobs/0/replicas", 2),
+        ("spec/template/spec/successPolicy/operator", "Most"),
+        ("spec/mlPolicy/tensorflow", {}),
+    ],
+)
+def test_the_schema_itself_finds_what_is_wrong(path: str, value: Any) -> None:
+    spoilt = copy.deepcopy(objects()["TrainingRuntime"])
+    *keys, last = [int(key) if key.isdecimal() else key for key in path.split("/")]
+    place: Any = spoilt
+    for key in keys:
+        place = place[key]
+    place[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spoilt, RUNTIME)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_its_jobs_are_valid(version: str) -> None:
+    jobs = list(jobs_of(objects(SHAPES[1])["TrainingRuntime"]))
+    for each in jobs:
+        kubernetes_validate.validate(each, version, strict=True)
+    assert problems(dump(jobs)) == []
+
+
+def test_every_role_has_its_own_needs() -> None:
+    needs = {
+        job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0].get("resources")
+        for job in jobs_of(objects(replace(JOB, ps=1))["TrainingRuntime"])
+    }
+    assert needs["x-chief-0"] is None
+    assert needs["x-worker-0"]["limits"] == {"cpu": "4000m", "nvidia.com/gpu": "1"}
+    assert needs["x-ps-0"]["limits"] == {"memory": str(1 << 30)}
+
+
+def environment_of(role: str, index: int, job: Job = JOB) -> dict[str, str]:
+    """What the shell of a pod makes of its index."""
+    program = Program(ProgramKind.COMMAND, "env", ("-0", "LAST={role}"))
+    runtime = objects(replace(job, program=program))["TrainingRuntime"]
+    [each] = [each for each in jobs_of(runtime) if each["metadata"]["name"] == f"x-{role}-0"]
+    [main] = each["spec"]["template"]["spec"]["containers"]
+    given = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"digits-{role}-0-{index}"}
+    done = subprocess.run(
+        main["command"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            **given,
+            **{entry["name"]: entry["value"] for entry in main["env"]},
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return dict(line.partition("=")[::2] for line in done.stdout.split("\0"))
+
+
+def test_a_pod_knows_its_task_from_its_role_and_index() -> None:
+    said = environment_of("worker", 1, replace(JOB, ps=1, evaluators=1))
+    assert said["LAST"] == "worker"
+    config = loads(said["TF_CONFIG"])
+    assert str(config.task) == "worker-1"
+    assert config.model_dir == "gs://bucket/my digits"
+    assert json.loads(said["TF_CONFIG"])["cluster"] == {
+        "chief": ["digits-chief-0-0.digits:2222"],
+        "worker": ["digits-worker-0-0.digits:2222", "digits-worker-0-1.digits:2222"],
+        "ps": ["digits-ps-0-0.digits:2222"],
+    }
+
+
+def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
+    said = environment_of("worker", 5, replace(JOB, workers=4000))
+    assert "TF_CONFIG" not in said
+    found = detect(said, [])
+    assert str(found.task) == "worker-5"
+    assert found.cluster.hosts(Role.WORKER)[5] == "digits-worker-0-5.digits:2222"
+
+
+def test_a_wrong_patch_is_refused() -> None:
+    pod = {"spec": {"template": {"spec": {"hostNetwrk": True}}}}
+    jobs = [{"name": "worker", "template": pod}]
+    patch = {"kind": "TrainingRuntime", "spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+    with pytest.raises(JobError, match="hostNetwrk"):
+        objects(place=Place(patches=(patch,)))

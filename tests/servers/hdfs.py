@@ -1,0 +1,123 @@
+"""A real HDFS on this machine, a NameNode and a DataNode, in a directory of its own.
+
+No package that pip or apt installs has Hadoop's servers, but the sources of PySpark 2.4.8 have
+their jars:
+
+    pip download --no-deps --no-binary :all: pyspark==2.4.8
+    tar -xzf pyspark-2.4.8.tar.gz
+    export PHALANX_HADOOP_JARS=$PWD/pyspark-2.4.8/deps/jars
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+JARS = "PHALANX_HADOOP_JARS"
+
+SETTINGS = {
+    "fs.defaultFS": "hdfs://127.0.0.1:{port}",
+    "dfs.namenode.name.dir": "{directory}/name",
+    "dfs.datanode.data.dir": "{directory}/data",
+    "dfs.namenode.http-address": "127.0.0.1:0",
+    "dfs.datanode.address": "127.0.0.1:0",
+    "dfs.datanode.http.address": "127.0.0.1:0",
+    "dfs.datanode.ipc.address": "127.0.0.1:0",
+    "dfs.webhdfs.enabled": "false",
+    "dfs.replication": "1",
+    "dfs.blocksize": "1048576",
+    "dfs.permissions.enabled": "false",
+    "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+    "hadoop.security.authentication": "simple",
+}
+
+# What Hadoop 2.7 reaches into, and Java 17 keeps shut.
+OPENED = ["java.lang", "java.util", "java.io", "java.net", "java.nio", "java.lang.reflect"]
+
+
+def why_not() -> str | None:
+    """Why HDFS cannot be started here."""
+    if shutil.which("java") is None:
+        return "java not installed (Debian: openjdk-17-jre-headless)"
+    jars = os.environ.get(JARS)
+    if not jars or not list(Path(jars).glob("hadoop-hdfs-*.jar")):
+        return f"{JARS} names no directory with Hadoop's jars: see tests/servers/hdfs.py"
+    return None
+
+
+@contextlib.contextmanager
+def running_hdfs(directory: Path) -> Iterator[str]:
+    """A NameNode and a DataNode; given is their address, as in hdfs://127.0.0.1:8020."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration = directory / "conf"
+    for name in ("hdfs", "datanode", "secondary"):
+        (configuration / "webapps" / name).mkdir(parents=True)
+    text = "".join(
+        f"<property><name>{name}</name>"
+        f"<value>{value.format(port=port, directory=directory)}</value></property>\n"
+        for name, value in SETTINGS.items()
+    )
+    for file in ("core-site.xml", "hdfs-site.xml"):
+        (configuration / file).write_text(f"<configuration>\n{text}</configuration>\n")
+    _run(directory, "namenode.NameNode", "-format", "-force").wait(120)
+    servers: list[subprocess.Popen[bytes]] = []
+    try:
+        servers.append(_run(directory, "namenode.NameNode"))
+        servers.append(_run(directory, "datanode.DataNode"))
+        _wait(directory, servers, f"hdfs://127.0.0.1:{port}")
+        yield f"hdfs://127.0.0.1:{port}"
+    finally:
+        for server in reversed(servers):
+            server.terminate()
+        for server in servers:
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _run(directory: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    log = directory / f"{name}{''.join(arguments)}.log"
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [
+                "java",
+                "-Xmx256m",
+                *opened,
+                f"-Dhadoop.log.dir={directory}",
+                "-cp",
+                f"{directory / 'conf'}:{os.environ[JARS]}/*",
+                f"org.apache.hadoop.hdfs.server.{name}",
+                *arguments,
+            ],
+            cwd=directory,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _wait(directory: Path, servers: list[subprocess.Popen[bytes]], url: str) -> None:
+    """Until a file can be written."""
+    import fsspec
+
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with fsspec.open(f"{url}/ready", "wb") as file:
+                file.write(b"yes")
+            return
+        except Exception as error:
+            ended = [server.poll() for server in servers]
+            if time.monotonic() > deadline or any(code is not None for code in ended):
+                logs = "".join(path.read_text()[-2000:] for path in directory.glob("*.log"))
+                raise AssertionError(f"no HDFS ({error}), {ended}:\n{logs}") from None
+            time.sleep(0.5)

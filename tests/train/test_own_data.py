@@ -1,0 +1,57 @@
+"""Which data can be sent to a worker, and which a worker must make itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from phalanx.train.own_data import can_travel, read_own_data, serve_data
+
+
+def count_up() -> Any:
+    for number in range(5):
+        yield np.full([3], number, "float32")
+
+
+def make_counted() -> Any:
+    return tf.data.Dataset.from_generator(count_up, output_signature=tf.TensorSpec([3]))
+
+
+@pytest.mark.parametrize(
+    ("make", "travels"),
+    [
+        (lambda: tf.data.Dataset.range(5).shuffle(5).map(lambda x: x + 1).batch(2), True),
+        (make_counted, False),
+        (
+            lambda: tf.data.Dataset.range(5).map(lambda x: tf.numpy_function(abs, [x], "int64")),
+            False,
+        ),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([1000, 10])), True),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([10_000, 1000])), False),
+    ],
+    ids=["operations", "generator", "function", "small array", "large array"],
+)
+def test_what_calls_python_or_is_large_cannot_be_sent(make: Any, travels: bool) -> None:
+    assert can_travel(make()) == travels
+
+
+def test_a_function_reads_what_its_process_serves_as_often_as_it_likes() -> None:
+    data = make_counted().map(
+        lambda x: {"x": x, "half": tf.numpy_function(np.negative, [x], "float32")}
+    )
+    serve_data(data)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def add_up() -> Any:
+        total, batches = tf.constant(0.0), tf.constant(0)
+        for element in read_own_data(data.element_spec).skip(1):
+            total += tf.reduce_sum(element["x"])
+            batches += 1
+        return total, batches
+
+    for _ in range(2):
+        total, batches = add_up()
+        assert (float(total), int(batches)) == (30.0, 4)

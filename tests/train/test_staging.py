@@ -1,0 +1,113 @@
+"""A model_dir that TensorFlow does not know, and the copy it works on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from phalanx.errors import TrainingError
+from phalanx.train import staging
+from phalanx.train.staging import Mirror, staged
+
+
+@pytest.fixture
+def remote() -> Iterator[str]:
+    """A directory of fsspec's file system in memory."""
+    name = uuid.uuid4().hex
+    yield f"memory://{name}"
+    memory = fsspec.filesystem("memory")
+    if memory.exists(f"/{name}"):
+        memory.rm(f"/{name}", recursive=True)
+
+
+def files(url: str) -> dict[str, bytes]:
+    filesystem, root = fsspec.core.url_to_fs(url)
+    found = filesystem.find(root)
+    return {name[len(root) + 1 :]: filesystem.cat_file(name) for name in found}
+
+
+def write(directory: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = directory / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_what_is_new_is_sent_and_what_is_gone_is_removed(remote: str, tmp_path: Path) -> None:
+    mirror = Mirror(remote, str(tmp_path), mine=lambda name: True)
+    write(tmp_path, checkpoint="1", model_dot_1="a", events__log="x")
+    assert mirror.push() == 3
+    assert mirror.push() == 0
+    (tmp_path / "model.1").unlink()
+    write(tmp_path, checkpoint="2", model_dot_2="b")
+    assert mirror.push() == 2
+    assert files(remote) == {"checkpoint": b"2", "model.2": b"b", "events/log": b"x"}
+
+
+def test_a_checkpoint_is_announced_only_when_it_is_whole(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(Mirror, "_send", lambda self, name, path: sent.append(name))
+    write(tmp_path, checkpoint="1", status_dot_json="{}", zebra="a", model_dot_1="b")
+    Mirror(remote, str(tmp_path), mine=lambda name: True).push()
+    assert sent == ["model.1", "zebra", "checkpoint", "status.json"]
+
+
+def test_what_is_being_written_is_not_sent(remote: str, tmp_path: Path) -> None:
+    write(tmp_path, status_dot_json_dot_new="x", checkpoint_dot_tmp12="x", model_temp__part="x")
+    assert Mirror(remote, str(tmp_path), mine=lambda name: True).push() == 0
+
+
+def test_a_run_goes_on_from_what_is_there(remote: str) -> None:
+    with staged(remote, evaluates=False) as local:
+        write(Path(local), checkpoint="1", eval__events="mine?")
+    assert files(remote) == {"checkpoint": b"1"}
+    assert not Path(local).exists()
+    with staged(remote, evaluates=False) as local:
+        assert (Path(local) / "checkpoint").read_text() == "1"
+        write(Path(local), checkpoint="2")
+    assert files(remote) == {"checkpoint": b"2"}
+
+
+def test_an_evaluator_sees_new_checkpoints_and_adds_its_own_files(
+    remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chief = Mirror(remote, str(tmp_path), mine=lambda name: not name.startswith("eval/"))
+    write(tmp_path, checkpoint="1")
+    chief.push()
+    with staged(remote, evaluates=True) as local:
+        watching = Mirror(remote, local, mine=lambda name: name.startswith("eval/"))
+        write(tmp_path, checkpoint="2")
+        chief.push()
+        watching.pull()
+        assert (Path(local) / "checkpoint").read_text() == "2"
+        write(Path(local), eval__events="x")
+    assert files(remote) == {"checkpoint": b"2", "eval/events": b"x"}
+
+
+def test_an_error_of_the_run_keeps_what_was_saved(remote: str) -> None:
+    with pytest.raises(ValueError, match="mine"), staged(remote, evaluates=False) as local:
+        write(Path(local), checkpoint="1")
+        raise ValueError("mine")
+    assert files(remote) == {"checkpoint": b"1"}
+
+
+def test_what_cannot_be_sent_at_the_end_is_not_lost(
+    remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(path: str) -> None:
+        raise OSError("no space\n\tat java")
+
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
+    with (
+        pytest.raises(TrainingError, match=r"not copied to memory://.* \(no space\): it is in"),
+        staged(remote, evaluates=False) as local,
+    ):
+        write(Path(local), checkpoint="1")
+        monkeypatch.setattr(staging, "open_output", refuse)
+    assert (tmp_path / "checkpoint").read_text() == "1"

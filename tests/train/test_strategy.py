@@ -1,0 +1,27 @@
+"""What a task is told of its run."""
+
+from __future__ import annotations
+
+import pytest
+
+from phalanx import Cluster, Mode, Role, RunConfig, Task, TFConfig
+from phalanx.train.strategy import form
+
+WITH_PS = Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1"])
+WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "config", "examples"),
+    [
+        (Cluster(), RunConfig(global_batch_size=128), 128),
+        (WITHOUT, RunConfig(global_batch_size=128), 128),
+        (WITH_PS, RunConfig(global_batch_size=128), 64),
+        (WITH_PS, RunConfig(global_batch_size=128, mode=Mode.SYNC), 128),
+        (WITH_PS, RunConfig(global_batch_size=128, mode=Mode.SYNC, replicas_to_aggregate=1), 64),
+    ],
+)
+def test_the_examples_of_an_update(cluster: Cluster, config: RunConfig, examples: int) -> None:
+    chief = Task(Role.CHIEF)
+    formation = form(TFConfig(cluster, chief), config)
+    assert formation.share(config, chief).examples_per_update == examples

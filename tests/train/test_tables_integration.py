@@ -1,0 +1,64 @@
+"""Tables give the same rows, wherever they are spread. In one process: test_tables.py."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).parent / "programs" / "tables.py"
+FLAGS = ("--global-batch-size", "30", "--save-steps", "10")
+
+
+@pytest.fixture(scope="module")
+def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process, saved at 10 and 20."""
+    directory: Path = tmp_path_factory.mktemp("reference")
+    flags = ["--model-dir", str(directory), "--train-steps", "20", *FLAGS]
+    start_cluster("c", *flags, program=PROGRAM).check()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags"),
+    [
+        pytest.param("c w p p", ["--sync", "--accumulate=3"], id="in step on two ps"),
+        pytest.param("c w w", [], id="three in step"),
+        pytest.param("c w p p p", ["--sync"], id="in step on three ps"),
+    ],
+)
+def test_in_step_is_one_process_and_goes_on_from_it(
+    shape: str, flags: list[str], start_cluster: Any, reference: Path, read_checkpoint: Any,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    for path in reference.glob("model.ckpt-10.*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
+    flags = ["--model-dir", str(tmp_path), "--train-steps", "20", *FLAGS, *flags]
+    start_cluster(shape, *flags, program=PROGRAM).check()
+    wanted, found = read_checkpoint(reference, 20), read_checkpoint(tmp_path, 20)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
+
+
+def test_rows_learned_asynchronously_come_back_in_one_process(
+    start_cluster: Any, read_checkpoint: Any, tmp_path: Path
+) -> None:
+    flags = ["--model-dir", str(tmp_path), *FLAGS]
+    tasks = start_cluster("c w w p p", *flags, "--train-steps", "400", program=PROGRAM)
+    tasks.check()
+    line = next(li for li in tasks.log("chief-0").splitlines() if li.startswith("METRICS"))
+    assert ast.literal_eval(line.removeprefix("METRICS "))["loss"] < 0.05
+    before = read_checkpoint(tmp_path, 400)
+    start_cluster("c", *flags, "--train-steps", "401", program=PROGRAM).check()
+    after = read_checkpoint(tmp_path, 401)
+    table = next(name for name in before if before[name].shape == (40, 3) and "model" in name)
+    changed = np.abs(after[table] - before[table]).max(axis=1) > 0
+    assert 0 < changed.sum() < 40
