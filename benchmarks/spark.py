@@ -195,6 +195,7 @@ def main() -> None:
         reader = spark.read.format("tfrecord").schema(schema)
         measure({"df.count()": reader.load(source).count, "count": lambda: count(spark, source)})
         # Records that cannot be decoded can be counted only by those who do not try.
+        spark.sparkContext.setLogLevel("OFF")
         with RecordWriter(directory / "noise" / "a") as writer:
             writer.write_all([b"\xff"] * 10)
         noise = str(directory / "noise")
