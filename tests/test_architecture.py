@@ -178,10 +178,11 @@ def test_the_public_names() -> None:
         "hooks",
         "layers",
         "run",
+        "spark",
     }
     assert phalanx.hooks.__name__ == "phalanx.train.hooks"
     assert phalanx.layers.__name__ == "phalanx.train.layers"
-    names = set(phalanx.__all__) - {"hooks", "layers"}
+    names = set(phalanx.__all__) - {"hooks", "layers", "spark"}
     assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
     assert set(phalanx.__all__) <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'experimnt'"):

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from phalanx import spark
     from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
     from phalanx.errors import (
         ClusterError,
@@ -65,7 +66,11 @@ _HOME = {
 }
 
 # Modules that are public as they are.
-_MODULES = {"hooks": "phalanx.train.hooks", "layers": "phalanx.train.layers"}
+_MODULES = {
+    "hooks": "phalanx.train.hooks",
+    "layers": "phalanx.train.layers",
+    "spark": "phalanx.spark",
+}
 
 __all__ = [
     "Cluster",
@@ -96,6 +101,7 @@ __all__ = [
     "hooks",
     "layers",
     "run",
+    "spark",
 ]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,28 +116,3 @@ def test_an_experiment_reads_from_hdfs_and_keeps_its_model_there(url: str, tmp_p
     Mirror(model_dir, str(tmp_path)).pull()
     kept = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [path.rpartition("-")[2] for path in kept] == ["0", "3", "5"]
-
-
-@pytest.mark.slow
-def test_spark_writes_to_hdfs_and_reads_from_it(url: str) -> None:
-    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
-    from pyspark.sql import SparkSession
-
-    from phalanx.records.spark import save
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.getOrCreate()
-    try:
-        path = f"{url}/from-spark"
-        for count in (10, 6):
-            save(spark.range(count), path, mode="overwrite", partition_by=[])
-            back = spark.read.format("tfrecord").load(path)
-            assert sorted(row.id for row in back.collect()) == list(range(count))
-        names = [name.rpartition("/")[2] for name in expand(f"{path}/*")]
-        assert "_SUCCESS" in names
-        assert not [name for name in names if name.startswith((".", "_temporary"))]
-        assert sum(count_records(name) for name in expand(f"{path}/*.tfrecord")) == 6
-    finally:
-        spark.stop()
