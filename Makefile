@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
-SPARK  := .venv/.spark
+MORE   := .venv/.more
 
 JAR    := java/build/phalanx-hadoop.jar
 
@@ -17,13 +17,13 @@ $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev]'
 	@touch $@
 
-$(SPARK): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark]'
+$(MORE): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark,ray,hdfs]'
 	@touch $@
 
 jar: $(JAR)      ## build the Hadoop input and output formats
 
-$(JAR): $(wildcard java/src/phalanx/hadoop/*.java) | $(SPARK)
+$(JAR): $(wildcard java/src/phalanx/hadoop/*.java) | $(MORE)
 	@rm -rf java/build && mkdir -p java/build/classes
 	javac --release 11 -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes \
 	    -cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $^
@@ -41,7 +41,7 @@ test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest -m 'not slow'
 
-test-all: $(SPARK) $(JAR) ## the suite and the slower tests against real servers and Spark
+test-all: $(MORE) $(JAR) ## the suite and the slower tests against real servers and Spark
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest
 
@@ -58,7 +58,7 @@ format: $(READY) ## format the code and put the imports in order
 docs: $(READY)   ## write the command reference from the commands' own --help
 	$(BIN)/python docs/generate.py
 
-bench: $(SPARK)  ## measure every published figure again
+bench: $(MORE)  ## measure every published figure again
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and what was built
