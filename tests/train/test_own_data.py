@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from phalanx.data import Pipeline
 from phalanx.train.own_data import can_travel, read_own_data, serve_data
 
 
@@ -36,6 +37,15 @@ def make_counted() -> Any:
 )
 def test_what_calls_python_or_is_large_cannot_be_sent(make: Any, travels: bool) -> None:
     assert can_travel(make()) == travels
+
+
+def test_a_pipeline_is_sent_as_operations() -> None:
+    def make() -> Any:
+        return Pipeline.from_arrays({"x": np.arange(10)}, seed=1).dataset(5, epochs=1)
+
+    assert not can_travel(make())
+    assert can_travel(make(), make)
+    assert not can_travel(make_counted(), make_counted)
 
 
 def test_a_function_reads_what_its_process_serves_as_often_as_it_likes() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -28,11 +29,26 @@ _LARGE_BYTES = 32 * 2**20
 _SERVING: list[Any] = []
 
 
-def can_travel(data: Any) -> bool:
-    """Whether a dataset can be sent to another process: it calls no Python, and is not large."""
+def can_travel(data: Any, make: Callable[[], Any] | None = None) -> bool:
+    """Whether a dataset can be sent to another process: it calls no Python, and is not large.
+
+    What is sent is made anew by `make`, inside a function. A pipeline of phalanx.data calls Python
+    here, but there is made of TensorFlow's operations alone.
+    """
     try:
         graph = graph_of(data)
     except tf.errors.OpError:
+        return False
+    if graph.ByteSize() > _LARGE_BYTES:
+        return False
+    return not calls_python(graph) or (make is not None and _travels_from_a_function(make))
+
+
+def _travels_from_a_function(make: Callable[[], Any]) -> bool:
+    function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
+    try:
+        graph = function.get_concrete_function().graph.as_graph_def()
+    except Exception:  # The user's own: whatever it is, the worker's process can do without.
         return False
     return graph.ByteSize() <= _LARGE_BYTES and not calls_python(graph)
 

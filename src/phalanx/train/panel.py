@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,9 @@ class Panel:
         """Whether there is something to share, and it can be sent to the workers."""
         if self._shared is None:
             with tf.init_scope():  # This may be asked while a function is traced.
-                data = make_eval_data(self._servers.experiment, self._contexts[0])
-                self._shared = data is not None and can_travel(data)
+                make = partial(make_eval_data, self._servers.experiment, self._contexts[0])
+                data = make()
+                self._shared = data is not None and can_travel(data, make)
         return self._shared
 
     @property

@@ -196,8 +196,9 @@ def _lead_on_ps(
 
 def _make_own_data(experiment: Experiment, config: RunConfig, formation: Formation) -> None:
     """Serve this worker's share to itself, if the chief cannot send it."""
-    data = make_train_data(experiment, formation.share(config, formation.task))
-    if not can_travel(data):
+    make = partial(make_train_data, experiment, formation.share(config, formation.task))
+    data = make()
+    if not can_travel(data, make):
         serve_data(data)
 
 
@@ -212,7 +213,7 @@ def _build_and_lead_on_ps(
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
     check_fits_ps(config, step, master)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
-    if not can_travel(feed.train):
+    if not can_travel(feed.train, partial(make_train_data, experiment, servers.contexts[0])):
         servers.own_data = element_spec
     engine: Engine
     if servers.formation.way is Way.ASYNC_PS:
