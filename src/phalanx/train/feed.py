@@ -53,4 +53,16 @@ def _check(data: Any, function: str, context: Context) -> Any:
             f"{function} is empty for shard {context.shard} of {context.num_shards}: check the "
             "paths and filters, and that there are as many files as workers"
         )
-    return data.prefetch(tf.data.AUTOTUNE)
+    return _leave_tuning_out(data).prefetch(tf.data.AUTOTUNE)
+
+
+def _leave_tuning_out(data: Any) -> Any:
+    """Without a thread that tunes the dataset, unless the user asked for one.
+
+    When a dataset is closed, TensorFlow waits until that thread wakes up: up to a minute for each
+    epoch. Without it, what is left to be tuned gets as many threads as there are.
+    """
+    options = tf.data.Options()
+    if data.options().autotune.enabled is None:
+        options.autotune.enabled = False
+    return data.with_options(options)
