@@ -3,7 +3,7 @@
     phalanx dataset cifar10 --out data/cifar10
     python examples/cifar10/main.py --data-dir data/cifar10 --model-dir runs/cifar10
     phalanx run --no-chief --workers 2 examples/cifar10/main.py --data-dir data/cifar10 \\
-        --num-layers 20 --schedule one-cycle --epochs 24 --model-dir runs/hour
+        --num-layers 20 --schedule one-cycle --model-dir runs/hour
 """
 
 import argparse
@@ -24,7 +24,7 @@ import phalanx
 # What each schedule does best with; any of it can be set by a flag.
 RECIPES = {
     "staged": {"epochs": 350, "learning_rate": 0.1, "weight_decay": 2e-4},
-    "one-cycle": {"epochs": 24, "learning_rate": 0.2, "weight_decay": 5e-4},
+    "one-cycle": {"epochs": 45, "learning_rate": 0.2, "weight_decay": 5e-4},
 }
 VARIABLES = {"CPU": "cpu", "GPU": "device"}
 
