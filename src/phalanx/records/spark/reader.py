@@ -17,6 +17,7 @@ from phalanx.records.spark.columns import RecordType
 from phalanx.records.spark.dataset import find_dataset, read_split
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.splits import Split, plan_splits
+from phalanx.records.spark.worker import settle
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Task(InputPartition):
 
 def read_task(task: Task, columns: pa.Schema, record_type: RecordType) -> Iterator[pa.RecordBatch]:
     """The batches of a task."""
+    settle()
     for split in task.splits:
         yield from read_split(split, columns, record_type)
 

@@ -23,6 +23,7 @@ from phalanx.records.spark.options import Options
 from phalanx.records.spark.reader import TFRecordReader
 from phalanx.records.spark.stream import TFRecordStreamReader, TFRecordStreamWriter
 from phalanx.records.spark.task import check_columns
+from phalanx.records.spark.worker import settle
 from phalanx.records.spark.writer import make_writer
 
 
@@ -41,10 +42,12 @@ class TFRecordSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        settle()
         return TFRecordReader(Options.parse(self.options), _to_arrow(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`."""
+        settle()
         options = Options.parse(self.options)
         check_columns(_to_arrow(schema), options)
         return make_writer(options, str(uuid.uuid4()), overwrite)

@@ -13,6 +13,7 @@ from phalanx.errors import DataError
 from phalanx.records.spark.commit import Job, Staged
 from phalanx.records.spark.options import Options, WriteLocality
 from phalanx.records.spark.task import write_files
+from phalanx.records.spark.worker import settle
 
 
 @dataclass
@@ -30,6 +31,7 @@ class TFRecordWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """What every task does."""
+        settle()
         number, attempt = task_and_attempt()
         stem = f"part-{number:05d}-{self.job.id}"
         directory = f"{self.job.staging}/{number}-{attempt}"
