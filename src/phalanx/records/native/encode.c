@@ -3,13 +3,34 @@
 #include "framing.h"
 #include "wire.h"
 
-/* Messages hold their size before their content, so each is measured first and then written. */
+/* A message holds the size of each part before the part itself. So it is written from its end to
+   its beginning: when a size is due, what it is the size of is there. `at` is always the first byte
+   that was written, and what a function writes comes before it. */
 
-static size_t delimited_size(size_t size) { return 1 + varint_size(size) + size; }
+#define HEADER_MOST 11 /* a tag and a size */
+#define VARINT_MOST 10
 
-static uint8_t *write_header(uint8_t *out, uint32_t number, size_t size) {
-    *out++ = (uint8_t)TAG_DELIMITED(number);
-    return varint_write(out, size);
+static uint8_t *put_varint(uint8_t *at, uint64_t value) {
+    if (value < 0x80) {
+        *--at = (uint8_t)value;
+        return at;
+    }
+    at -= varint_size(value);
+    varint_write(at, value);
+    return at;
+}
+
+static uint8_t *put_header(uint8_t *at, uint32_t number, size_t size) {
+    at = put_varint(at, size);
+    *--at = (uint8_t)TAG_DELIMITED(number);
+    return at;
+}
+
+static uint8_t *put_bytes(uint8_t *at, const uint8_t *data, size_t size) {
+    at -= size;
+    if (size > 0)
+        memcpy(at, data, size);
+    return at;
 }
 
 static uint64_t int64_at(const source_column *c, int64_t i) {
@@ -18,129 +39,98 @@ static uint64_t int64_at(const source_column *c, int64_t i) {
     return value;
 }
 
-/* The bytes of the values alone: without the tag and length of the packed field around numbers. */
-static size_t payload_size(const source_column *c, int64_t first, int64_t end) {
-    size_t size = 0;
+static uint8_t *put_feature(uint8_t *at, const source_column *c, int64_t first, int64_t end) {
+    uint8_t *stop = at;
+    if (c->kind == KIND_BYTES) {
+        for (int64_t i = end; i-- > first;) {
+            size_t size = (size_t)(c->value_offsets[i + 1] - c->value_offsets[i]);
+            at = put_header(put_bytes(at, c->values + c->value_offsets[i], size), 1, size);
+        }
+    } else if (first < end) {
+        if (c->kind == KIND_FLOAT)
+            at = put_bytes(at, c->values + 4 * first, 4 * (size_t)(end - first));
+        else
+            for (int64_t i = end; i-- > first;)
+                at = put_varint(at, int64_at(c, i));
+        at = put_header(at, 1, (size_t)(stop - at));
+    }
+    return put_header(at, c->kind, (size_t)(stop - at));
+}
+
+/* The most bytes that a Feature of these values takes. */
+static size_t feature_most(const source_column *c, int64_t first, int64_t end) {
+    size_t count = (size_t)(end - first), headers = 2 * HEADER_MOST;
     switch (c->kind) {
     case KIND_INT64:
-        for (int64_t i = first; i < end; i++)
-            size += varint_size(int64_at(c, i));
-        return size;
+        return headers + VARINT_MOST * count;
     case KIND_FLOAT:
-        return 4 * (size_t)(end - first);
+        return headers + 4 * count;
     default:
-        for (int64_t i = first; i < end; i++)
-            size += delimited_size((size_t)(c->value_offsets[i + 1] - c->value_offsets[i]));
-        return size;
+        return headers + HEADER_MOST * count +
+               (size_t)(c->value_offsets[end] - c->value_offsets[first]);
     }
-}
-
-static size_t list_size(const source_column *c, size_t payload) {
-    return c->kind == KIND_BYTES || payload == 0 ? payload : delimited_size(payload);
-}
-
-static size_t feature_size(const source_column *c, int64_t first, int64_t end) {
-    return delimited_size(list_size(c, payload_size(c, first, end)));
-}
-
-static uint8_t *write_feature(uint8_t *out, const source_column *c, int64_t first, int64_t end) {
-    size_t payload = payload_size(c, first, end);
-    out = write_header(out, c->kind, list_size(c, payload));
-    if (c->kind == KIND_BYTES) {
-        for (int64_t i = first; i < end; i++) {
-            size_t size = (size_t)(c->value_offsets[i + 1] - c->value_offsets[i]);
-            out = write_header(out, 1, size);
-            if (size > 0)
-                memcpy(out, c->values + c->value_offsets[i], size);
-            out += size;
-        }
-        return out;
-    }
-    if (payload == 0)
-        return out;
-    out = write_header(out, 1, payload);
-    if (c->kind == KIND_FLOAT) {
-        memcpy(out, c->values + 4 * first, payload);
-        return out + payload;
-    }
-    for (int64_t i = first; i < end; i++)
-        out = varint_write(out, int64_at(c, i));
-    return out;
 }
 
 static int64_t row_start(const source_column *c, int64_t row) {
     return c->width == RAGGED ? c->row_offsets[row] : c->width * row;
 }
 
-/* The size of the Feature, or of the FeatureList of a sequence. */
-static size_t value_size(const source_column *c, int64_t row) {
+/* The Feature, or the FeatureList of a sequence. */
+static uint8_t *put_value(uint8_t *at, const source_column *c, int64_t row) {
     int64_t first = row_start(c, row), end = row_start(c, row + 1);
     if (!c->sequence)
-        return feature_size(c, first, end);
-    size_t size = 0;
-    for (int64_t step = first; step < end; step++)
-        size += delimited_size(feature_size(c, c->step_offsets[step], c->step_offsets[step + 1]));
-    return size;
+        return put_feature(at, c, first, end);
+    for (int64_t step = end; step-- > first;) {
+        uint8_t *stop = at;
+        at = put_feature(at, c, c->step_offsets[step], c->step_offsets[step + 1]);
+        at = put_header(at, 1, (size_t)(stop - at));
+    }
+    return at;
 }
 
-static uint8_t *write_value(uint8_t *out, const source_column *c, int64_t row) {
+static size_t value_most(const source_column *c, int64_t row) {
     int64_t first = row_start(c, row), end = row_start(c, row + 1);
     if (!c->sequence)
-        return write_feature(out, c, first, end);
-    for (int64_t step = first; step < end; step++) {
-        int64_t from = c->step_offsets[step], to = c->step_offsets[step + 1];
-        out = write_header(out, 1, feature_size(c, from, to));
-        out = write_feature(out, c, from, to);
-    }
-    return out;
+        return feature_most(c, first, end);
+    return 3 * HEADER_MOST * (size_t)(end - first) +
+           feature_most(c, c->step_offsets[first], c->step_offsets[end]);
 }
 
 static bool has_row(const source_column *c, int64_t row) {
     return c->present == NULL || c->present[row] != 0;
 }
 
-static size_t entry_size(const source_column *c, int64_t row) {
-    return delimited_size(c->name_size) + delimited_size(value_size(c, row));
-}
-
-/* The map of the row's features, or of its feature lists. */
-static size_t map_size(const source_column *columns, size_t count, int64_t row, bool sequence) {
-    size_t size = 0;
-    for (size_t i = 0; i < count; i++)
-        if (columns[i].sequence == sequence && has_row(&columns[i], row))
-            size += delimited_size(entry_size(&columns[i], row));
-    return size;
-}
-
-static uint8_t *write_map(uint8_t *out, const source_column *columns, size_t count, int64_t row,
-                          bool sequence) {
-    for (size_t i = 0; i < count; i++) {
+/* The map of the row's features, or of its feature lists; nothing if it is empty. */
+static uint8_t *put_map(uint8_t *at, const source_column *columns, size_t count, int64_t row,
+                        bool sequence) {
+    uint8_t *end = at;
+    for (size_t i = count; i-- > 0;) {
         const source_column *c = &columns[i];
         if (c->sequence != sequence || !has_row(c, row))
             continue;
-        size_t size = value_size(c, row);
-        out = write_header(out, 1, delimited_size(c->name_size) + delimited_size(size));
-        out = write_header(out, 1, c->name_size);
-        memcpy(out, c->name, c->name_size);
-        out = write_header(out + c->name_size, 2, size);
-        out = write_value(out, c, row);
+        uint8_t *stop = at;
+        at = put_value(at, c, row);
+        at = put_header(at, 2, (size_t)(stop - at));
+        at = put_header(put_bytes(at, c->name, c->name_size), 1, c->name_size);
+        at = put_header(at, 1, (size_t)(stop - at));
     }
-    return out;
+    return at == end ? at : put_header(at, sequence ? 2 : 1, (size_t)(end - at));
 }
 
 bool encode_row(buffer *out, const source_column *columns, size_t count, int64_t row,
                 bool sequence, bool framed) {
-    size_t features = map_size(columns, count, row, false);
-    size_t lists = sequence ? map_size(columns, count, row, true) : 0;
-    size_t size = (features > 0 ? delimited_size(features) : 0) +
-                  (lists > 0 ? delimited_size(lists) : 0);
-    if (!buffer_reserve(out, size + FRAME_OVERHEAD))
+    size_t most = FRAME_OVERHEAD + 2 * HEADER_MOST;
+    for (size_t i = 0; i < count; i++)
+        if (has_row(&columns[i], row))
+            most += 3 * HEADER_MOST + columns[i].name_size + value_most(&columns[i], row);
+    if (!buffer_reserve(out, most))
         return false;
-    uint8_t *start = out->data + out->size, *at = start + (framed ? FRAME_HEADER : 0);
-    if (features > 0)
-        at = write_map(write_header(at, 1, features), columns, count, row, false);
-    if (lists > 0)
-        at = write_map(write_header(at, 2, lists), columns, count, row, true);
+    uint8_t *start = out->data + out->size, *end = start + most, *at = end;
+    if (sequence)
+        at = put_map(at, columns, count, row, true);
+    at = put_map(at, columns, count, row, false);
+    size_t size = (size_t)(end - at);
+    memmove(start + (framed ? FRAME_HEADER : 0), at, size);
     if (framed)
         frame_seal(start, size);
     out->size += size + (framed ? FRAME_OVERHEAD : 0);
