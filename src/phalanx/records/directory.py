@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,15 @@ from typing import Any
 from phalanx.errors import DataError
 from phalanx.records.index import SUFFIX
 from phalanx.records.schema import FILE_NAME
-from phalanx.records.storage import filesystem_of, is_remote, open_output
+from phalanx.records.storage import (
+    UNFINISHED,
+    filesystem_of,
+    find_hidden,
+    find_hidden_over,
+    is_remote,
+    look_until_settled,
+    open_output,
+)
 
 _WILD = re.compile(r"[*?\[]")
 _TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated")
@@ -47,42 +55,58 @@ def find_files(paths: Iterable[str]) -> list[FoundFile]:
     """The files of records that paths, globs and directories hold, each of these in order.
 
     Names that begin with `_` or `.` are hidden: they, and what is in such directories, are passed
-    over, as are saved indexes and schemas. A path that leads nowhere is an error.
+    over, as are saved indexes and schemas. So are files whose publication has not ended, unless one
+    is named itself. A path that leads nowhere is an error.
     """
+    return [
+        file
+        for path in map(resolve, paths)
+        for file in look_until_settled(lambda: _find(path))  # noqa: B023
+    ]
+
+
+def _find(path: str) -> list[FoundFile]:
+    filesystem, inside = filesystem_of(path)
+    prefix = path.removesuffix(inside)
+    roots, is_glob = [inside], False
+    if _WILD.search(path) and not filesystem.exists(inside):
+        is_glob = True
+        roots = sorted(root for root in filesystem.glob(inside) if not _is_hidden(root))
+        if not roots:
+            raise DataError(f"no file matches {path}")
     files: list[FoundFile] = []
-    for path in map(resolve, paths):
-        filesystem, inside = filesystem_of(path)
-        prefix = path.removesuffix(inside)
-        roots = [inside]
-        if _WILD.search(path) and not filesystem.exists(inside):
-            roots = sorted(root for root in filesystem.glob(inside) if not _is_hidden(root))
-            if not roots:
-                raise DataError(f"no file matches {path}")
-        for root in roots:
-            try:
-                info = filesystem.info(root)
-            except FileNotFoundError:
-                raise DataError(f"there is no file or directory {path}") from None
-            if info["type"] == "directory":
-                files += _walk(filesystem, prefix, root, root)
-            else:
-                files.append(_found(prefix, info, root))
-    return files
+    for root in roots:
+        try:
+            info = filesystem.info(root)
+        except FileNotFoundError:
+            raise DataError(f"there is no file or directory {path}") from None
+        if info["type"] == "directory":
+            files += _walk(filesystem, prefix, root, root)
+        else:
+            files.append(_found(prefix, info, root))
+    is_part = "=" in inside.rpartition("/")[2]
+    hidden = find_hidden_over(prefix + root for root in roots) if is_glob or is_part else set()
+    return [file for file in files if file.path not in hidden]
 
 
-def _walk(filesystem: Any, prefix: str, directory: str, root: str) -> Iterator[FoundFile]:
+def _walk(filesystem: Any, prefix: str, directory: str, root: str) -> list[FoundFile]:
     entries = sorted(filesystem.ls(directory, detail=True), key=lambda entry: entry["name"])
     names = {entry["name"] for entry in entries}
+    files: list[FoundFile] = []
     for entry in entries:
         name = entry["name"].rstrip("/")
         if _is_hidden(name) or name == directory:
             continue
         if entry["type"] == "directory":
-            yield from _walk(filesystem, prefix, name, root)
+            files += _walk(filesystem, prefix, name, root)
         elif name.rpartition("/")[2] != FILE_NAME and not (
             name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in names
         ):
-            yield _found(prefix, entry, root)
+            files.append(_found(prefix, entry, root))
+    if any(name.rpartition("/")[2].startswith(UNFINISHED) for name in names):
+        hidden = find_hidden(prefix + directory)
+        return [file for file in files if file.path not in hidden]
+    return files
 
 
 def _found(prefix: str, info: dict[str, Any], root: str) -> FoundFile:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import json
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from phalanx.errors import DataError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WILD = re.compile(r"[*?\[]")
+_TRIES = 10
+_Found = TypeVar("_Found")
+
+UNFINISHED = "_commit-"
+"""How the names of those files begin that list what in their directory does not count."""
 
 
 def is_remote(path: str) -> bool:
@@ -53,25 +60,13 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """The files that paths and globs name, each glob's in order.
 
     A pattern that matches nothing, or a directory, is an error: an empty data set is never meant.
+    A glob does not match files whose publication has not ended; see `find_hidden`.
     """
     if isinstance(patterns, (str, os.PathLike)):
         patterns = [patterns]
     files: list[str] = []
     for pattern in (os.fspath(each) for each in patterns):
-        if is_remote(pattern):
-            filesystem, inside = filesystem_of(pattern)
-            if filesystem.isdir(inside):
-                raise _directory(pattern)
-            # What the file system cut off in front, such as hdfs://host:8020, belongs to each name.
-            prefix = pattern.removesuffix(inside)
-            found = [prefix + name for name in sorted(filesystem.glob(inside))]
-        elif Path(pattern).is_dir():
-            raise _directory(pattern)
-        elif Path(pattern).exists():
-            found = [pattern]
-        else:
-            found = sorted(name for name in glob.glob(pattern, recursive=True)  # noqa: PTH207
-                           if not Path(name).is_dir())  # fmt: skip
+        found = look_until_settled(lambda: _match(pattern))  # noqa: B023
         if not found:
             what = "no file matches" if _WILD.search(pattern) else "there is no file"
             raise DataError(f"{what} {pattern}")
@@ -79,6 +74,65 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     if not files:
         raise DataError("no files were given")
     return files
+
+
+def _match(pattern: str) -> list[str]:
+    if is_remote(pattern):
+        filesystem, inside = filesystem_of(pattern)
+        if filesystem.isdir(inside):
+            raise _directory(pattern)
+        # What the file system cut off in front, such as hdfs://host:8020, belongs to each name.
+        prefix = pattern.removesuffix(inside)
+        found = [prefix + name for name in sorted(filesystem.glob(inside))]
+    elif Path(pattern).is_dir():
+        raise _directory(pattern)
+    elif Path(pattern).exists():
+        found = [pattern]
+    else:
+        found = sorted(name for name in glob.glob(pattern, recursive=True)  # noqa: PTH207
+                       if not Path(name).is_dir())  # fmt: skip
+    if found == [pattern]:
+        return found
+    hidden = find_hidden_over(found)
+    return [path for path in found if path not in hidden]
+
+
+def find_hidden_over(paths: Iterable[str]) -> set[str]:
+    """What does not count among files, by the lists in their directories.
+
+    A directory of a partition, such as `day=1`, belongs to the one above it.
+    """
+    directories: set[str] = set()
+    for path in paths:
+        directory = path.rpartition("/")[0]
+        directories.add(directory)
+        while "=" in directory.rpartition("/")[2]:
+            directory = directory.rpartition("/")[0]
+            directories.add(directory)
+    return set().union(*map(find_hidden, directories))
+
+
+def find_hidden(directory: str) -> set[str]:
+    """The files in a directory and below that do not count: not yet, or not any more.
+
+    Whoever publishes many files together keeps such a list, in a file `_commit-…` of the directory,
+    until all are in their places. One that goes while it is looked for is a FileNotFoundError.
+    """
+    if is_remote(directory):
+        filesystem, inside = filesystem_of(directory)
+        lists = [filesystem.cat_file(path) for path in filesystem.glob(f"{inside}/{UNFINISHED}*")]
+    else:
+        lists = [path.read_bytes() for path in Path(directory).glob(f"{UNFINISHED}*")]
+    prefix = f"{directory}/" if directory else ""
+    return {prefix + name for names in lists for name in json.loads(names)}
+
+
+def look_until_settled(look: Callable[[], _Found]) -> _Found:
+    """What there is in directories, looked for again if a publication has just ended."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return look()
+    return look()
 
 
 def _directory(path: str) -> DataError:

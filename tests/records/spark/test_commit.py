@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from phalanx.errors import DataError
+from phalanx.records.directory import find_files
 from phalanx.records.spark.commit import Job, Staged
+from phalanx.records.storage import expand
 
 
 def files(directory: Path) -> list[str]:
@@ -90,3 +94,69 @@ def test_a_task_that_comes_after_the_end_fails(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="this task came too late"):
         job.check_open()
     assert files(tmp_path) == []
+
+
+def commit_and_die(job: Job, staged: list[Staged], overwrite: bool, step: int) -> bool:
+    """Commit in a process that is gone as it is about to change the disk for the nth time."""
+    pid = os.fork()
+    if pid == 0:
+        left = step
+        changes = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")
+
+        def die(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal left
+            left -= event in changes or (event == "open" and "w" in str(arguments[1]))
+            if left < 0:
+                os._exit(1)
+
+        sys.addaudithook(die)
+        job.commit(staged, overwrite=overwrite)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_driver_that_dies_anywhere_shows_all_of_a_write_or_nothing(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    old, new = ["k=1/old", "k=2/old"], ["k=1/new", "k=2/new"]
+    after = new if overwrite else sorted(old + new)
+    seen = []
+    for step in range(100):
+        out = tmp_path / str(step)
+        for name in old:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).touch()
+        job = Job(str(out), "new")
+        job.begin()
+        is_done = commit_and_die(job, [stage(job, name) for name in new], overwrite, step)
+        assert (out / "_SUCCESS").exists() == is_done
+        for paths in (
+            [file.path for file in find_files([str(out)])],
+            [file.path for each in sorted(out.glob("k=*")) for file in find_files([str(each)])],
+            [file.path for file in find_files([f"{out}/k=*/*"])],
+            expand(f"{out}/k=*/*"),
+        ):
+            found = [Path(path).relative_to(out).as_posix() for path in paths]
+            assert found in (old, after), step
+            seen.append(found)
+        if is_done:
+            break
+    assert seen[0] == old and seen[-1] == after and len(seen) > 30
+    assert sorted(seen, key=lambda found: found != old) == seen, "it came and went"
+
+
+def test_what_a_dead_driver_left_stays_hidden_until_it_is_overwritten(tmp_path: Path) -> None:
+    dead = Job(str(tmp_path), "dead")
+    dead.begin()
+    staged = [stage(dead, name) for name in ("part-0-dead", "part-1-dead")]
+    assert not commit_and_die(dead, staged, overwrite=False, step=6)
+    assert (tmp_path / "part-0-dead").exists()
+    for mode, files_after in (("append", ["part-0-append"]), ("overwrite", ["part-0-overwrite"])):
+        job = Job(str(tmp_path), mode)
+        job.begin()
+        job.commit([stage(job, f"part-0-{mode}")], overwrite=mode == "overwrite")
+        found = [Path(file.path).name for file in find_files([str(tmp_path)])]
+        assert found == files_after
+    assert files(tmp_path) == ["_SUCCESS", "part-0-overwrite"]

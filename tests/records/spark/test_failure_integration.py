@@ -47,11 +47,11 @@ def cluster() -> Iterator[Any]:
     session.stop()
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(is_so: Callable[[], bool], seconds: float = 120, pause: float = 0.1) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, "waited too long"
-        time.sleep(0.1)
+        time.sleep(pause)
 
 
 def check_whole(out: Path, rows: int) -> None:
@@ -124,25 +124,56 @@ df.write.format("tfrecord").mode(sys.argv[2]).save(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+PUBLISHING_DRIVER = """
+import sys
+from tests.servers.spark import start_spark
+from phalanx.records.spark import save
+
+rows = start_spark("local[2]").range(0, 2_000, 1, 1).selectExpr("id", "id as k")
+save(rows, sys.argv[1], mode=sys.argv[2], partition_by="k")
+"""
+
+
+@contextlib.contextmanager
+def running_driver(directory: Path, program: str, *arguments: str) -> Iterator[None]:
+    """A Spark program, which is killed with all its processes in the end."""
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
-    out, old = tmp_path / "out", {"id": [1, 2, 3]}
-    records.write_examples(out / "old.tfrecord", old)
-    (tmp_path / "driver.py").write_text(DRIVER)
-    root = Path(__file__).parents[3]
+    (directory / "driver.py").write_text(program)
+    path = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]
     driver = subprocess.Popen(
-        [sys.executable, tmp_path / "driver.py", str(out), mode],
-        env={**os.environ, "PYTHONPATH": str(root)},
+        [sys.executable, directory / "driver.py", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         start_new_session=True,
     )
     try:
-        # One task is done, and the other has begun.
-        wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 200)
-        wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 200)
+        yield
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+    out, old = tmp_path / "out", {"id": [1, 2, 3]}
+    records.write_examples(out / "old.tfrecord", old)
+    with running_driver(tmp_path, DRIVER, str(out), mode):
+        # One task is done, and the other has begun.
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 200)
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 200)
     assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]
     assert records.read_table(str(out / "old.tfrecord")).to_pydict() == old
+    assert not (out / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_driver_that_is_killed_as_it_publishes_shows_nothing(tmp_path: Path, mode: str) -> None:
+    out = tmp_path / "out"
+    records.write_examples(out / "k=-1" / "old.tfrecord", {"id": [1, 2, 3]})
+    with running_driver(tmp_path, PUBLISHING_DRIVER, str(out), mode):
+        # Two thousand files are moved: some have been.
+        wait_until((out / "k=100").exists, 200, pause=0.001)
+    assert len(list(out.glob("k=*/part-*"))) > 100
+    assert len(list(out.glob("_temporary/*/*/k=*/part-*"))) > 100
+    assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]
+    assert [Path(path).name for path in records.expand(f"{out}/k=*/*")] == ["old.tfrecord"]
     assert not (out / "_SUCCESS").exists()

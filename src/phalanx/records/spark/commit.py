@@ -2,12 +2,18 @@
 
 Tasks write below `_temporary`, which every reader passes over. When all are done the driver moves
 the files that successful tasks told it of to their places, and writes `_SUCCESS`. A task that
-failed, was killed, or ran twice leaves nothing; if the driver dies, `_SUCCESS` is not there.
+failed, was killed, or ran twice leaves nothing.
+
+Files are moved one by one, but they appear together. While that goes on `_commit-ID` lists the new
+files, and our readers pass over what is listed; then, in one go, that list goes or, if there is
+something to replace, becomes one of the old files, until they are removed. So wherever the driver
+dies, all that was there before is seen or all that was written, and `_SUCCESS` is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from phalanx.errors import DataError
@@ -21,7 +27,7 @@ from phalanx.records.directory import (
     remove_if_empty,
     write_mark,
 )
-from phalanx.records.storage import is_remote
+from phalanx.records.storage import UNFINISHED, is_remote
 
 TEMPORARY = "_temporary"
 SUCCESS = "_SUCCESS"
@@ -64,28 +70,49 @@ class Job:
         """
         remove(f"{self.directory}/{SUCCESS}")
         before = list_all(self.directory) if overwrite else []
-        self._publish(files)
-        for path in before:
-            if not path.startswith(f"{self.staging}/"):
+        before = [path for path in before if not path.startswith(f"{self.staging}/")]
+        publish(self.directory, self.id, files)
+        if before:
+            hide(
+                self.directory,
+                self.id,
+                (path.removeprefix(f"{self.directory}/") for path in before),
+            )
+            for path in before:
                 remove(path)
+        show(self.directory, self.id)
         self.end()
         if overwrite:
             remove_empty_below(self.directory)
         write_mark(f"{self.directory}/{SUCCESS}")
 
-    def _publish(self, files: Sequence[Staged]) -> None:
-        done = []
-        try:
-            for file in files:
-                target = f"{self.directory}/{file.name}"
-                done.append(target)
-                move_file(file.path, target)
-        except BaseException:
-            for target in done:
-                remove(target)
-            raise
-
     def end(self) -> None:
         """Remove what was not published."""
         remove(self.staging)
         remove_if_empty(f"{self.directory}/{TEMPORARY}")
+
+
+def publish(directory: str, job: str, files: Sequence[Staged]) -> None:
+    """Move files to their places, where they stay hidden until `show`; all of them or none."""
+    hide(directory, job, (file.name for file in files))
+    done = []
+    try:
+        for file in files:
+            target = f"{directory}/{file.name}"
+            done.append(target)
+            move_file(file.path, target)
+    except BaseException:
+        for target in done:
+            remove(target)
+        show(directory, job)
+        raise
+
+
+def hide(directory: str, job: str, names: Iterable[str]) -> None:
+    """From now on these files of a directory do not count; those that the job hid before do."""
+    write_mark(f"{directory}/{UNFINISHED}{job}", json.dumps(list(names)).encode())
+
+
+def show(directory: str, job: str) -> None:
+    """From now on all that the job hid counts."""
+    remove(f"{directory}/{UNFINISHED}{job}")

@@ -24,14 +24,13 @@ from pyspark.sql.streaming.datasource import (
 from phalanx.records.directory import (
     FoundFile,
     list_all,
-    move_file,
     path_exists,
     read_mark,
     remove,
     remove_if_empty,
     write_mark,
 )
-from phalanx.records.spark.commit import SUCCESS, TEMPORARY, Staged
+from phalanx.records.spark.commit import SUCCESS, TEMPORARY, Staged, publish, show
 from phalanx.records.spark.dataset import find_dataset
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.reader import Task, read_task
@@ -133,15 +132,15 @@ def publish_batch(directory: str, query: str, batch: int, files: Sequence[Staged
     `_stream-QUERY` holds the last batch that is whole. What a try before this one left half done
     is removed first.
     """
-    mark = f"{directory}/_stream-{query}"
+    mark, job = f"{directory}/_stream-{query}", f"{query}-{batch}"
     if _last_batch(mark) < batch:
         for path in list_all(directory):
-            if f"-{query}-{batch}-c" in path and f"/{TEMPORARY}/" not in path:
+            if f"-{job}-c" in path and f"/{TEMPORARY}/" not in path:
                 remove(path)
-        for file in files:
-            move_file(file.path, f"{directory}/{file.name}")
+        publish(directory, job, files)
         write_mark(mark, json.dumps({"batch": batch}).encode())
-        write_mark(f"{directory}/{SUCCESS}")
+    show(directory, job)
+    write_mark(f"{directory}/{SUCCESS}")
     remove(_staging(directory, query))
     remove_if_empty(f"{directory}/{TEMPORARY}")
 
