@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +82,20 @@ def test_what_is_not_there(url: str) -> None:
     with pytest.raises(DataError, match="no file matches"):
         expand(f"{url}/nothing/*.tfrecord")
     assert not exists(f"{url}/nothing")
+
+
+@pytest.mark.slow
+def test_a_process_that_used_hdfs_can_fork_but_the_other_cannot_use_it(url: str) -> None:
+    exists(url)
+    subprocess.run(["true"], preexec_fn=lambda: None, check=True, timeout=60)
+    with (
+        multiprocessing.get_context("fork").Pool(1) as pool,
+        pytest.raises(DataError, match="Start it by 'spawn'"),
+    ):
+        pool.apply_async(exists, [url]).get(60)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(exists, [url]).get(60)
+    assert exists(url)
 
 
 @pytest.mark.slow

@@ -107,13 +107,12 @@ def _run(directory: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]
 
 def _wait(directory: Path, servers: list[subprocess.Popen[bytes]], url: str) -> None:
     """Until a file can be written."""
-    import fsspec
+    from phalanx.records.directory import write_mark
 
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
         try:
-            with fsspec.open(f"{url}/ready", "wb") as file:
-                file.write(b"yes")
+            write_mark(f"{url}/ready", b"yes")
             return
         except Exception as error:
             ended = [server.poll() for server in servers]

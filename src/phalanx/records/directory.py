@@ -19,6 +19,7 @@ from phalanx.records.storage import (
     filesystem_of,
     find_hidden,
     find_hidden_over,
+    has_directories,
     is_remote,
     look_until_settled,
     open_output,
@@ -161,16 +162,20 @@ def remove(path: str) -> None:
 
 def remove_if_empty(path: str) -> None:
     """Remove a directory that holds nothing; object stores have none of these."""
-    if not is_remote(path):
+    if has_directories(path):
+        filesystem, inside = filesystem_of(path)
         with contextlib.suppress(OSError):
-            Path(path).rmdir()
+            filesystem.rmdir(inside)
 
 
 def remove_empty_below(path: str) -> None:
     """Remove the directories in this one that hold no file."""
-    for directory, _, _ in [] if is_remote(path) else os.walk(path, topdown=False):
-        if directory != path:
-            remove_if_empty(directory)
+    filesystem, inside = filesystem_of(path)
+    prefix = path.removesuffix(inside)
+    below = filesystem.walk(inside, topdown=False) if has_directories(path) else []
+    for directory, _, _ in below:
+        if directory.rstrip("/") != inside:
+            remove_if_empty(prefix + directory)
 
 
 def write_mark(path: str, data: bytes = b"") -> None:

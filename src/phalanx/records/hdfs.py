@@ -16,6 +16,10 @@ from phalanx.errors import DataError
 
 DEFAULT_PORT = 8020
 _CONNECT_SECONDS = 10.0
+_clients: set[tuple[int, Any]] = set()
+"""Every client, for good, with the process that made it. One that ends in a forked process waits
+there for threads that it does not have, and fsspec lets go of all file systems after a fork: also
+in the one by which PySpark starts Java."""
 
 
 class HdfsFileSystem(NativeFileSystem):
@@ -40,6 +44,13 @@ class HdfsFileSystem(NativeFileSystem):
     def mv(self, path1: str, path2: str, **options: Any) -> None:
         """Rename, in place of what has that name, in one go."""
         super().mv(path1, path2, **{"overwrite": True, **options})
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory; if it is not, that is an OSError, as elsewhere."""
+        try:
+            super().rmdir(path)
+        except RuntimeError as error:
+            raise OSError(f"cannot remove {path}: {error}") from None
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any
@@ -121,4 +132,16 @@ def check_answers(host: str, port: int) -> None:
         ) from None
 
 
-FILE_SYSTEMS = {"hdfs": HdfsFileSystem, "viewfs": ViewfsFileSystem}
+def connect(scheme: str, path: str) -> tuple[Any, str]:
+    """The file system of a path, and the path in it."""
+    here = os.getpid()
+    if any(process != here for process, _ in _clients):
+        raise DataError(
+            f"cannot open {path}: this process was forked from one that had used {scheme}://, and "
+            "the client does not survive that. Start it by 'spawn' (see multiprocessing), or fork "
+            "before the first use"
+        )
+    kind = {"hdfs": HdfsFileSystem, "viewfs": ViewfsFileSystem}[scheme]
+    filesystem = kind(**kind._get_kwargs_from_urls(path))
+    _clients.add((here, filesystem.client))
+    return filesystem, kind._strip_protocol(path)

@@ -17,6 +17,7 @@ from phalanx.errors import DataError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WILD = re.compile(r"[*?\[]")
+_HADOOP = ("hdfs", "viewfs")
 _TRIES = 10
 _Found = TypeVar("_Found")
 
@@ -29,31 +30,38 @@ def is_remote(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
+def has_directories(path: str) -> bool:
+    """Are there directories where it is? Object stores only have names with slashes."""
+    return not is_remote(path) or _scheme(path) in _HADOOP
+
+
+def _scheme(path: str) -> str:
+    return path.partition("://")[0].lower()
+
+
 def filesystem_of(path: str) -> tuple[Any, str]:
     """The fsspec file system of a path, and the path in it."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415
     except ImportError:
         raise DataError(f"{path} needs fsspec: pip install 'phalanx[records]'") from None
-    scheme = path.partition("://")[0].lower()
     try:
-        if scheme in ("hdfs", "viewfs"):
-            return _hadoop_filesystem(scheme, path)
+        if _scheme(path) in _HADOOP:
+            return _hadoop_filesystem(path)
         return cast(tuple[Any, str], url_to_fs(path))
     except (ImportError, ValueError, RuntimeError) as error:
         raise DataError(f"cannot open {path}: {error}") from None
 
 
-def _hadoop_filesystem(scheme: str, path: str) -> tuple[Any, str]:
+def _hadoop_filesystem(path: str) -> tuple[Any, str]:
     """Ours, since fsspec's own needs Java."""
     try:
-        from phalanx.records.hdfs import FILE_SYSTEMS  # noqa: PLC0415
+        from phalanx.records.hdfs import connect  # noqa: PLC0415
     except ModuleNotFoundError:
         raise DataError(
             f"{path} needs a client for HDFS, which is not installed: pip install 'phalanx[hdfs]'"
         ) from None
-    kind = FILE_SYSTEMS[scheme]
-    return kind(**kind._get_kwargs_from_urls(path)), kind._strip_protocol(path)
+    return connect(_scheme(path), path)
 
 
 def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:

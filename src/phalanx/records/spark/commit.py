@@ -27,7 +27,7 @@ from phalanx.records.directory import (
     remove_if_empty,
     write_mark,
 )
-from phalanx.records.storage import UNFINISHED, is_remote
+from phalanx.records.storage import UNFINISHED, has_directories
 
 TEMPORARY = "_temporary"
 SUCCESS = "_SUCCESS"
@@ -60,7 +60,7 @@ class Job:
 
     def check_open(self) -> None:
         """Has the job not ended yet? Object stores have no directories to ask for."""
-        if not is_remote(self.staging) and not path_exists(self.staging):
+        if has_directories(self.staging) and not path_exists(self.staging):
             raise DataError(f"the write to {self.directory} has ended: this task came too late")
 
     def commit(self, files: Sequence[Staged], *, overwrite: bool) -> None:

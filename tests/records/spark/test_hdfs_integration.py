@@ -1,0 +1,84 @@
+"""Spark's tables on a real HDFS: a NameNode and a DataNode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers import hdfs
+from tests.servers.spark import start_spark
+
+from phalanx.records.directory import find_files, list_all, path_exists
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if why := hdfs.why_not():
+        pytest.skip(why)
+    with hdfs.running_hdfs(tmp_path_factory.mktemp("hdfs")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def spark(url: str) -> Iterator[Any]:
+    """Started by a process that has used HDFS before."""
+    session = start_spark("local[2]")
+    yield session
+    session.stop()
+
+
+def names(directory: str) -> list[str]:
+    """The files of a directory, hidden or not, without what differs from job to job."""
+    found = (path.removeprefix(f"{directory}/") for path in list_all(directory))
+    return sorted(name.partition("part-")[0] + name[-10:] for name in found)
+
+
+@pytest.mark.parametrize("codec", ["", "gzip"])
+def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, codec: str) -> None:
+    out = f"{url}/tables{codec}"
+    df = spark.range(0, 1000, 1, 2).selectExpr("id", "cast(id as string) as name")
+    for mode, rows in (("append", 1000), ("append", 2000), ("overwrite", 1000)):
+        df.write.format("tfrecord").mode(mode).option("codec", codec).save(out)
+        back = spark.read.format("tfrecord").load(out)
+        assert back.count() == rows
+        assert back.where("name = '7'").first()["id"] == 7
+    assert len(find_files([out])) == 2
+    assert path_exists(f"{out}/_SUCCESS")
+    assert not path_exists(f"{out}/_temporary")
+    assert spark.read.format("tfrecord").load(f"{out}/part-*").count() == 1000
+
+
+def test_partitions_are_directories_there(spark: Any, url: str) -> None:
+    from phalanx.records.spark import count, load, save
+
+    out = f"{url}/sales"
+    rows = [(1, "DE"), (2, "FR"), (3, "DE")]
+    sales = spark.createDataFrame(rows, "id long, country string").coalesce(1)
+    save(sales, out, partition_by="country")
+    save(sales.where("country = 'DE'"), out, mode="overwrite", partition_by="country")
+    assert names(out) == ["_SUCCESS", "country=DE/.tfrecord"]
+    assert not path_exists(f"{out}/country=FR")
+    assert count(spark, out) == 2
+    german = load(spark, out, where="country = 'DE'")
+    assert sorted((row["id"], row["country"]) for row in german.collect()) == [(1, "DE"), (3, "DE")]
+
+
+def test_a_stream_goes_from_there_to_there(spark: Any, url: str, tmp_path: Path) -> None:
+    from phalanx.records.spark import count
+
+    spark.range(0, 10, 1, 2).write.format("tfrecord").mode("append").save(f"{url}/new")
+    stream = spark.readStream.format("tfrecord").schema("id long").load(f"{url}/new")
+    query = (
+        stream.writeStream.format("tfrecord")
+        .option("path", f"{url}/copies")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    assert count(spark, f"{url}/copies") == 10
