@@ -64,6 +64,11 @@ class Packing:
     groups: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all buffers have."""
+        return sum(item.nbytes for item in self.items)
+
     @classmethod
     def plan(cls, items: Sequence[Item], stores: int = 1) -> Packing:
         """Cut what may be cut evenly; the rest goes, the largest first, to the emptiest store."""
