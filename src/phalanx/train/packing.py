@@ -47,6 +47,11 @@ class Piece:
     dtype: str
     kind: str
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes."""
+        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -63,11 +68,6 @@ class Packing:
     items: tuple[Item, ...]
     groups: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes all buffers have."""
-        return sum(item.nbytes for item in self.items)
 
     @classmethod
     def plan(cls, items: Sequence[Item], stores: int = 1) -> Packing:

@@ -24,8 +24,8 @@ from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
 
 _POLL_SECONDS = 1.0
-# The steps of a model of fewer bytes are short, and its graph is small enough to be repeated.
-_SMALL = 2**20
+# A model that reads fewer bytes a step makes short ones, and its graph is small enough to repeat.
+_SMALL = 2**18
 _STEPS_A_TURN = 4
 
 
@@ -76,7 +76,7 @@ class CoordinatorEngine:
         compute = cut_batches(step, servers.config.accumulate)
         self._compute = tf.function(compute, jit_compile=True) if xla else compute
         # Only data without an end can be taken several batches at a time.
-        is_short = epochs is None and self.weights.packing.nbytes < _SMALL
+        is_short = epochs is None and self.weights.whole_bytes() < _SMALL
         self._turns = (_STEPS_A_TURN, 1) if is_short else (1,)
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
         # where Keras would do what is our part.
