@@ -332,4 +332,6 @@ class CoordinatorEngine:
     def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
         """Add what a step changed; the state as it is then."""
         changes = zip(self.weights.state_variables(), before, after, strict=True)
-        return [variable.assign_add(new - old) for variable, old, new in changes]
+        return [
+            tf.convert_to_tensor(variable.assign_add(new - old)) for variable, old, new in changes
+        ]
