@@ -37,6 +37,7 @@ from phalanx.records.spark.reader import Task, read_task
 from phalanx.records.spark.seen import Seen, between
 from phalanx.records.spark.splits import plan_splits
 from phalanx.records.spark.task import write_files
+from phalanx.records.spark.worker import settle
 from phalanx.records.spark.writer import Written, task_and_attempt
 
 
@@ -104,6 +105,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenBatch:
         """What every task does."""
+        settle()
         number, attempt = task_and_attempt()
         query, batch = _query_and_batch()
         directory = f"{_staging(self.options.path, query)}/{batch}/{number}-{attempt}"

@@ -67,6 +67,7 @@ class LocalWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """What every task does; a second attempt replaces what a first one wrote here."""
+        settle()
         number, _ = task_and_attempt()
         stem = f"part-{number:05d}-{self.job.id}"
         write_files(iterator, self.options.path, stem, self.options, always=False)
