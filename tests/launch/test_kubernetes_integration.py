@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 HOSTS = {
-    "kubernetes": "train-3.train",
+    "kubernetes": "train-ps-0.train",
     "kubeflow": "train-ps-0.default.svc",
     "trainjob": "train-ps-0-0.train",
 }
@@ -74,7 +74,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
 
 
 @pytest.mark.parametrize(
-    ("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3), ("trainjob", 4)]
+    ("backend", "objects"), [("kubernetes", 9), ("kubeflow", 3), ("trainjob", 4)]
 )
 def test_a_cancelled_job_leaves_nothing(
     launch: Phalanx,
@@ -117,14 +117,16 @@ def test_a_job_beyond_its_quota_says_so(
 def test_what_cannot_be_made_leaves_nothing_half_submitted(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
-    cluster[0].objects["Job", "train"] = {
+    cluster[0].objects["Job", "train-chief"] = {
         "spec": {},
         "status": {"conditions": [{"type": "Failed"}]},
     }
     done = launch("launch", "kubernetes", *OPTIONS, "train.py", 1)
     assert done.returncode == 2
-    assert 'nothing was submitted: Job train: jobs "train" already exists' in done.stderr
-    assert list(cluster[0].objects) == [("Job", "train")]
+    assert (
+        'nothing was submitted: Job train-chief: jobs "train-chief" already exists' in done.stderr
+    )
+    assert list(cluster[0].objects) == [("Job", "train-chief")]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,16 @@ def test_no_cluster_and_no_permission(
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None:
+    account = ["--conductor-account", "nobody", "--workers", 1]
+    done = launch("launch", "kubernetes", *OPTIONS, *account, "--follow", "train.py", 600)
+    assert done.returncode == 1
+    assert 'jobs "train-chief" is forbidden: "nobody" cannot get it' in done.stderr
+    assert "what still runs goes with: phalanx cancel train" in done.stderr
+    assert launch("cancel", "train").returncode == 0
+    assert not find_tasks("train.py")
 
 
 @pytest.fixture

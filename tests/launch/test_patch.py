@@ -19,14 +19,15 @@ JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir=
 
 
 def patched(*patches: dict[str, Any], place: Place | None = None) -> dict[str, Any]:
-    """The Job after the patches."""
+    """The workers' Job after the patches."""
     place = replace(place or Place(), patches=patches)
     plan = KubernetesLauncher(Container("digits:1"), place).plan(JOB)
-    return next(each for each in plan.objects if each["kind"] == "Job")
+    return next(each for each in plan.objects if each["metadata"]["name"] == "digits-worker")
 
 
 def pod_patch(**pod: Any) -> dict[str, Any]:
-    return {"kind": "Job", "spec": {"template": {"spec": pod}}}
+    name = {"name": "digits-worker"}
+    return {"kind": "Job", "metadata": name, "spec": {"template": {"spec": pod}}}
 
 
 def test_a_container_is_found_by_its_name_and_keeps_the_rest() -> None:
@@ -61,10 +62,16 @@ def test_null_removes_and_other_lists_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ({"kind": "Jbo"}, "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits"),
+        (
+            {"kind": "Jbo"},
+            "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits-chief",
+        ),
         ({"spec": {}}, "a patch is for no kind"),
         ({"kind": "Job", "metadata": {"name": "other"}}, "a patch is for Job other"),
-        (pod_patch(restartPolicie="Never"), "the patched Job digits is wrong at .*restartPolicie"),
+        (
+            pod_patch(restartPolicie="Never"),
+            "the patched Job digits-worker is wrong .*restartPolicie",
+        ),
         (pod_patch(terminationGracePeriodSeconds="soon"), "terminationGracePeriodSeconds: 'soon'"),
         (pod_patch(containers=[{"image": "x"}]), "an entry without 'name'"),
     ],

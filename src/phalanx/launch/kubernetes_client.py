@@ -22,8 +22,11 @@ _KINDS = {
     "Job": ("BatchV1Api", "job"),
     "NetworkPolicy": ("NetworkingV1Api", "network_policy"),
     "PodDisruptionBudget": ("PolicyV1Api", "pod_disruption_budget"),
+    "Role": ("RbacAuthorizationV1Api", "role"),
+    "RoleBinding": ("RbacAuthorizationV1Api", "role_binding"),
     "Secret": ("CoreV1Api", "secret"),
     "Service": ("CoreV1Api", "service"),
+    "ServiceAccount": ("CoreV1Api", "service_account"),
 }
 _VERBS = ("create", "read", "delete")
 

@@ -1,7 +1,7 @@
 """Changing any part of a rendered object with a patch, by the rules of Kubernetes' strategic merge.
 
 kind: Job
-metadata: {name: digits}
+metadata: {name: digits-worker}
 spec:
   template:
     spec:

@@ -30,7 +30,13 @@ from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 from phalanx.launch.tensorboard import tensorboard_command
 
 LABEL = "phalanx.job"
+ROLE = "phalanx.role"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
+# A pod that had to make room was not at fault, and is started again.
+PREEMPTED = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Place:
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str | None = None
     service_account: str | None = None
+    conductor_account: str | None = None
     grace: float = 30.0
     protect: bool = False
     tensorboard: bool = False
@@ -147,15 +154,7 @@ def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any
         "parallelism": count,
         "backoffLimitPerIndex": job.restarts,
         "maxFailedIndexes": 0,
-        # A pod that had to make room was not at fault, and is started again.
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "Ignore",
-                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-                }
-            ]
-        },
+        "podFailurePolicy": {"rules": [PREEMPTED]},
         "template": pod,
     }
 
@@ -165,24 +164,28 @@ def count_tasks(job: Job) -> dict[Role, int]:
     return dict(Counter(task.role for task in job.all_tasks()))
 
 
-def shape_variables(job: Job) -> dict[str, str]:
+def role_variables(job: Job, role: Role) -> dict[str, str]:
     """What task.sh, and phalanx.detect() in its place, need to know of the job."""
     return {
+        "PHALANX_ROLE": str(role),
         SHAPE: ",".join(f"{role}={count}" for role, count in count_tasks(job).items()),
         "PHALANX_SERVICE": job.name,
         "PHALANX_PORT": str(PORT),
     }
 
 
-def make_script(job: Job, container: Container) -> str:
-    """The shell finds out which task the pod is, and becomes the program."""
+def make_script(job: Job, container: Container, between: str = "-") -> str:
+    """The shell finds out which task the pod is, and becomes the program.
+
+    `between` is what stands between role and index in the names of the pods.
+    """
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     start = job.program.start(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch").joinpath("task.sh").read_text()
     last = " ".join(["exec", *map(quote, start), *filled])
     python = f"python={quote(container.python)}\n" if job.data_workers else ""
-    return f"model_dir={quote(model_dir)}\n{python}{body}{last}\n"
+    return f"model_dir={quote(model_dir)}\nbetween={between}\n{python}{body}{last}\n"
 
 
 def make_pod(

@@ -21,7 +21,7 @@ from phalanx.launch.pods import (
     make_pod,
     make_script,
     pod_labels,
-    shape_variables,
+    role_variables,
 )
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -66,8 +66,8 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
 def _replicated_job(
     job: Job, container: Container, place: Place, role: Role, count: int, decides: bool
 ) -> dict[str, Any]:
-    variables = {**shape_variables(job), "PHALANX_ROLE": str(role)}
-    script = make_script(job, container)
+    # A JobSet numbers the Jobs of a role; here it has one.
+    script, variables = make_script(job, container, between="-0-"), role_variables(job, role)
     pod = make_pod(
         job, container, place, role, script, variables, name=_CONTAINER, port="tensorflow"
     )
