@@ -108,6 +108,11 @@ def spoil(path: str, value: Any) -> str:
             "lots",
             "not a quantity",
         ),
+        (
+            "Job digits-ps/spec/template/spec/containers/0/readinessProbe/tcpSocket/port",
+            "http",
+            "readinessProbe asks at the port http",
+        ),
         ("Service/spec/selector", {"a": "b"}, "selects no pod"),
         ("Service/spec/ports/0/targetPort", 1, "no container has the port"),
         ("Job/spec/template/spec/containers/0/volumeMounts", [], "but mounts"),
@@ -144,6 +149,25 @@ def test_every_role_has_its_own_needs() -> None:
         "nvidia.com/gpu": "1",
     }
     assert needs["ps"]["requests"] == {"memory": str(2 << 30)}
+
+
+def test_tasks_are_ready_when_they_listen_and_never_killed_for_being_busy() -> None:
+    job = replace(JOB, evaluators=1, data_workers=1)
+    probes = {}
+    for role in ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"):
+        [main] = find(job, f"digits-{role}")["spec"]["template"]["spec"]["containers"]
+        probes[role] = {name.removesuffix("Probe") for name in main if name.endswith("Probe")}
+    serving = {"startup", "readiness", "liveness"}
+    assert probes == {
+        "chief": {"readiness"},
+        "worker": {"readiness"},
+        "ps": {"readiness"},
+        "evaluator": set(),
+        "dispatcher": serving,
+        "data-worker": serving,
+    }
+    alone = find(replace(JOB, workers=0, ps=0), "digits-chief")["spec"]["template"]["spec"]
+    assert "readinessProbe" not in alone["containers"][0]
 
 
 def run_script(job: Job, role: str, index: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from phalanx.cluster.shape import VARIABLE as SHAPE
-from phalanx.cluster.spec import Role
+from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
 from phalanx.errors import JobError
 from phalanx.launch.container import (
     CREDENTIALS_PATH,
@@ -188,6 +188,23 @@ def make_script(job: Job, container: Container, between: str = "-") -> str:
     return f"model_dir={quote(model_dir)}\nbetween={between}\n{python}{body}{last}\n"
 
 
+def make_probes(job: Job, role: Role, port: str) -> dict[str, Any]:
+    """A task is ready when it listens. Only servers of data can be told dead from busy."""
+    if role not in DATA_ROLES and (role not in PEERS or len(job.listening()) == 1):
+        return {}
+    listens = {"tcpSocket": {"port": port}}
+    ready = {"readinessProbe": {**listens, "periodSeconds": 10}}
+    return {**ready, **make_vital_probes(listens)} if role in DATA_ROLES else ready
+
+
+def make_vital_probes(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A server has ten minutes to start; one that does not answer for a minute is replaced."""
+    return {
+        "startupProbe": {**check, "periodSeconds": 5, "failureThreshold": 120},
+        "livenessProbe": {**check, "periodSeconds": 20, "failureThreshold": 3},
+    }
+
+
 def make_pod(
     job: Job,
     container: Container,
@@ -198,6 +215,7 @@ def make_pod(
     *,
     name: str,
     port: str,
+    probes: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The spec of a pod that runs a script in a container of this name, with a port of that."""
     volumes, mounts = make_volumes(job.name, container, place)
@@ -215,6 +233,7 @@ def make_pod(
         "command": ["sh", "-c", script],
         "env": [{"name": name, "value": text} for name, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
+        **probes,
         **make_resources(needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
@@ -312,6 +331,7 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
         **({"env": credentials} if place.credentials is not None else {}),
         "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
+        **make_vital_probes({"tcpSocket": {"port": "http"}}),
         **({"volumeMounts": mounts} if mounts else {}),
     }
     yield {

@@ -26,12 +26,14 @@ from phalanx.launch.pods import (
     make_job_spec,
     make_object,
     make_pod,
+    make_probes,
     make_scheduling,
     make_script,
     pod_labels,
     role_variables,
 )
 
+_PORT = "tensorflow"
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _NEEDS = {"cpu": "100m", "memory": "128Mi"}
 
@@ -46,7 +48,7 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {LABEL: job.name, "phalanx.part": "task"},
-            "ports": [{"name": "tensorflow", "port": PORT, "targetPort": PORT}],
+            "ports": [{"name": _PORT, "port": PORT, "targetPort": PORT}],
         },
     }
     several = len(roles) > 1
@@ -66,8 +68,17 @@ def job_names(name: str, roles: Iterable[Role]) -> list[str]:
 
 def _make_job(job: Job, container: Container, place: Place, role: Role, count: int) -> Manifest:
     limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
-    script, variables = make_script(job, container), role_variables(job, role)
-    pod = make_pod(job, container, place, role, script, variables, name="task", port="tensorflow")
+    pod = make_pod(
+        job,
+        container,
+        place,
+        role,
+        make_script(job, container),
+        role_variables(job, role),
+        name="task",
+        port=_PORT,
+        probes=make_probes(job, role, _PORT),
+    )
     template = {
         "metadata": {"labels": {**pod_labels(job, container), ROLE: str(role)}},
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},

@@ -19,6 +19,7 @@ from phalanx.launch.pods import (
     make_job_spec,
     make_object,
     make_pod,
+    make_probes,
     make_script,
     pod_labels,
     role_variables,
@@ -28,6 +29,7 @@ GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 # Trainer counts the pods of the job with this label as its nodes, and knows their container so.
 _ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 _CONTAINER = "node"
+_PORT = "tensorflow"
 
 
 def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
@@ -66,10 +68,17 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
 def _replicated_job(
     job: Job, container: Container, place: Place, role: Role, count: int, decides: bool
 ) -> dict[str, Any]:
-    # A JobSet numbers the Jobs of a role; here it has one.
-    script, variables = make_script(job, container, between="-0-"), role_variables(job, role)
     pod = make_pod(
-        job, container, place, role, script, variables, name=_CONTAINER, port="tensorflow"
+        job,
+        container,
+        place,
+        role,
+        # A JobSet numbers the Jobs of a role; here it has one.
+        make_script(job, container, between="-0-"),
+        role_variables(job, role),
+        name=_CONTAINER,
+        port=_PORT,
+        probes=make_probes(job, role, _PORT),
     )
     template = {
         "metadata": {"labels": pod_labels(job, container)},
