@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
@@ -21,6 +20,7 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.compose.launcher import ComposeLauncher
 from phalanx.launch.ledger import Ledger
 

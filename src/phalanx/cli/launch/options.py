@@ -83,20 +83,24 @@ GPUS: Decorator[Any] = click.option(
 )
 
 
-def _refuse_tensorboard(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        raise JobError(
-            f"phalanx launch {context.info_name} keeps no TensorBoard running: start it where the "
-            "model directory can be read, with phalanx board DIR"
-        )
+def _refused(option: str, reason: str, **more: Any) -> Decorator[Any]:
+    """An option that a backend has no way to honour."""
+
+    def refuse(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if value:
+            raise JobError(f"phalanx launch {context.info_name} {reason}")
+
+    return click.option(option, hidden=True, expose_value=False, callback=refuse, **more)
 
 
-NO_TENSORBOARD: Decorator[Any] = click.option(
+NO_TENSORBOARD: Decorator[Any] = _refused(
     "--tensorboard",
+    "keeps no TensorBoard running: start it where the model directory can be read, with phalanx "
+    "board DIR",
     is_flag=True,
-    hidden=True,
-    expose_value=False,
-    callback=_refuse_tensorboard,
+)
+NO_MEMORY: Decorator[Any] = _refused(
+    "--memory", "limits no memory: leave out --memory, or launch the job with a manager"
 )
 
 DATA_WORKERS: Decorator[Any] = click.option(

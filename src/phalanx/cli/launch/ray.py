@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
@@ -18,6 +17,7 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
@@ -20,6 +19,7 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 

@@ -11,7 +11,8 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.compose import follow
 from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
-from phalanx.launch.job import Job, Resources
+from phalanx.launch.gpus import deal_gpus
+from phalanx.launch.job import Job
 from phalanx.launch.kept_file import head
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
@@ -51,8 +52,14 @@ def plan_file(
         key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
         mounts = (*mounts, key)
     inside = replace(container, mounts=mounts)
+    gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     services = {
-        str(task): {"container_name": _name(job, task), **service, **dict(_amounts(job, task))}
+        str(task): {
+            "container_name": _name(job, task),
+            **service,
+            **dict(_amounts(job, task)),
+            **(_reserve(gpus[task]) if gpus.get(task) else {}),
+        }
         for task, service in make_services(job, inside, grace)
     }
     if tensorboard:
@@ -89,10 +96,9 @@ def _amounts(job: Job, task: Task) -> Iterator[tuple[str, Any]]:
         yield "cpus", needs.cpus
     if needs.memory:
         yield "mem_limit", needs.memory
-    if needs.gpus:
-        yield "deploy", _reserve(needs)
 
 
-def _reserve(needs: Resources) -> dict[str, Any]:
-    gpus = {"driver": "nvidia", "count": needs.gpus, "capabilities": ["gpu"]}
-    return {"resources": {"reservations": {"devices": [gpus]}}}
+def _reserve(gpus: list[str]) -> dict[str, Any]:
+    """By number: a mere count is the first ones for every container."""
+    devices = {"driver": "nvidia", "device_ids": gpus, "capabilities": ["gpu"]}
+    return {"deploy": {"resources": {"reservations": {"devices": [devices]}}}}
