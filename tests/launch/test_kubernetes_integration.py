@@ -107,11 +107,41 @@ def test_a_job_beyond_its_quota_says_so(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]], backend: str
 ) -> None:
     cluster[0].quota = "exceeded quota: team, requested: cpu=64"
-    assert launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1).returncode == 0
-    said = launch("status", "train").stdout
-    assert "chief-0  waiting   Error creating: pods" in said
-    assert "is forbidden: exceeded quota: team, requested: cpu=64" in said
-    assert launch("cancel", "train").returncode == 0
+    done = launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1)
+    assert done.returncode == 2
+    assert "nothing was submitted: Kubernetes does not start it: Error creating" in done.stderr
+    assert "is forbidden: exceeded quota: team, requested: cpu=64" in done.stderr
+    assert cluster[0].objects == {}
+
+
+def test_a_job_whose_image_is_missing_is_taken_back(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    waiting = {"reason": "ErrImagePull", "message": "digits:1: not found"}
+    cluster[0].waiting = {
+        "phase": "Pending",
+        "containerStatuses": [{"state": {"waiting": waiting}}],
+    }
+    done = launch("launch", "kubernetes", *OPTIONS, "train.py", 600)
+    assert done.returncode == 2
+    assert "Kubernetes does not start it: ErrImagePull: digits:1: not found" in done.stderr
+    assert cluster[0].objects == {}
+
+
+def test_a_job_that_has_not_started_in_time_is_taken_back(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    condition = {**scheduled, "message": "0/3 nodes are available: 3 Insufficient cpu."}
+    cluster[0].waiting = {"phase": "Pending", "conditions": [condition]}
+    limit = ["--start-within", "2s"]
+    done = launch("launch", "kubernetes", *OPTIONS, *limit, "train.py", 600)
+    assert done.returncode == 2
+    assert (
+        "train was taken back: chief-0 had not started after 2 s (Unschedulable: 0/3" in done.stderr
+    )
+    assert cluster[0].objects == {}
+    assert launch("status").stdout == ""
 
 
 def test_what_cannot_be_made_leaves_nothing_half_submitted(

@@ -142,7 +142,8 @@ class Pod:
                 "annotations": {"batch.kubernetes.io/job-completion-index": self.index},
                 **({"deletionTimestamp": self.created} if self.terminated_at else {}),
             },
-            "status": {
+            "status": self.cluster.waiting
+            or {
                 "phase": self.phase(),
                 "containerStatuses": [{**status, "restartCount": self.restarts, "state": state}],
             },
@@ -166,6 +167,8 @@ class Kubernetes:
         self.address: dict[str, str] = {}
         # With a quota no pod is made; the controller complains in an event.
         self.quota = ""
+        # Why no pod starts, in the words of its container or of the scheduler.
+        self.waiting: Manifest = {}
 
     def make_account(self, name: str) -> Path:
         """What a pod of this service account finds mounted."""
@@ -529,7 +532,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _complaint(self, name: str) -> Manifest:
         message = f'Error creating: pods "{name}-0" is forbidden: {self.cluster.quota}'
-        return {"involvedObject": {"name": name}, "message": message, "lastTimestamp": "1"}
+        about = {"involvedObject": {"name": name}, "reason": "FailedCreate"}
+        return {**about, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:
         """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""

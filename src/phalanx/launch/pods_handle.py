@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,11 @@ from phalanx.launch.pods import ObjectsPlan
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
+# Kubernetes takes whatever is well formed, and finds out later that it cannot be done.
+_LOOK_SECONDS = 5.0
+_END_SECONDS = 60.0
+_REFUSED = re.compile(r"is forbidden|denied the request")
+_NEVER = frozenset(["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 _PHASES = {
     "Pending": TaskState.WAITING,
     "Running": TaskState.RUNNING,
@@ -63,6 +69,8 @@ def failed_pods(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> 
 def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
     """Make the objects; if one cannot be made, those before it are removed."""
     made: list[tuple[str, str]] = []
+    handle = PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
+    known = handle.complaints()
     for manifest in plan.objects:
         name = (manifest["kind"], manifest["metadata"]["name"])
         try:
@@ -74,7 +82,13 @@ def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHand
             hint = f" (an earlier job's goes with: phalanx cancel {plan.name})" if taken else ""
             raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
         made.append(name)
-    return PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
+    try:
+        handle.check_that_it_can_start(known)
+    except LaunchError as error:
+        handle.cancel()
+        handle.wait(_END_SECONDS)
+        raise JobError(f"nothing was submitted: {error}") from None
+    return handle
 
 
 class PodsHandle:
@@ -120,13 +134,30 @@ class PodsHandle:
             "objects": [list(each) for each in self._objects],
         }
 
+    def check_that_it_can_start(self, known: Collection[str]) -> None:
+        """Raise a LaunchError if the cluster says at once that a pod cannot be made, or run.
+
+        `known` is what it has said of an earlier job of the same name.
+        """
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while time.monotonic() < deadline:
+            pods = [tries[-1] for tries in self._pods().values()]
+            never = [each for each in map(_waiting_for, pods) if each.partition(":")[0] in _NEVER]
+            refused = [each for each in self.complaints() if _REFUSED.search(each)]
+            for reason in (*never, *(each for each in refused if each not in known)):
+                raise LaunchError(f"Kubernetes does not start it: {reason}")
+            placed = [pod for pod in pods if pod["status"].get("phase") != "Pending"]
+            if len(placed) == len(self._tasks):
+                return
+            time.sleep(_POLL_SECONDS)
+
     def status(self) -> list[TaskStatus]:
         """Every task as its newest pod is."""
         over = self.wait(0) is not None
         pods = self._pods()
         failed = self._kind.failed(self._read_all(), self._tasks, pods)
         missing = not over and any(task not in pods for task in self._tasks)
-        reason = self._why_pods_are_missing() if missing else ""
+        reason = next(reversed(self.complaints()), "") if missing else ""
         return [
             _status(task, pods.get(task, []), over, task in failed, reason) for task in self._tasks
         ]
@@ -199,12 +230,14 @@ class PodsHandle:
         said = next(reversed(lines), "nobody ends its tasks any more")
         return JobResult(1, f"{said}; what still runs goes with: phalanx cancel {self._name}")
 
-    def _why_pods_are_missing(self) -> str:
-        """A quota, or a rule of the cluster, in its own words; who may not ask learns nothing."""
+    def complaints(self) -> list[str]:
+        """Why pods cannot be made, in the cluster's words; who may not ask learns nothing."""
+        # In a JobSet the Jobs have names of their own.
+        names = [self._name, *self._names, *(f"{self._name}-{role}-0" for role in self._counts)]
         try:
-            return next(reversed(self._client.warnings(self._name, self._namespace)), "")
+            return self._client.complaints(names, self._namespace)
         except LaunchError:
-            return ""
+            return []
 
     def _read(self, name: str) -> Manifest:
         return self._client.read(self._kind.kind, name, self._namespace)

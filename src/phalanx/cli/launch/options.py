@@ -103,6 +103,13 @@ NO_MEMORY: Decorator[Any] = _refused(
     "--memory", "limits no memory: leave out --memory, or launch the job with a manager"
 )
 
+START_WITHIN: Decorator[Any] = click.option(
+    "--start-within",
+    type=DURATION,
+    metavar="TIME",
+    help="Take the job back unless every task has started by then.",
+)
+
 DATA_WORKERS: Decorator[Any] = click.option(
     "--data-workers",
     type=_COUNT,

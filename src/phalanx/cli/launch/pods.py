@@ -14,6 +14,7 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    START_WITHIN,
     Decorator,
 )
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
@@ -26,6 +27,7 @@ PODS: tuple[Decorator[Any], ...] = (
     CPUS,
     MEMORY,
     GPUS,
+    START_WITHIN,
     click.option("--namespace", default="default", show_default=True, help="Where it all goes."),
     click.option("--context", help="Of the kubeconfig  [default: the current one]"),
     click.option(

@@ -14,6 +14,7 @@ from phalanx.cli.launch.options import (
     GRACE,
     MEMORY,
     NO_TENSORBOARD,
+    START_WITHIN,
     make_job,
     options,
 )
@@ -29,6 +30,7 @@ from phalanx.launch.rules import Patience
     CPUS,
     MEMORY,
     GPUS,
+    START_WITHIN,
     NO_TENSORBOARD,
     click.option(
         "--address",

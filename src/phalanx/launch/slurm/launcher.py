@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,23 @@ _NEVER = {
     "PartitionNodeLimit": "the partition does not allow as many nodes",
     "PartitionTimeLimit": "the partition does not allow as much time",
 }
+# Such a limit is one job's, so that no other job that ends makes room for it.
+_ONE_JOBS_LIMIT = re.compile(r"(Assoc|QOS)Max\w+PerJob(Limit)?")
+
+
+def why_never(reason: str) -> str:
+    """What Slurm's reason for a job that waits means, if it waits in vain.
+
+    >>> why_never("QOSMaxCpuPerJobLimit")
+    'it is more than one job of this QOS may have'
+    >>> why_never("Resources")
+    ''
+    """
+    limit = _ONE_JOBS_LIMIT.fullmatch(reason)
+    if limit:
+        whose = "QOS" if limit[1] == "QOS" else "account"
+        return f"it is more than one job of this {whose} may have"
+    return _NEVER.get(reason, "")
 
 
 @dataclass(frozen=True)
@@ -98,10 +116,11 @@ class SlurmHandle:
         deadline = time.monotonic() + _LOOK_SECONDS
         while time.monotonic() < deadline:
             state, reason = self._state()
-            if state == "PENDING" and reason in _NEVER:
+            why = why_never(reason) if state == "PENDING" else ""
+            if why:
                 _ask("scancel", self.number)
-                why = f"{reason}: {_NEVER[reason]}"
-                raise JobError(f"nothing was submitted: Slurm would never start it ({why})")
+                said = f"{reason}: {why}"
+                raise JobError(f"nothing was submitted: Slurm would never start it ({said})")
             if state != "PENDING" or reason not in ("None", ""):
                 return
             time.sleep(0.2)
