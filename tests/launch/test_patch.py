@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from phalanx import ConfigurationError, JobError
-from phalanx.launch.container import Container
-from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.cluster.spec import Role
+from phalanx.launch.compose import ComposeLauncher
+from phalanx.launch.container import Container, Mount
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kubernetes import KubernetesLauncher
 from phalanx.launch.manifest import load
+from phalanx.launch.marathon import MarathonLauncher
+from phalanx.launch.marathon.plan import Place as MarathonPlace
 from phalanx.launch.pods import Place
+from phalanx.launch.swarm import SwarmLauncher
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
 
@@ -87,6 +93,37 @@ def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
     with pytest.raises(JobError, match="name the one that is meant"):
         patched(service, place=tensorboard)
     patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
+
+
+def test_a_compose_file_and_a_stack_can_be_changed() -> None:
+    mounts = (Mount.parse("/data:/data"), Mount.parse("/models:/models"))
+    volume = {"target": "/data", "read_only": True}
+    patch = {"services": {"worker-0": {"cap_add": ["SYS_NICE"], "volumes": [volume]}}}
+    container = Container("x", mounts=mounts)
+    launchers = (
+        ComposeLauncher(container, Path("x.yaml"), Path("x"), "r1", patches=(patch,)),
+        SwarmLauncher(container, Path("x"), "r1", patches=(patch,)),
+    )
+    for launcher in launchers:
+        services = yaml.safe_load(launcher.plan(JOB).render())["services"]
+        assert services["worker-0"]["cap_add"] == ["SYS_NICE"]
+        assert services["worker-0"]["image"] == "x"
+        assert services["worker-0"]["volumes"] == [
+            {"type": "bind", "source": "/data", "target": "/data", "read_only": True},
+            {"type": "bind", "source": "/models", "target": "/models"},
+        ]
+        assert "cap_add" not in services["chief-0"]
+
+
+def test_an_app_of_marathons_can_be_changed() -> None:
+    patch = {"apps": [{"id": "/digits/chief-0", "upgradeStrategy": {"maximumOverCapacity": 0}}]}
+    place = MarathonPlace(patches=(patch,))
+    launcher = MarathonLauncher("http://m", Container("x"), place, Path("x"), "r1")
+    needs = {role: Resources(memory=1 << 30) for role in Role}
+    chief, worker = launcher.plan(replace(JOB, resources=needs)).group["apps"]
+    assert chief["upgradeStrategy"] == {"maximumOverCapacity": 0}
+    assert chief["instances"] == 1
+    assert "upgradeStrategy" not in worker
 
 
 @pytest.mark.parametrize("text", ["a: [", "- just\n- words"])

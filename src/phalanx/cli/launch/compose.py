@@ -15,10 +15,12 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    PATCH,
     TENSORBOARD,
     make_container,
     make_job,
     options,
+    read_patches,
 )
 from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.compose.launcher import ComposeLauncher
@@ -39,6 +41,7 @@ from phalanx.launch.ledger import Ledger
         metavar="FILE",
         help="The compose file  [default: NAME.compose.yaml]",
     ),
+    PATCH,
     GRACE,
 )
 def command(**values: Any) -> None:
@@ -60,5 +63,6 @@ def command(**values: Any) -> None:
         uuid.uuid4().hex,
         values["grace"],
         values["tensorboard"],
+        read_patches(values),
     )
     launch("compose", launcher, job, values)

@@ -21,6 +21,7 @@ from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
+from phalanx.launch.manifest import Manifest, load
 from phalanx.launch.rules import Patience
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -108,6 +109,15 @@ START_WITHIN: Decorator[Any] = click.option(
     type=DURATION,
     metavar="TIME",
     help="Take the job back unless every task has started by then.",
+)
+
+PATCH: Decorator[Any] = click.option(
+    "--patch",
+    "patches",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="YAML",
+    help="Change what is rendered by what is in this file. Can be repeated.",
 )
 
 DATA_WORKERS: Decorator[Any] = click.option(
@@ -221,6 +231,11 @@ def make_container(values: Mapping[str, Any]) -> Container:
         dict(values["labels"]),
         values["credentials"],
     )
+
+
+def read_patches(values: Mapping[str, Any]) -> tuple[Manifest, ...]:
+    """What the options would have changed."""
+    return tuple(patch for path in values["patches"] for patch in load(Path(path)))
 
 
 def _environment(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

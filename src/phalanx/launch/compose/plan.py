@@ -14,6 +14,8 @@ from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKi
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.kept_file import head
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
@@ -45,6 +47,7 @@ def plan_file(
     grace: float,
     python: str,
     tensorboard: bool,
+    patches: tuple[Manifest, ...],
 ) -> ComposePlan:
     """A service for each task of a job."""
     mounts = container.mounts
@@ -68,7 +71,8 @@ def plan_file(
             **make_tensorboard(job, inside),
             "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
         }
-    file = head(COMMAND) + render({"services": services, **make_volumes(mounts)})
+    content = {"services": services, **make_volumes(mounts)}
+    file = head(COMMAND) + render(merge_patches(content, patches, COMPOSE_KEYS))
     tasks = tuple(
         TaskPlan(
             task,
