@@ -186,6 +186,17 @@ def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None
     assert not find_tasks("train.py")
 
 
+def test_who_may_not_make_roles_learns_what_to_do(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    cluster[0].refused = {"roles"}
+    done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "train.py", 1)
+    assert done.returncode == 2
+    assert 'Role train-conductor: roles is forbidden: User "me" cannot create roles' in done.stderr
+    assert "get and patch Jobs: --conductor-account" in done.stderr
+    assert cluster[0].objects == {}
+
+
 @pytest.fixture
 def isolated(
     launching: Phalanx, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -64,7 +64,6 @@ SHAPES: list[dict[str, Any]] = [
     PLAIN,
     {"job": replace(JOB, chief=False, ps=0)},
     {"job": replace(JOB, chief=False, evaluators=1, data_workers=2)},
-    {"job": replace(JOB, workers=1000)},
 ]
 
 

@@ -167,6 +167,8 @@ class Kubernetes:
         self.address: dict[str, str] = {}
         # With a quota no pod is made; the controller complains in an event.
         self.quota = ""
+        # What a user without much power may not make.
+        self.refused: set[str] = set()
         # Why no pod starts, in the words of its container or of the scheduler.
         self.waiting: Manifest = {}
 
@@ -440,7 +442,8 @@ def _is_tried_again(spec: Manifest, pods: list[Pod]) -> bool:
         codes = rule.get("onExitCodes", {}).get("values", [])
         if rule["action"] == "FailJob" and pods[-1].process.poll() in codes:
             return False
-    return len(pods) <= int(spec.get("backoffLimitPerIndex", spec.get("backoffLimit")))
+    limit = spec.get("backoffLimitPerIndex", spec.get("backoffLimit", 6))
+    return bool(len(pods) <= limit)
 
 
 def _condition(kind: str, reason: str, message: str) -> Manifest:
@@ -461,7 +464,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         resource, _, _ = self._target()
         key = (RESOURCES[resource], manifest["metadata"]["name"])
         with self.cluster.lock:
-            if manifest["metadata"]["namespace"] == "forbidden":
+            if manifest["metadata"]["namespace"] == "forbidden" or resource in self.cluster.refused:
                 self._refuse(403, f'{resource} is forbidden: User "me" cannot create {resource}')
             elif key in self.cluster.objects:
                 self._refuse(409, f'{resource} "{key[1]}" already exists')

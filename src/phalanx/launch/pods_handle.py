@@ -78,8 +78,7 @@ def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHand
         except LaunchError as error:
             for other in reversed(made):
                 client.delete(*other, plan.namespace)
-            taken = isinstance(error, TakenError)
-            hint = f" (an earlier job's goes with: phalanx cancel {plan.name})" if taken else ""
+            hint = _hint(error, plan.name, manifest["kind"])
             raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
         made.append(name)
     try:
@@ -89,6 +88,15 @@ def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHand
         handle.wait(_END_SECONDS)
         raise JobError(f"nothing was submitted: {error}") from None
     return handle
+
+
+def _hint(error: LaunchError, name: str, kind: str) -> str:
+    """What to do about it, if that is known."""
+    if isinstance(error, TakenError):
+        return f" (an earlier job's goes with: phalanx cancel {name})"
+    if kind in ("Role", "RoleBinding", "ServiceAccount"):
+        return " (name an account that may get and patch Jobs: --conductor-account)"
+    return ""
 
 
 class PodsHandle:

@@ -19,7 +19,7 @@ from typing import Any
 
 # After this exit code the pod is not started again.
 JOB_FAILED = 3
-_POLL_SECONDS = 2.0
+_POLL_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _SILENCE_SECONDS = 600.0
 _END_SECONDS = 60.0
