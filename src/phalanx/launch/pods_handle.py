@@ -224,7 +224,7 @@ class PodsHandle:
         conditions = [_find_condition(job, "Failed") for job in jobs]
         if len(conditions) > 1 and not any(conditions[1:]):
             return self._failure_of_the_first()
-        last = next(filter(None, reversed(conditions)), {})
+        last: Mapping[str, Any] = next(filter(None, reversed(conditions)), {})
         return JobResult(1, last.get("message") or last.get("reason") or "no reason")
 
     def _failure_of_the_first(self) -> JobResult:
