@@ -6,6 +6,7 @@ complete, or one has failed, the others are suspended: that ends their pods and 
 
 from __future__ import annotations
 
+import http
 import json
 import os
 import ssl
@@ -35,8 +36,13 @@ class Jobs:
         self._server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
     def read(self, name: str) -> dict[str, Any]:
-        """A Job as it is now."""
-        return self._ask("GET", name, None)
+        """A Job as it is now; one that somebody has removed counts as failed."""
+        try:
+            return self._ask("GET", name, None)
+        except urllib.error.HTTPError as error:
+            if error.code != http.HTTPStatus.NOT_FOUND:
+                raise
+            return {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
 
     def suspend(self, name: str) -> None:
         """End the pods of a Job."""
@@ -84,7 +90,7 @@ def conduct(jobs: Jobs, grace: float, names: Sequence[str]) -> int:
             break
         failed = [name for name in names if _has(now[name], "Failed", "FailureTarget")]
         if failed:
-            code, said = JOB_FAILED, f"{failed[0]} has failed"
+            code, said = JOB_FAILED, f"{failed[0]} has failed, or is gone"
             break
         time.sleep(_POLL_SECONDS)
     print(f"{said}: ending the others", flush=True)
