@@ -442,8 +442,8 @@ def _is_tried_again(spec: Manifest, pods: list[Pod]) -> bool:
         codes = rule.get("onExitCodes", {}).get("values", [])
         if rule["action"] == "FailJob" and pods[-1].process.poll() in codes:
             return False
-    limit = spec.get("backoffLimitPerIndex", spec.get("backoffLimit", 6))
-    return bool(len(pods) <= limit)
+    indexed = "completionMode" in spec
+    return len(pods) <= int(spec["backoffLimitPerIndex" if indexed else "backoffLimit"])
 
 
 def _condition(kind: str, reason: str, message: str) -> Manifest:

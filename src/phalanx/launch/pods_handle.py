@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.errors import JobError, LaunchError
+from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
+from phalanx.launch.kubernetes_client import Client, NotThereError
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods import ObjectsPlan
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
 # Kubernetes takes whatever is well formed, and finds out later that it cannot be done.
 _LOOK_SECONDS = 5.0
-_END_SECONDS = 60.0
 _REFUSED = re.compile(r"is forbidden|denied the request")
 _NEVER = frozenset(["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 _PHASES = {
@@ -64,39 +62,6 @@ def failed_pods(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> 
         and pods[task][-1]["status"].get("phase") == "Failed"
         and "deletionTimestamp" not in pods[task][-1]["metadata"]
     ]
-
-
-def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
-    """Make the objects; if one cannot be made, those before it are removed."""
-    made: list[tuple[str, str]] = []
-    handle = PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
-    known = handle.complaints()
-    for manifest in plan.objects:
-        name = (manifest["kind"], manifest["metadata"]["name"])
-        try:
-            client.create(manifest)
-        except LaunchError as error:
-            for other in reversed(made):
-                client.delete(*other, plan.namespace)
-            hint = _hint(error, plan.name, manifest["kind"])
-            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
-        made.append(name)
-    try:
-        handle.check_that_it_can_start(known)
-    except LaunchError as error:
-        handle.cancel()
-        handle.wait(_END_SECONDS)
-        raise JobError(f"nothing was submitted: {error}") from None
-    return handle
-
-
-def _hint(error: LaunchError, name: str, kind: str) -> str:
-    """What to do about it, if that is known."""
-    if isinstance(error, TakenError):
-        return f" (an earlier job's goes with: phalanx cancel {name})"
-    if kind in ("Role", "RoleBinding", "ServiceAccount"):
-        return " (name an account that may get and patch Jobs: --conductor-account)"
-    return ""
 
 
 class PodsHandle:
