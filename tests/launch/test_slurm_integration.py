@@ -142,10 +142,11 @@ def test_a_job_that_has_not_started_in_time_is_taken_back(launch: Phalanx) -> No
     assert launch("status").stdout == ""
 
 
-def test_without_slurm(launching: Phalanx) -> None:
+def test_without_slurm(launching: Phalanx, tmp_path: Path) -> None:
     done = launching("launch", "slurm", "train.py", 1, PATH="/nonexistent")
     assert done.returncode == 2
     assert "there is no command sbatch" in done.stderr
+    assert not (tmp_path / "phalanx-logs").exists()
 
 
 def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:
