@@ -1,7 +1,7 @@
 """Examples a second: one process with one thread, two workers in step, two workers asynchronously.
 
-The same model and the same batch per trainer; each trainer has one thread. On a machine with two
-cores, two is the most there is to win.
+The same model and the same batch per trainer; each trainer has one thread. What two cores can give
+at most is measured too: two processes at the same time that know nothing of each other.
 """
 
 import os
@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from clusters import figure, run_cluster
 
 ROUNDS = 3
-STEPS = 200
+STEPS = 300
 BATCH = 64
 WAYS: dict[str, tuple[dict[str, int], int]] = {
     "one": ({"chief": 1}, 1),
@@ -85,16 +86,28 @@ def train(trainers: int) -> None:
 
 
 def main() -> None:
-    speeds: dict[str, list[float]] = {name: [] for name in WAYS}
+    speeds: dict[str, list[float]] = {name: [] for name in [*WAYS, "apart"]}
     for number in range(ROUNDS):
-        for name, (shape, trainers) in WAYS.items():
-            output = run_cluster(Path(__file__), shape, str(trainers), threads=1)
-            speeds[name].append(figure(output, "SPEED"))
-            print(f"round {number + 1}: {name:8} {speeds[name][-1]:7.0f} examples/s", flush=True)
+        for name, found in speeds.items():
+            found.append(measure_apart() if name == "apart" else measure(name))
+            print(f"round {number + 1}: {name:8} {found[-1]:7.0f} examples/s", flush=True)
+    ratios = {
+        name: statistics.median(m / o for m, o in zip(found, speeds["one"], strict=True))
+        for name, found in speeds.items()
+    }
+    print(f"two processes that know nothing of each other: {ratios['apart']:.2f} x one")
     for name, goal in (("in_step", 1.85), ("async", 1.7)):
-        pairs = zip(speeds[name], speeds["one"], strict=True)
-        ratio = statistics.median(many / one for many, one in pairs)
-        print(f"RESULT scaling_{name} {ratio:.2f} x goal >= {goal}")
+        print(f"RESULT scaling_{name} {ratios[name]:.2f} x goal >= {goal}")
+
+
+def measure(name: str) -> float:
+    shape, trainers = WAYS[name]
+    return figure(run_cluster(Path(__file__), shape, str(trainers), threads=1), "SPEED")
+
+
+def measure_apart() -> float:
+    with ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(measure, ["one", "one"]))
 
 
 if __name__ == "__main__":

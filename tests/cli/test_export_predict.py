@@ -86,6 +86,15 @@ def test_a_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> 
     assert rows((tmp_path / "p.jsonl").read_text()) == [{"predictions": [6.0]}]
 
 
+def test_a_program_that_needs_flags_gets_them(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n")
+    flagged = PROGRAM.replace('model_dir="run"', 'model_dir=sys.argv[sys.argv.index("--to") + 1]')
+    (tmp_path / "flagged.py").write_text(flagged)
+    done = invoke("predict", "flagged.py", "a.csv", "--program-flags", f"--to '{trained}/run'")
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout) == [{"predictions": [6.0]}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason", "code"),
     [

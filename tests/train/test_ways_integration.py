@@ -105,6 +105,29 @@ def test_async_applies_every_gradient_once_and_learns(
         )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(["--xla"], id="xla"),
+        pytest.param(["--mixed-precision=bfloat16"], id="bfloat16"),
+        pytest.param(["--clip-norm=1"], id="clipped"),
+        pytest.param(["--accumulate=3"], id="accumulated"),
+    ],
+)
+def test_async_learns_with_every_setting(
+    flags: list[str], start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        "c w p", "--model-dir", str(tmp_path), "--train-steps", "300", "--count-updates", *FLAGS,
+        *flags,
+    )  # fmt: skip
+    tasks.check()
+    log = tasks.log("chief-0")
+    assert "UPDATES 300 STEP 300" in log
+    assert metrics(log)["accuracy"] > 0.9
+
+
 def test_python_in_the_data_runs_in_each_trainers_own_process(
     start_cluster: Any, tmp_path: Path
 ) -> None:

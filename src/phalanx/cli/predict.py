@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,12 @@ from phalanx.cli.trained_program import checkpoint_options, open_trained, silenc
     "--model-dir", metavar="DIR", help="Where the program trained.  [default: the program's own]"
 )
 @click.option(
+    "--program-flags",
+    default="",
+    metavar="TEXT",
+    help="The program's own flags, in one text: '--data-dir data --num-layers 20'.",
+)
+@click.option(
     "--out",
     default="-",
     metavar="FILE",
@@ -33,6 +40,7 @@ def command(
     model: str,
     files: tuple[str, ...],
     model_dir: str | None,
+    program_flags: str,
     out: str,
     batch_size: int,
     raw_pixels: bool,
@@ -53,7 +61,9 @@ def command(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _open_signatures(model, model_dir, checkpoint, metric, best)
+    signatures = _open_signatures(
+        model, shlex.split(program_flags), model_dir, checkpoint, metric, best
+    )
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
     from phalanx.serving.outputs import open_writer  # noqa: PLC0415
     from phalanx.serving.predict import predict  # noqa: PLC0415
@@ -66,7 +76,12 @@ def command(
 
 
 def _open_signatures(
-    model: str, model_dir: str | None, checkpoint: str, metric: str, best: str | None
+    model: str,
+    flags: list[str],
+    model_dir: str | None,
+    checkpoint: str,
+    metric: str,
+    best: str | None,
 ) -> Any:
     from phalanx.train.servable import load_signatures, make_servable, trace  # noqa: PLC0415
 
@@ -74,7 +89,7 @@ def _open_signatures(
         from phalanx.train.export import find_version  # noqa: PLC0415
 
         return load_signatures(find_version(model)[0])
-    program, trained = open_trained(model, (), model_dir, checkpoint, metric, best)
+    program, trained = open_trained(model, flags, model_dir, checkpoint, metric, best)
     return trace(make_servable(program.experiment, trained.model, trained.input_spec))
 
 

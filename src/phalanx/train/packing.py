@@ -47,6 +47,11 @@ class Piece:
     dtype: str
     kind: str
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes."""
+        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
+
 
 @dataclass(frozen=True)
 class Packing:

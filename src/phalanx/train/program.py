@@ -51,7 +51,7 @@ def load_program(path: str, arguments: Sequence[str] = ()) -> Program:
                 ) from None
             raise ConfigurationError(
                 f"{path} ended with {end.code!r} before it came to phalanx.run: give it the flags "
-                "it needs after --"
+                "it needs, after -- or (to predict) in --program-flags"
             ) from None
     return Program(_pick(names, path), RunConfig())
 

@@ -86,6 +86,11 @@ class Weights:
             if is_table(self.master.trainable[weight])
         }
 
+    def whole_bytes(self) -> int:
+        """How many bytes are read whole for each step."""
+        tables = self.table_pieces()
+        return sum(p.nbytes for number, p in enumerate(self.packing.pieces) if number not in tables)
+
     def prepare_lookups(self, pieces: Sequence[Tensor], tape: Any = None) -> Lookups:
         """What the layers of a step look up rows with."""
         shards: dict[int, list[tuple[int, Any]]] = {}

@@ -24,6 +24,9 @@ from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
 
 _POLL_SECONDS = 1.0
+# A model that reads fewer bytes a step makes short ones, and its graph is small enough to repeat.
+_SMALL = 2**18
+_STEPS_A_TURN = 4
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,9 @@ class CoordinatorEngine:
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         compute = cut_batches(step, servers.config.accumulate)
         self._compute = tf.function(compute, jit_compile=True) if xla else compute
+        # Only data without an end can be taken several batches at a time.
+        is_short = epochs is None and self.weights.whole_bytes() < _SMALL
+        self._turns = (_STEPS_A_TURN, 1) if is_short else (1,)
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
         # where Keras would do what is our part.
         iterator = tf.data.IteratorSpec(element_spec)
@@ -265,24 +271,32 @@ class CoordinatorEngine:
         more = optional.has_value()
         # What is looked up is not carried from step to step: it is never read whole.
         pieces, state = self.weights.read_whole(), self.weights.read_state()
-        while more and done < steps:
-            gradients, new_state, report = self._compute(
-                self.weights,
-                self.weights.add_tables(pieces),
-                state,
-                optional.get_value(),
-                0,
-                first + tf.cast(done, tf.int64),
-            )
-            pieces = self._update(gradients)
-            state = self._update_state(state, self.weights.state_packing.join(new_state))
-            total += report
-            done += 1
-            # Decided here and not by a condition around the step: the ps would wait for it too.
-            if done < steps:
-                optional = iterator.get_next_as_optional()
-                more = optional.has_value()
+        # The ps hear of each turn of a loop: where steps are short, one turn makes several.
+        for size in self._turns:
+            while more and done <= steps - size:
+                batch = optional.get_value()
+                for number in range(size):
+                    if number:
+                        batch = iterator.get_next()
+                    at = first + tf.cast(done, tf.int64)
+                    pieces, state, report = self._take_step(pieces, state, batch, at)
+                    total += report
+                    done += 1
+                # Decided here and not by a condition around the step: the ps would wait for it too.
+                if done < steps:
+                    optional = iterator.get_next_as_optional()
+                    more = optional.has_value()
         return done, total, more
+
+    def _take_step(
+        self, pieces: list[Tensor], state: list[Tensor], batch: Any, step: Tensor
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """The weights and the state after one step, and what it reports."""
+        gradients, new_state, report = self._compute(
+            self.weights, self.weights.add_tables(pieces), state, batch, 0, step
+        )
+        joined = self.weights.state_packing.join(new_state)
+        return self._update(gradients), self._update_state(state, joined), report
 
     def _update(self, gradients: list[Tensor]) -> list[Tensor]:
         """Apply the gradients on the parameter servers; what is read whole, as it is then."""
@@ -318,4 +332,6 @@ class CoordinatorEngine:
     def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
         """Add what a step changed; the state as it is then."""
         changes = zip(self.weights.state_variables(), before, after, strict=True)
-        return [variable.assign_add(new - old) for variable, old, new in changes]
+        return [
+            tf.convert_to_tensor(variable.assign_add(new - old)) for variable, old, new in changes
+        ]
