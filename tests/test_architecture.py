@@ -49,6 +49,7 @@ SIBLINGS = {
         "engine",
         "kept_file",
         "environment",
+        "gpus",
         "job",
         "ledger",
         "log_files",

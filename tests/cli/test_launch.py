@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cli.in_process import invoke
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -58,6 +59,46 @@ def test_an_unknown_backend(phalanx: Phalanx) -> None:
 def test_an_amount_for_one_role_weighs_more_than_one_for_all(phalanx: Phalanx) -> None:
     text = plan(phalanx, "--workers", 1, "--cpus", "worker=8", "--cpus", 2, "train.py")
     assert "cpus=([chief]=2 [worker]=8)" in text
+
+
+@pytest.mark.parametrize(
+    ("backend", "given"),
+    [
+        ("docker", ["--cpus=3 --memory=2147483648", "device=0"]),
+        ("compose", ["cpus: 3.0", "mem_limit: 2147483648", "device_ids"]),
+        ("swarm", ["cpus: '3'", "memory: '2147483648'", "NVIDIA-GPU"]),
+        ("kubernetes", ["cpu: 3000m", "memory: '2147483648'", "nvidia.com/gpu: '1'"]),
+        ("kubeflow", ["cpu: 3000m", "memory: '2147483648'", "nvidia.com/gpu: '1'"]),
+        ("trainjob", ["cpu: 3000m", "memory: '2147483648'", "nvidia.com/gpu: '1'"]),
+        ("marathon", ['"cpus": 3.0', '"mem": 2048', '"gpus": 1']),
+        ("ray", ["CPU: 3.0", "memory: 2147483648", "GPU: 1"]),
+        ("slurm", ["--cpus-per-task=3", "--mem-per-cpu=683M", "--gpus-per-task=1"]),
+        ("ssh", ["OMP_NUM_THREADS=3", "CUDA_VISIBLE_DEVICES=0"]),
+    ],
+)
+def test_every_backend_gives_a_role_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, given: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = {
+        "ssh": ["--host", "a"],
+        "marathon": ["--url", "http://m:8080", "--image", "x", "--memory", "1G"],
+    }
+    more = where.get(backend, [] if backend in ("slurm", "ray") else ["--image", "x"])
+    memory = [] if backend == "ssh" else ["--memory", "worker=2G"]
+    amounts = ["--cpus", "worker=3", "--gpus", "worker=1", *memory]
+    shape = ["--workers", 1, "--ps", 1]
+    done = invoke("launch", backend, "--dry-run", *more, *shape, *amounts, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert [each for each in given if each not in done.stdout] == []
+    alike = invoke("launch", backend, "--dry-run", *more, *shape, "train.py")
+    assert [each for each in given if each in alike.stdout] == []
+
+
+def test_memory_over_ssh_is_refused(phalanx: Phalanx) -> None:
+    done = phalanx("launch", "ssh", "--dry-run", "--host", "a", "--memory", "2G", "train.py")
+    assert done.returncode == 2
+    assert "phalanx launch ssh limits no memory: leave out --memory" in done.stderr
 
 
 def test_a_dry_run_leaves_nothing(phalanx: Phalanx, tmp_path: Path) -> None:

@@ -181,6 +181,16 @@ def test_an_indexed_kubernetes_job() -> None:
     assert named.cluster.hosts(Role.CHIEF) == ["train-0.net:99"]
 
 
+@pytest.mark.parametrize("middle", ["-worker-", "-worker-0-"])
+def test_an_indexed_job_for_each_role(middle: str) -> None:
+    config = detect(pod(1, HOSTNAME=f"train{middle}1", PHALANX_ROLE="worker"), [])
+    assert config.task == Task(Role.WORKER, 1)
+    assert config.cluster.hosts(Role.WORKER)[1] == f"train{middle}1.train:2222"
+    assert config.cluster.hosts(Role.PS) == [f"train{middle}0.train:2222".replace("worker", "ps")]
+    with pytest.raises(ClusterError, match="are called NAME-ps-0"):
+        detect(pod(0, PHALANX_ROLE="ps"), [])
+
+
 def test_a_pod_beyond_the_shape_or_with_another_name_is_an_error() -> None:
     with pytest.raises(ClusterError, match="JOB_COMPLETION_INDEX is 5, but PHALANX_SHAPE has 5"):
         detect(pod(5), [])

@@ -53,6 +53,12 @@ def _problems_of(manifest: Manifest) -> Iterator[str]:
             for resource, amount in amounts.items():
                 if not QUANTITY.fullmatch(str(amount)):
                     yield f"{kind} {name}: {resource} {amount} is not a quantity"
+        ports = [entry["name"] for entry in main.get("ports", [])]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            for check in ("tcpSocket", "httpGet"):
+                port = main.get(probe, {}).get(check, {}).get("port")
+                if port is not None and port not in ports:
+                    yield f"{kind} {name}: {probe} asks at the port {port}"
         names = [entry["name"] for entry in main.get("env", [])]
         if len(names) != len(set(names)):
             yield f"{kind} {name}: a variable is set twice"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 HOSTS = {
-    "kubernetes": "train-3.train",
+    "kubernetes": "train-ps-0.train",
     "kubeflow": "train-ps-0.default.svc",
     "trainjob": "train-ps-0-0.train",
 }
@@ -74,7 +74,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
 
 
 @pytest.mark.parametrize(
-    ("backend", "objects"), [("kubernetes", 4), ("kubeflow", 3), ("trainjob", 4)]
+    ("backend", "objects"), [("kubernetes", 9), ("kubeflow", 3), ("trainjob", 4)]
 )
 def test_a_cancelled_job_leaves_nothing(
     launch: Phalanx,
@@ -107,24 +107,56 @@ def test_a_job_beyond_its_quota_says_so(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]], backend: str
 ) -> None:
     cluster[0].quota = "exceeded quota: team, requested: cpu=64"
-    assert launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1).returncode == 0
-    said = launch("status", "train").stdout
-    assert "chief-0  waiting   Error creating: pods" in said
-    assert "is forbidden: exceeded quota: team, requested: cpu=64" in said
-    assert launch("cancel", "train").returncode == 0
+    done = launch("launch", backend, *OPTIONS, "--cpus", 64, "train.py", 1)
+    assert done.returncode == 2
+    assert "nothing was submitted: Kubernetes does not start it: Error creating" in done.stderr
+    assert "is forbidden: exceeded quota: team, requested: cpu=64" in done.stderr
+    assert cluster[0].objects == {}
+
+
+def test_a_job_whose_image_is_missing_is_taken_back(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    waiting = {"reason": "ErrImagePull", "message": "digits:1: not found"}
+    cluster[0].waiting = {
+        "phase": "Pending",
+        "containerStatuses": [{"state": {"waiting": waiting}}],
+    }
+    done = launch("launch", "kubernetes", *OPTIONS, "train.py", 600)
+    assert done.returncode == 2
+    assert "Kubernetes does not start it: ErrImagePull: digits:1: not found" in done.stderr
+    assert cluster[0].objects == {}
+
+
+def test_a_job_that_has_not_started_in_time_is_taken_back(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    condition = {**scheduled, "message": "0/3 nodes are available: 3 Insufficient cpu."}
+    cluster[0].waiting = {"phase": "Pending", "conditions": [condition]}
+    limit = ["--start-within", "2s"]
+    done = launch("launch", "kubernetes", *OPTIONS, *limit, "train.py", 600)
+    assert done.returncode == 2
+    assert (
+        "train was taken back: chief-0 had not started after 2 s (Unschedulable: 0/3" in done.stderr
+    )
+    assert cluster[0].objects == {}
+    assert launch("status").stdout == ""
 
 
 def test_what_cannot_be_made_leaves_nothing_half_submitted(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
-    cluster[0].objects["Job", "train"] = {
+    cluster[0].objects["Job", "train-chief"] = {
         "spec": {},
         "status": {"conditions": [{"type": "Failed"}]},
     }
     done = launch("launch", "kubernetes", *OPTIONS, "train.py", 1)
     assert done.returncode == 2
-    assert 'nothing was submitted: Job train: jobs "train" already exists' in done.stderr
-    assert list(cluster[0].objects) == [("Job", "train")]
+    assert (
+        'nothing was submitted: Job train-chief: jobs "train-chief" already exists' in done.stderr
+    )
+    assert list(cluster[0].objects) == [("Job", "train-chief")]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +174,27 @@ def test_no_cluster_and_no_permission(
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None:
+    account = ["--conductor-account", "nobody", "--workers", 1]
+    done = launch("launch", "kubernetes", *OPTIONS, *account, "--follow", "train.py", 600)
+    assert done.returncode == 1
+    assert 'jobs "train-chief" is forbidden: "nobody" cannot get it' in done.stderr
+    assert "what still runs goes with: phalanx cancel train" in done.stderr
+    assert launch("cancel", "train").returncode == 0
+    assert not find_tasks("train.py")
+
+
+def test_who_may_not_make_roles_learns_what_to_do(
+    launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
+) -> None:
+    cluster[0].refused = {"roles"}
+    done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "train.py", 1)
+    assert done.returncode == 2
+    assert 'Role train-conductor: roles is forbidden: User "me" cannot create roles' in done.stderr
+    assert "get and patch Jobs: --conductor-account" in done.stderr
+    assert cluster[0].objects == {}
 
 
 @pytest.fixture

@@ -33,7 +33,10 @@ JOB = Job(
     restarts=3,
     model_dir="gs://bucket/digits",
     environment={"N": "on", "MONEY": "$(CASH)"},
-    resources={role: Resources(cpus=1.5, memory=1 << 30, gpus=1) for role in Role},
+    resources={
+        Role.WORKER: Resources(cpus=1.5, memory=1 << 30, gpus=1),
+        Role.PS: Resources(memory=2 << 30),
+    },
     time_limit=3600,
 )
 CONTAINER = Container(
@@ -59,13 +62,13 @@ PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place"
 SHAPES: list[dict[str, Any]] = [
     {},
     PLAIN,
-    {"job": replace(JOB, chief=False, ps=0, evaluators=1)},
-    {"job": replace(JOB, workers=1000)},
+    {"job": replace(JOB, chief=False, ps=0)},
+    {"job": replace(JOB, chief=False, evaluators=1, data_workers=2)},
 ]
 
 
 def test_the_rendered_plan() -> None:
-    assert render() == (GOLDEN / "kubernetes.yaml").read_text()
+    assert render(replace(JOB, ps=0)) == (GOLDEN / "kubernetes.yaml").read_text()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -84,7 +87,9 @@ def spoil(path: str, value: Any) -> str:
     """The rendered plan with one value changed: kind, then keys and numbers."""
     objects = copy.deepcopy(list(yaml.safe_load_all(render())))
     kind, *keys = path.split("/")
-    place: Any = next(each for each in objects if each["kind"] == kind)
+    place: Any = next(
+        each for each in objects if f"{each['kind']} {each['metadata']['name']}".startswith(kind)
+    )
     for key in keys[:-1]:
         place = place[int(key) if key.isdecimal() else key]
     place[keys[-1]] = value
@@ -97,7 +102,16 @@ def spoil(path: str, value: Any) -> str:
         ("Job/spec/template/spec/restartPolicy", "Always", "restartPolicy Always"),
         ("Deployment/spec/selector/matchLabels", {"a": "b"}, "does not match its own pods"),
         ("Job/metadata/name", "My_Job", "not a name"),
-        ("Job/spec/template/spec/containers/0/resources/limits/cpu", "lots", "not a quantity"),
+        (
+            "Job digits-worker/spec/template/spec/containers/0/resources/limits/cpu",
+            "lots",
+            "not a quantity",
+        ),
+        (
+            "Job digits-ps/spec/template/spec/containers/0/readinessProbe/tcpSocket/port",
+            "http",
+            "readinessProbe asks at the port http",
+        ),
         ("Service/spec/selector", {"a": "b"}, "selects no pod"),
         ("Service/spec/ports/0/targetPort", 1, "no container has the port"),
         ("Job/spec/template/spec/containers/0/volumeMounts", [], "but mounts"),
@@ -108,15 +122,57 @@ def test_the_checks_themselves_find_what_is_wrong(path: str, value: Any, said: s
 
 
 def test_a_bare_boolean_is_found() -> None:
-    assert problems(render().replace('name: "N"', "name: N")) == ["N is a boolean to YAML 1.1"]
+    spoilt = render().replace('name: "N"', "name: N", 1)
+    assert problems(spoilt) == ["N is a boolean to YAML 1.1"]
 
 
-def run_script(job: Job, index: int) -> dict[str, Any]:
-    """What a pod's shell makes of its index."""
-    plan = KubernetesLauncher(Container("x"), Place()).plan(
-        replace(job, program=Program(ProgramKind.COMMAND, "env"), resources={}, environment={})
+def find(job: Job, name: str, place: Place | None = None) -> dict[str, Any]:
+    """The Job of this name."""
+    objects = KubernetesLauncher(Container("x"), place or Place()).plan(job).objects
+    return next(
+        each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Job", name)
     )
-    main = plan.objects[-1]["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_every_role_has_its_own_needs() -> None:
+    needs = {
+        role: find(JOB, f"digits-{role}")["spec"]["template"]["spec"]["containers"][0].get(
+            "resources"
+        )
+        for role in ("chief", "worker", "ps")
+    }
+    assert needs["chief"] is None
+    assert needs["worker"]["limits"] == {
+        "cpu": "1500m",
+        "memory": str(1 << 30),
+        "nvidia.com/gpu": "1",
+    }
+    assert needs["ps"]["requests"] == {"memory": str(2 << 30)}
+
+
+def test_tasks_are_ready_when_they_listen_and_never_killed_for_being_busy() -> None:
+    job = replace(JOB, evaluators=1, data_workers=1)
+    probes = {}
+    for role in ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"):
+        [main] = find(job, f"digits-{role}")["spec"]["template"]["spec"]["containers"]
+        probes[role] = {name.removesuffix("Probe") for name in main if name.endswith("Probe")}
+    serving = {"startup", "readiness", "liveness"}
+    assert probes == {
+        "chief": {"readiness"},
+        "worker": {"readiness"},
+        "ps": {"readiness"},
+        "evaluator": set(),
+        "dispatcher": serving,
+        "data-worker": serving,
+    }
+    alone = find(replace(JOB, workers=0, ps=0), "digits-chief")["spec"]["template"]["spec"]
+    assert "readinessProbe" not in alone["containers"][0]
+
+
+def run_script(job: Job, role: str, index: int) -> dict[str, Any]:
+    """What a pod's shell makes of its index."""
+    job = replace(job, program=Program(ProgramKind.COMMAND, "env"), resources={}, environment={})
+    main = find(job, f"digits-{role}")["spec"]["template"]["spec"]["containers"][0]
     variables = {entry["name"]: entry["value"] for entry in main["env"]}
     done = subprocess.run(
         main["command"],
@@ -132,17 +188,17 @@ def run_script(job: Job, index: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("index", "task"), [(0, "chief-0"), (2, "worker-1"), (3, "ps-0"), (4, "evaluator-0")]
+    ("role", "index"), [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
 )
-def test_a_pod_knows_its_task_from_its_index(index: int, task: str) -> None:
-    config = run_script(replace(JOB, evaluators=1), index)
+def test_a_pod_knows_its_task_from_its_index(role: str, index: int) -> None:
+    config = run_script(replace(JOB, evaluators=1), role, index)
     assert config["model_dir"] == "gs://bucket/digits"
     assert config["cluster"] == {
-        "chief": ["digits-0.digits:2222"],
-        "worker": ["digits-1.digits:2222", "digits-2.digits:2222"],
-        "ps": ["digits-3.digits:2222"],
+        "chief": ["digits-chief-0.digits:2222"],
+        "worker": ["digits-worker-0.digits:2222", "digits-worker-1.digits:2222"],
+        "ps": ["digits-ps-0.digits:2222"],
     }
-    assert str(loads(json.dumps(config)).task) == task
+    assert str(loads(json.dumps(config)).task) == f"{role}-{index}"
 
 
 def test_the_manifest_does_not_grow_with_the_job() -> None:
@@ -150,25 +206,33 @@ def test_the_manifest_does_not_grow_with_the_job() -> None:
 
 
 def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
-    assert len(run_script(replace(JOB, workers=3000), 0)["cluster"]["worker"]) == 3000
-    assert run_script(replace(JOB, workers=6000), 0) == {}
+    assert len(run_script(replace(JOB, workers=3000), "chief", 0)["cluster"]["worker"]) == 3000
+    assert run_script(replace(JOB, workers=6000), "chief", 0) == {}
 
 
-def test_without_a_chief_every_worker_decides() -> None:
-    text = render(replace(JOB, chief=False, workers=3))
-    assert "succeededIndexes: 0-2\n" in text
+@pytest.mark.parametrize(("chief", "first"), [(True, "digits-chief"), (False, "digits-worker")])
+def test_the_conductor_waits_for_who_decides(chief: bool, first: str) -> None:
+    conductor = find(replace(JOB, chief=chief), "digits")["spec"]["template"]["spec"]
+    assert conductor["containers"][0]["command"][3:5] == ["30", first]
+    assert conductor["serviceAccountName"] == "digits-conductor"
 
 
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        ({"job": replace(JOB, resources={Role.PS: Resources(cpus=1)})}, "pods .* are all alike"),
-        ({"job": replace(JOB, model_dir=None)}, "nothing to show without --model-dir"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(shape: dict[str, Any], said: str) -> None:
-    with pytest.raises(JobError, match=said):
-        render(**shape)
+def test_an_account_that_is_there_is_taken_for_the_conductor() -> None:
+    place = replace(PLACE, conductor_account="trusted", service_account="tasks")
+    text = render(place=place)
+    assert "kind: Role" not in text
+    conductor = find(JOB, "digits", place)["spec"]["template"]["spec"]
+    assert conductor["serviceAccountName"] == "trusted"
+
+
+def test_a_job_of_one_role_needs_no_conductor() -> None:
+    text = render(replace(JOB, chief=False, ps=0))
+    assert "conductor" not in text
+
+
+def test_tensorboard_without_a_model_directory_is_refused() -> None:
+    with pytest.raises(JobError, match="nothing to show without --model-dir"):
+        render(replace(JOB, model_dir=None))
 
 
 @pytest.mark.parametrize("text", ["gpu", "gpu=yes", "gpu:Never", ":NoSchedule"])

@@ -7,26 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from phalanx import ConfigurationError, JobError
-from phalanx.launch.container import Container
-from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.cluster.spec import Role
+from phalanx.launch.compose import ComposeLauncher
+from phalanx.launch.container import Container, Mount
+from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kubernetes import KubernetesLauncher
 from phalanx.launch.manifest import load
+from phalanx.launch.marathon import MarathonLauncher
+from phalanx.launch.marathon.plan import Place as MarathonPlace
 from phalanx.launch.pods import Place
+from phalanx.launch.swarm import SwarmLauncher
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
 
 
 def patched(*patches: dict[str, Any], place: Place | None = None) -> dict[str, Any]:
-    """The Job after the patches."""
+    """The workers' Job after the patches."""
     place = replace(place or Place(), patches=patches)
     plan = KubernetesLauncher(Container("digits:1"), place).plan(JOB)
-    return next(each for each in plan.objects if each["kind"] == "Job")
+    return next(each for each in plan.objects if each["metadata"]["name"] == "digits-worker")
 
 
 def pod_patch(**pod: Any) -> dict[str, Any]:
-    return {"kind": "Job", "spec": {"template": {"spec": pod}}}
+    name = {"name": "digits-worker"}
+    return {"kind": "Job", "metadata": name, "spec": {"template": {"spec": pod}}}
 
 
 def test_a_container_is_found_by_its_name_and_keeps_the_rest() -> None:
@@ -61,10 +68,16 @@ def test_null_removes_and_other_lists_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("patch", "said"),
     [
-        ({"kind": "Jbo"}, "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits"),
+        (
+            {"kind": "Jbo"},
+            "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits-chief",
+        ),
         ({"spec": {}}, "a patch is for no kind"),
         ({"kind": "Job", "metadata": {"name": "other"}}, "a patch is for Job other"),
-        (pod_patch(restartPolicie="Never"), "the patched Job digits is wrong at .*restartPolicie"),
+        (
+            pod_patch(restartPolicie="Never"),
+            "the patched Job digits-worker is wrong .*restartPolicie",
+        ),
         (pod_patch(terminationGracePeriodSeconds="soon"), "terminationGracePeriodSeconds: 'soon'"),
         (pod_patch(containers=[{"image": "x"}]), "an entry without 'name'"),
     ],
@@ -80,6 +93,37 @@ def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
     with pytest.raises(JobError, match="name the one that is meant"):
         patched(service, place=tensorboard)
     patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
+
+
+def test_a_compose_file_and_a_stack_can_be_changed() -> None:
+    mounts = (Mount.parse("/data:/data"), Mount.parse("/models:/models"))
+    volume = {"target": "/data", "read_only": True}
+    patch = {"services": {"worker-0": {"cap_add": ["SYS_NICE"], "volumes": [volume]}}}
+    container = Container("x", mounts=mounts)
+    launchers = (
+        ComposeLauncher(container, Path("x.yaml"), Path("x"), "r1", patches=(patch,)),
+        SwarmLauncher(container, Path("x"), "r1", patches=(patch,)),
+    )
+    for launcher in launchers:
+        services = yaml.safe_load(launcher.plan(JOB).render())["services"]
+        assert services["worker-0"]["cap_add"] == ["SYS_NICE"]
+        assert services["worker-0"]["image"] == "x"
+        assert services["worker-0"]["volumes"] == [
+            {"type": "bind", "source": "/data", "target": "/data", "read_only": True},
+            {"type": "bind", "source": "/models", "target": "/models"},
+        ]
+        assert "cap_add" not in services["chief-0"]
+
+
+def test_an_app_of_marathons_can_be_changed() -> None:
+    patch = {"apps": [{"id": "/digits/chief-0", "upgradeStrategy": {"maximumOverCapacity": 0}}]}
+    place = MarathonPlace(patches=(patch,))
+    launcher = MarathonLauncher("http://m", Container("x"), place, Path("x"), "r1")
+    needs = {role: Resources(memory=1 << 30) for role in Role}
+    chief, worker = launcher.plan(replace(JOB, resources=needs)).group["apps"]
+    assert chief["upgradeStrategy"] == {"maximumOverCapacity": 0}
+    assert chief["instances"] == 1
+    assert "upgradeStrategy" not in worker
 
 
 @pytest.mark.parametrize("text", ["a: [", "- just\n- words"])

@@ -134,10 +134,19 @@ def test_what_slurm_refuses(launch: Phalanx, options: list[str], said: str) -> N
     assert launch("status").stdout == ""
 
 
-def test_without_slurm(launching: Phalanx) -> None:
+def test_a_job_that_has_not_started_in_time_is_taken_back(launch: Phalanx) -> None:
+    held = ["--sbatch-option=--hold", "--start-within", "2s"]
+    done = launch("launch", "slurm", *held, "train.py", 1)
+    assert done.returncode == 2
+    assert "taken back: chief-0 had not started after 2 s (Slurm says PENDING: Job" in done.stderr
+    assert launch("status").stdout == ""
+
+
+def test_without_slurm(launching: Phalanx, tmp_path: Path) -> None:
     done = launching("launch", "slurm", "train.py", 1, PATH="/nonexistent")
     assert done.returncode == 2
     assert "there is no command sbatch" in done.stderr
+    assert not (tmp_path / "phalanx-logs").exists()
 
 
 def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:

@@ -1,8 +1,9 @@
 """A small Kubernetes: an API server that keeps objects, and a controller that runs Jobs for real.
 
 The pods of a Job are processes of this machine. What the real controllers promise is done by the
-same rules: indices, one more pod for each failure up to a limit, the success policy, deletion. With
-`isolated`, each pod has a network and names of its own, so that all of them can use one port.
+same rules: indices, one more pod for each failure up to a limit, suspension, deletion. A pod with a
+service account may do what a Role allows it. With `isolated`, each task's pod has a network and
+names of its own, so that all of them can use one port.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,10 +32,12 @@ apiVersion: v1
 kind: Config
 current-context: here
 contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
-clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+clusters:
+- name: here
+  cluster: {{server: "https://127.0.0.1:{port}", certificate-authority: {certificate}}}
 users: [{{name: me, user: {{}}}}]
 """
-JOBS = ("Job", "TFJob", "TrainJob")
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 RESOURCES = {
     "deployments": "Deployment",
     "events": "Event",
@@ -41,7 +45,10 @@ RESOURCES = {
     "networkpolicies": "NetworkPolicy",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "pods": "Pod",
+    "rolebindings": "RoleBinding",
+    "roles": "Role",
     "secrets": "Secret",
+    "serviceaccounts": "ServiceAccount",
     "services": "Service",
     "tfjobs": "TFJob",
     "trainjobs": "TrainJob",
@@ -66,24 +73,26 @@ class Pod:
     def __init__(
         self,
         cluster: Kubernetes,
+        owner: tuple[str, str],
         hostname: str,
-        number: int,
         template: Manifest,
         labels: dict[str, str],
         given: dict[str, str],
     ) -> None:
         self.cluster = cluster
-        self.number = number
-        self.index = given.get("JOB_COMPLETION_INDEX", str(number))
+        self.owner = owner
+        self.hostname = hostname
+        self.index = given.get("JOB_COMPLETION_INDEX", "0")
         self.name = f"{hostname}-{uuid.uuid4().hex[:5]}"
         self.created = f"{time.time():.6f}"
         self.labels = {**template["metadata"]["labels"], **labels}
         self.log = cluster.directory / f"{self.name}.log"
         self.terminated_at: float | None = None
         self.restarts = 0
-        self.grace = template["spec"]["terminationGracePeriodSeconds"]
+        self.grace = template["spec"].get("terminationGracePeriodSeconds", 30)
         [self.container] = template["spec"]["containers"]
-        self.given = {"HOSTNAME": hostname, **given}
+        self.account = template["spec"].get("serviceAccountName")
+        self.given = {"HOSTNAME": hostname, **cluster.address, **given}
         self.start()
 
     def start(self) -> None:
@@ -91,11 +100,13 @@ class Pod:
         variables: dict[str, str] = dict(self.given)
         for entry in self.container.get("env", []):
             variables[entry["name"]] = expand(entry["value"], variables)
+            if entry["value"] == ACCOUNT:
+                variables[entry["name"]] = str(self.cluster.make_account(self.account))
         command = [expand(part, variables) for part in self.container["command"]]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.cluster.enter(self.number), *command],
+                [*self.cluster.enter(self.hostname), *command],
                 cwd=self.cluster.image,
                 env={"PATH": path, "HOME": "/nonexistent", **variables},
                 stdin=subprocess.DEVNULL,
@@ -131,7 +142,8 @@ class Pod:
                 "annotations": {"batch.kubernetes.io/job-completion-index": self.index},
                 **({"deletionTimestamp": self.created} if self.terminated_at else {}),
             },
-            "status": {
+            "status": self.cluster.waiting
+            or {
                 "phase": self.phase(),
                 "containerStatuses": [{**status, "restartCount": self.restarts, "state": state}],
             },
@@ -150,55 +162,78 @@ class Kubernetes:
         self.lock = threading.RLock()
         self.stopping = threading.Event()
         self.run_id = uuid.uuid4().hex[:6]
-        self.networks: set[int] = set()
+        self.networks: set[str] = set()
+        # What tells pods where the API is.
+        self.address: dict[str, str] = {}
         # With a quota no pod is made; the controller complains in an event.
         self.quota = ""
+        # What a user without much power may not make.
+        self.refused: set[str] = set()
+        # Why no pod starts, in the words of its container or of the scheduler.
+        self.waiting: Manifest = {}
 
-    def enter(self, index: int) -> list[str]:
-        """What puts a pod's process into its own network."""
-        return ["ip", "netns", "exec", self._network(index)] if self.isolated else []
+    def make_account(self, name: str) -> Path:
+        """What a pod of this service account finds mounted."""
+        folder = self.directory / name
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(name)
+        (folder / "namespace").write_text("default")
+        shutil.copy(self.directory / "ca.crt", folder)
+        return folder
 
-    def _network(self, index: int) -> str:
-        name = f"p{self.run_id}{index}"
-        if index not in self.networks:
-            self.networks.add(index)
-            bridge = f"br{self.run_id}"
-            if len(self.networks) == 1:
-                _ip("link", "add", bridge, "type", "bridge")
-                _ip("link", "set", bridge, "up")
-                self._let_through("--insert")
-            _ip("netns", "add", name)
-            _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-            _ip("link", "set", name, "master", bridge, "up")
-            _ip("-n", name, "address", "add", f"10.88.0.{index + 1}/24", "dev", "eth0")
-            _ip("-n", name, "link", "set", "eth0", "up")
-            _ip("-n", name, "link", "set", "lo", "up")
-            # `ip netns exec` shows this file as /etc/hosts: the names a headless Service gives.
-            hosts = Path(f"/etc/netns/{name}/hosts")
-            hosts.parent.mkdir(parents=True)
-            hosts.write_text(
-                "127.0.0.1 localhost\n"
-                + "".join(f"10.88.0.{n + 1} {name}\n" for n, name in enumerate(self._names()))
-            )
-        return name
+    def enter(self, hostname: str) -> list[str]:
+        """What puts the process of a task's pod into its own network."""
+        names = self._names() if self.isolated else []
+        numbers = {name.partition(".")[0]: number for number, name in enumerate(names, 1)}
+        if hostname not in numbers:
+            return []
+        name = f"p{self.run_id}{numbers[hostname]}"
+        if name not in self.networks:
+            self._make_network(name, f"10.88.0.{numbers[hostname]}", names)
+        return ["ip", "netns", "exec", name]
+
+    def _make_network(self, name: str, address: str, names: list[str]) -> None:
+        self.networks.add(name)
+        bridge = f"br{self.run_id}"
+        if len(self.networks) == 1:
+            _ip("link", "add", bridge, "type", "bridge")
+            _ip("link", "set", bridge, "up")
+            self._let_through("--insert")
+        _ip("netns", "add", name)
+        _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("link", "set", name, "master", bridge, "up")
+        _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+        _ip("-n", name, "link", "set", "eth0", "up")
+        _ip("-n", name, "link", "set", "lo", "up")
+        # `ip netns exec` shows this file as /etc/hosts: the names a headless Service gives.
+        hosts = Path(f"/etc/netns/{name}/hosts")
+        hosts.parent.mkdir(parents=True)
+        hosts.write_text(
+            "127.0.0.1 localhost\n"
+            + "".join(f"10.88.0.{number} {each}\n" for number, each in enumerate(names, 1))
+        )
 
     def _names(self) -> list[str]:
-        """The pods' names in the DNS, in the order of their numbers."""
-        [(kind, name)] = [key for key in self.objects if key[0] in JOBS]
-        spec = self.objects[kind, name]["spec"]
-        if kind == "Job":
-            return [f"{name}-{number}.{name}" for number in range(spec["completions"])]
-        if kind == "TrainJob":
-            return [
-                f"{name}-{each['name']}-0-{number}.{name}"
-                for each in self._replicated_jobs(name)
-                for number in range(each["template"]["spec"]["completions"])
-            ]
-        return [
-            f"{name}-{key.lower()}-{number}.default.svc"
-            for key, replica in spec["tfReplicaSpecs"].items()
-            for number in range(replica["replicas"])
-        ]
+        """The names of the tasks' pods in the DNS."""
+        found = []
+        for (kind, name), manifest in self.objects.items():
+            spec = manifest.get("spec", {})
+            if kind == "Job" and spec.get("completionMode") == "Indexed":
+                service = spec["template"]["spec"]["subdomain"]
+                found += [f"{name}-{index}.{service}" for index in range(spec["completions"])]
+            elif kind == "TrainJob":
+                found += [
+                    f"{name}-{each['name']}-0-{number}.{name}"
+                    for each in self._replicated_jobs(name)
+                    for number in range(each["template"]["spec"]["completions"])
+                ]
+            elif kind == "TFJob":
+                found += [
+                    f"{name}-{key.lower()}-{number}.default.svc"
+                    for key, replica in spec["tfReplicaSpecs"].items()
+                    for number in range(replica["replicas"])
+                ]
+        return found
 
     def _let_through(self, action: str) -> None:
         """A Docker engine on this machine forbids what passes through bridges of others."""
@@ -222,11 +257,12 @@ class Kubernetes:
                     late = pod.terminated_at and time.monotonic() > pod.terminated_at + pod.grace
                     if late:
                         pod.send(signal.SIGKILL)
-                jobs = {name for kind, name in self.objects if kind in JOBS}
+                # One that was removed is gone when it has ended, and so are those of what is gone.
                 self.pods = [
                     pod
                     for pod in self.pods
-                    if pod.labels["phalanx.job"] in jobs or pod.process.poll() is None
+                    if pod.process.poll() is None
+                    or (pod.owner in self.objects and not pod.terminated_at)
                 ]
             time.sleep(0.05)
 
@@ -234,33 +270,35 @@ class Kubernetes:
         spec, status = job["spec"], job.setdefault("status", {"conditions": []})
         if any(each["type"] in ("Complete", "Failed") for each in status["conditions"]):
             return
-        pods: dict[int, list[Pod]] = {index: [] for index in range(spec["completions"])}
-        for pod in self.pods:
-            if pod.labels == spec["template"]["metadata"]["labels"]:
-                pods[pod.number].append(pod)
+        name = job["metadata"]["name"]
+        mine = [pod for pod in self.pods if pod.owner == ("Job", name)]
+        running = [pod for pod in mine if pod.phase() == "Running"]
+        status["terminating"] = sum(pod.terminated_at is not None for pod in running)
+        status["active"] = len(running) - status["terminating"]
         ending = status.get("ending")
-        if ending:
-            for mine in pods.values():
-                for pod in mine:
-                    pod.terminate()
-            if all(pod.process.poll() is not None for mine in pods.values() for pod in mine):
+        if ending or spec.get("suspend"):
+            for pod in running:
+                pod.terminate()
+            if ending and not running:
                 status["conditions"].append(ending)
             return
-        for index, mine in pods.items():
-            if not mine or (
-                mine[-1].phase() == "Failed" and len(mine) <= spec["backoffLimitPerIndex"]
-            ):
-                name = f"{job['metadata']['name']}-{index}"
-                given = {"JOB_COMPLETION_INDEX": str(index)}
-                self.pods.append(Pod(self, name, index, spec["template"], {}, given))
-            elif mine[-1].phase() == "Failed":
-                status["failedIndexes"] = str(index)
+        indexed = spec.get("completionMode") == "Indexed"
+        done = []
+        for index in map(str, range(spec.get("completions", 1))):
+            pods = [pod for pod in mine if pod.index == index]
+            failed = bool(pods) and pods[-1].phase() == "Failed"
+            if not pods or (failed and _is_tried_again(spec, pods)):
+                hostname = f"{name}-{index}" if indexed else name
+                given = {"JOB_COMPLETION_INDEX": index} if indexed else {}
+                owner, labels = ("Job", name), {"batch.kubernetes.io/job-name": name}
+                self.pods.append(Pod(self, owner, hostname, spec["template"], labels, given))
+            elif failed:
+                status.update({"failedIndexes": index} if indexed else {})
                 status["ending"] = _condition("Failed", "FailedIndexes", "Job has failed indexes")
                 return
-        first, _, last = spec["successPolicy"]["rules"][0]["succeededIndexes"].partition("-")
-        deciding = range(int(first), int(last or first) + 1)
-        if all(pods[index] and pods[index][-1].phase() == "Succeeded" for index in deciding):
-            status["ending"] = _condition("Complete", "SuccessPolicy", "")
+            done.append(bool(pods) and pods[-1].phase() == "Succeeded")
+        if all(done):
+            status["ending"] = _condition("Complete", "CompletionsReached", "")
 
     def _control_tfjob(self, job: Manifest) -> None:
         """By the rules of the training operator: it sets TF_CONFIG, and cleans up."""
@@ -268,14 +306,14 @@ class Kubernetes:
         if any(each["type"] in ("Succeeded", "Failed") for each in status["conditions"]):
             return
         name, prefix = job["metadata"]["name"], "training.kubeflow.org"
-        mine = [pod for pod in self.pods if pod.labels.get(f"{prefix}/job-name") == name]
+        mine = [pod for pod in self.pods if pod.owner == ("TFJob", name)]
         if not mine:
             replicas = [
                 (kind.lower(), number, replica["template"])
                 for kind, replica in spec["tfReplicaSpecs"].items()
                 for number in range(replica["replicas"])
             ]
-            for place, (kind, number, template) in enumerate(replicas):
+            for kind, number, template in replicas:
                 labels = {
                     f"{prefix}/job-name": name,
                     f"{prefix}/replica-type": kind,
@@ -283,7 +321,7 @@ class Kubernetes:
                 }
                 given = {"TF_CONFIG": tf_config(job, kind, number)}
                 hostname = f"{name}-{kind}-{number}"
-                self.pods.append(Pod(self, hostname, place, template, labels, given))
+                self.pods.append(Pod(self, ("TFJob", name), hostname, template, labels, given))
             return
         ending = None
         for pod in mine:
@@ -310,10 +348,6 @@ class Kubernetes:
             assert spec["runPolicy"]["cleanPodPolicy"] == "Running"
             for pod in mine:
                 pod.terminate()
-            self.pods = [pod for pod in self.pods if pod not in mine or not pod.terminated_at]
-            for pod in mine:
-                if pod.terminated_at:
-                    threading.Thread(target=_see_off, args=(pod,)).start()
             status["conditions"].append(ending)
 
     def _replicated_jobs(self, name: str) -> list[Manifest]:
@@ -335,7 +369,7 @@ class Kubernetes:
         if any(each["type"] in ("Complete", "Failed") for each in status["conditions"]):
             return
         name, prefix = job["metadata"]["name"], "jobset.sigs.k8s.io"
-        mine = [pod for pod in self.pods if pod.labels.get(f"{prefix}/jobset-name") == name]
+        mine = [pod for pod in self.pods if pod.owner == ("TrainJob", name)]
         ending = status.get("ending")
         if ending:
             for pod in mine:
@@ -345,7 +379,7 @@ class Kubernetes:
             return
         runtime = self.objects["TrainingRuntime", job["spec"]["runtimeRef"]["name"]]["spec"]
         deciding = runtime["template"]["spec"]["successPolicy"]["targetReplicatedJobs"]
-        done, place = [], 0
+        done = []
         for each in self._replicated_jobs(name):
             spec = each["template"]["spec"]
             labels = {f"{prefix}/jobset-name": name, f"{prefix}/replicatedjob-name": each["name"]}
@@ -359,15 +393,14 @@ class Kubernetes:
                 if not pods or (failed and len(pods) <= spec["backoffLimitPerIndex"]):
                     hostname = f"{name}-{each['name']}-0-{index}"
                     given = {"JOB_COMPLETION_INDEX": str(index)}
-                    pod = Pod(self, hostname, place, spec["template"], labels, given)
-                    self.pods.append(pod)
+                    owner = ("TrainJob", name)
+                    self.pods.append(Pod(self, owner, hostname, spec["template"], labels, given))
                 elif failed:
                     message = f"jobset failed: job {name}-{each['name']}-0 failed"
                     status["ending"] = _condition("Failed", "FailedJobs", message)
                     return
                 if each["name"] in deciding:
                     done.append(bool(pods) and pods[-1].phase() == "Succeeded")
-                place += 1
         if all(done):
             status["ending"] = _condition("Complete", "AllJobsCompleted", "")
 
@@ -376,8 +409,7 @@ class Kubernetes:
         for pod in self.pods:
             pod.send(signal.SIGKILL)
             pod.process.wait()
-        for index in self.networks:
-            name = f"p{self.run_id}{index}"
+        for name in self.networks:
             _ip("netns", "delete", name)
             (Path("/etc/netns") / name / "hosts").unlink()
             (Path("/etc/netns") / name).rmdir()
@@ -404,13 +436,14 @@ def tf_config(job: Manifest, kind: str, number: int) -> str:
     return json.dumps(content, separators=(",", ":"))
 
 
-def _see_off(pod: Pod) -> None:
-    """A pod that was removed still has its grace."""
-    try:
-        pod.process.wait(pod.grace)
-    except subprocess.TimeoutExpired:
-        pod.send(signal.SIGKILL)
-        pod.process.wait()
+def _is_tried_again(spec: Manifest, pods: list[Pod]) -> bool:
+    """Whether a Job makes another pod after one that has failed."""
+    for rule in spec["podFailurePolicy"]["rules"]:
+        codes = rule.get("onExitCodes", {}).get("values", [])
+        if rule["action"] == "FailJob" and pods[-1].process.poll() in codes:
+            return False
+    indexed = "completionMode" in spec
+    return len(pods) <= int(spec["backoffLimitPerIndex" if indexed else "backoffLimit"])
 
 
 def _condition(kind: str, reason: str, message: str) -> Manifest:
@@ -431,7 +464,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         resource, _, _ = self._target()
         key = (RESOURCES[resource], manifest["metadata"]["name"])
         with self.cluster.lock:
-            if manifest["metadata"]["namespace"] == "forbidden":
+            if manifest["metadata"]["namespace"] == "forbidden" or resource in self.cluster.refused:
                 self._refuse(403, f'{resource} is forbidden: User "me" cannot create {resource}')
             elif key in self.cluster.objects:
                 self._refuse(409, f'{resource} "{key[1]}" already exists')
@@ -439,8 +472,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.cluster.objects[key] = manifest
                 self._answer(201, manifest)
 
+    def do_PATCH(self) -> None:
+        change = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        resource, name, _ = self._target()
+        with self.cluster.lock:
+            if self._may("patch", resource, name):
+                self.cluster.objects[RESOURCES[resource], name]["spec"].update(change["spec"])
+                self._answer(200, self.cluster.objects[RESOURCES[resource], name])
+
     def do_GET(self) -> None:
         resource, name, part = self._target()
+        if not self._may("get", resource, name):
+            return
         if part == "log":
             self._log(name)
             return
@@ -465,15 +508,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.cluster.objects.pop((RESOURCES[resource], name), None) is None:
                 self._refuse(404, f'{resource} "{name}" not found')
                 return
-            if RESOURCES[resource] in JOBS:
-                for pod in self.cluster.pods:
-                    if pod.labels["phalanx.job"] == name:
-                        pod.terminate()
+            for pod in self.cluster.pods:
+                if pod.owner == (RESOURCES[resource], name):
+                    pod.terminate()
             self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+    def _may(self, verb: str, resource: str, name: str) -> bool:
+        """Whether a pod's service account may do this; a user without a token may do all."""
+        account = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        objects = self.cluster.objects
+        rules = [
+            rule
+            for (kind, _), binding in objects.items()
+            if kind == "RoleBinding" and account in [each["name"] for each in binding["subjects"]]
+            for rule in objects["Role", binding["roleRef"]["name"]]["rules"]
+        ]
+        allowed = not account or any(
+            verb in rule["verbs"]
+            and resource in rule["resources"]
+            and name in rule["resourceNames"]
+            for rule in rules
+        )
+        if not allowed:
+            self._refuse(403, f'{resource} "{name}" is forbidden: "{account}" cannot {verb} it')
+        return allowed
 
     def _complaint(self, name: str) -> Manifest:
         message = f'Error creating: pods "{name}-0" is forbidden: {self.cluster.quota}'
-        return {"involvedObject": {"name": name}, "message": message, "lastTimestamp": "1"}
+        about = {"involvedObject": {"name": name}, "reason": "FailedCreate"}
+        return {**about, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:
         """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""
@@ -513,6 +576,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def _make_certificate(certificate: Path, key: Path) -> None:
+    """For this machine alone, signed by itself."""
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    command = ["openssl", "req", "-x509", "-days", "1", *new, *names, *files]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
 @contextlib.contextmanager
 def running(
     directory: Path, image: Path, isolated: bool = False
@@ -522,6 +594,18 @@ def running(
     handler = type("BoundHandler", (Handler,), {"cluster": cluster})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
+    port = server.server_address[1]
+    cluster.address = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(port),
+    }
+    certificate, key = directory / "ca.crt", directory / "key.pem"
+    _make_certificate(certificate, key)
+    secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secured.load_cert_chain(certificate, key)
+    server.socket = secured.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
     threads = [
         threading.Thread(target=server.serve_forever),
         threading.Thread(target=cluster.control),
@@ -529,7 +613,7 @@ def running(
     for thread in threads:
         thread.start()
     config = directory / "kubeconfig"
-    config.write_text(KUBECONFIG.format(port=server.server_address[1]))
+    config.write_text(KUBECONFIG.format(port=port, certificate=certificate))
     try:
         yield cluster, {"KUBECONFIG": str(config)}
     finally:

@@ -101,19 +101,28 @@ def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
             if command is munge:
                 _wait((directory / "munge.socket").exists)
         _wait(lambda: _idle_nodes(environ) == 3)
+        running.callback(_end_jobs, environ)
         yield {"SLURM_CONF": str(config)}
 
 
+def _end_jobs(environ: dict[str, str]) -> None:
+    """A test that failed may have left some, and their steps would outlive the daemons."""
+    _ask(environ, "scancel", "--full", "--signal=KILL", "--user=root")
+    _ask(environ, "scancel", "--user=root")
+    deadline = time.monotonic() + 30
+    while _ask(environ, "squeue", "--noheader") and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
 def _idle_nodes(environ: dict[str, str]) -> int:
+    return len(_ask(environ, "sinfo", "--noheader", "--Node", "--states=idle").splitlines())
+
+
+def _ask(environ: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        ["sinfo", "--noheader", "--Node", "--states=idle"],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
+        command, env=environ, capture_output=True, text=True, timeout=20, check=False
     )
-    return len(done.stdout.splitlines())
+    return done.stdout
 
 
 def _wait(condition: Callable[[], bool]) -> None:

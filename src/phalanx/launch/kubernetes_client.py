@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,11 @@ _KINDS = {
     "Job": ("BatchV1Api", "job"),
     "NetworkPolicy": ("NetworkingV1Api", "network_policy"),
     "PodDisruptionBudget": ("PolicyV1Api", "pod_disruption_budget"),
+    "Role": ("RbacAuthorizationV1Api", "role"),
+    "RoleBinding": ("RbacAuthorizationV1Api", "role_binding"),
     "Secret": ("CoreV1Api", "secret"),
     "Service": ("CoreV1Api", "service"),
+    "ServiceAccount": ("CoreV1Api", "service_account"),
 }
 _VERBS = ("create", "read", "delete")
 
@@ -80,15 +83,16 @@ class Client:
         pods: list[Manifest] = found.get("items", [])
         return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
-    def warnings(self, name: str, namespace: str) -> list[str]:
-        """What the controllers complain of in objects whose names begin so, the newest last."""
+    def complaints(self, names: Collection[str], namespace: str) -> list[str]:
+        """Why no pods can be made for the objects of these names, the newest last."""
         core = self._module().CoreV1Api(self._api)
         found = self._ask(core.list_namespaced_event, namespace, field_selector="type=Warning")
         events = sorted(found.get("items", []), key=_time_of)
         return [
             str(event.get("message", ""))
             for event in events
-            if event.get("involvedObject", {}).get("name", "").startswith(name)
+            if event.get("involvedObject", {}).get("name") in names
+            and event.get("reason", "").startswith("FailedCreate")
         ]
 
     def log(self, pod: str, namespace: str, follow: bool) -> Iterator[str]:

@@ -18,7 +18,14 @@ from phalanx.launch.container import (
 )
 from phalanx.launch.job import Resources
 from phalanx.launch.manifest import Manifest, dump
-from phalanx.launch.pods import Place, head, make_resources, make_scheduling, make_secret
+from phalanx.launch.pods import (
+    Place,
+    head,
+    make_resources,
+    make_scheduling,
+    make_secret,
+    make_vital_probes,
+)
 from phalanx.launch.pods import make_volumes as make_pod_volumes
 
 IMAGE = "tensorflow/serving:2.20.0"
@@ -101,7 +108,6 @@ def _pod(server: ModelServer, place: Place) -> dict[str, Any]:
     volumes, mounts = make_pod_volumes(server.name, server.container, place)
     key = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
     ready = {"httpGet": {"path": f"/v1/models/{server.name}", "port": "http"}}
-    alive = {"tcpSocket": {"port": "grpc"}}
     main = {
         "name": "serving",
         "image": server.container.image,
@@ -111,10 +117,9 @@ def _pod(server: ModelServer, place: Place) -> dict[str, Any]:
             {"name": "grpc", "containerPort": _GRPC},
             {"name": "http", "containerPort": _REST},
         ],
-        # A large model takes minutes to load; only a server that was ready can be dead.
-        "startupProbe": {**ready, "periodSeconds": 5, "failureThreshold": 120},
         "readinessProbe": {**ready, "periodSeconds": 5},
-        "livenessProbe": {**alive, "periodSeconds": 10},
+        # A large model takes minutes to load.
+        **make_vital_probes({"tcpSocket": {"port": "grpc"}}),
         **make_resources(server.needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }

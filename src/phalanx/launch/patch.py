@@ -1,7 +1,7 @@
-"""Changing any part of a rendered object with a patch, by the rules of Kubernetes' strategic merge.
+"""Changing any part of what is rendered with a patch, by the rules of Kubernetes' strategic merge.
 
 kind: Job
-metadata: {name: digits}
+metadata: {name: digits-worker}
 spec:
   template:
     spec:
@@ -13,14 +13,14 @@ spec:
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from phalanx.errors import ConfigurationError, JobError
 from phalanx.launch.manifest import Manifest
 
 # Lists whose entries are known by one of their fields; any other list is replaced whole.
-_KEYS = {
+_KEYS: Mapping[str, str] = {
     "containers": "name",
     "env": "name",
     "imagePullSecrets": "name",
@@ -29,6 +29,17 @@ _KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
+
+
+COMPOSE_KEYS: Mapping[str, str] = {"volumes": "target", "secrets": "source"}
+MARATHON_KEYS: Mapping[str, str] = {"apps": "id", "volumes": "containerPath"}
+
+
+def merge_patches(content: Manifest, patches: Sequence[Manifest], keys: Mapping[str, str]) -> Any:
+    """A file that its manager checks, with every patch applied."""
+    for patch in patches:
+        content = merge(content, patch, keys=keys)
+    return content
 
 
 def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> tuple[Manifest, ...]:
@@ -41,7 +52,7 @@ def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> t
     return tuple(patched)
 
 
-def merge(original: Any, patch: Any, field: str = "") -> Any:
+def merge(original: Any, patch: Any, field: str = "", keys: Mapping[str, str] = _KEYS) -> Any:
     """What becomes of a value: tables are merged, null removes, all else replaces.
 
     >>> merge({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
@@ -55,16 +66,18 @@ def merge(original: Any, patch: Any, field: str = "") -> Any:
             if value is None:
                 merged.pop(name, None)
             else:
-                merged[name] = merge(original.get(name), value, name)
+                merged[name] = merge(original.get(name), value, name, keys)
         return merged
-    if isinstance(original, list) and isinstance(patch, list) and field in _KEYS:
-        return _merge_entries(original, patch, _KEYS[field])
+    if isinstance(original, list) and isinstance(patch, list) and field in keys:
+        return _merge_entries(original, patch, field, keys)
     return copy.deepcopy(patch)
 
 
-def _merge_entries(original: list[Any], patch: list[Any], key: str) -> list[Any]:
+def _merge_entries(
+    original: list[Any], patch: list[Any], field: str, keys: Mapping[str, str]
+) -> list[Any]:
     """Entries with the same key become one; `$patch: delete` removes an entry."""
-    merged = list(original)
+    merged, key = list(original), keys[field]
     for entry in patch:
         if not isinstance(entry, dict) or key not in entry:
             raise JobError(f"a patch has an entry without {key!r}: {entry!r}")
@@ -75,7 +88,7 @@ def _merge_entries(original: list[Any], patch: list[Any], key: str) -> list[Any]
         elif place is None:
             merged.append(copy.deepcopy(entry))
         else:
-            merged[place] = merge(merged[place], entry)
+            merged[place] = merge(merged[place], entry, keys=keys)
     return merged
 
 

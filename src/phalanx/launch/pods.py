@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from phalanx.cluster.shape import VARIABLE as SHAPE
-from phalanx.cluster.spec import Role
+from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
 from phalanx.errors import JobError
 from phalanx.launch.container import (
     CREDENTIALS_PATH,
@@ -30,7 +30,13 @@ from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 from phalanx.launch.tensorboard import tensorboard_command
 
 LABEL = "phalanx.job"
+ROLE = "phalanx.role"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
+# A pod that had to make room was not at fault, and is started again.
+PREEMPTED = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Place:
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str | None = None
     service_account: str | None = None
+    conductor_account: str | None = None
     grace: float = 30.0
     protect: bool = False
     tensorboard: bool = False
@@ -147,15 +154,7 @@ def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any
         "parallelism": count,
         "backoffLimitPerIndex": job.restarts,
         "maxFailedIndexes": 0,
-        # A pod that had to make room was not at fault, and is started again.
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "Ignore",
-                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-                }
-            ]
-        },
+        "podFailurePolicy": {"rules": [PREEMPTED]},
         "template": pod,
     }
 
@@ -165,24 +164,45 @@ def count_tasks(job: Job) -> dict[Role, int]:
     return dict(Counter(task.role for task in job.all_tasks()))
 
 
-def shape_variables(job: Job) -> dict[str, str]:
+def role_variables(job: Job, role: Role) -> dict[str, str]:
     """What task.sh, and phalanx.detect() in its place, need to know of the job."""
     return {
+        "PHALANX_ROLE": str(role),
         SHAPE: ",".join(f"{role}={count}" for role, count in count_tasks(job).items()),
         "PHALANX_SERVICE": job.name,
         "PHALANX_PORT": str(PORT),
     }
 
 
-def make_script(job: Job, container: Container) -> str:
-    """The shell finds out which task the pod is, and becomes the program."""
+def make_script(job: Job, container: Container, between: str = "-") -> str:
+    """The shell finds out which task the pod is, and becomes the program.
+
+    `between` is what stands between role and index in the names of the pods.
+    """
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     start = job.program.start(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch").joinpath("task.sh").read_text()
     last = " ".join(["exec", *map(quote, start), *filled])
     python = f"python={quote(container.python)}\n" if job.data_workers else ""
-    return f"model_dir={quote(model_dir)}\n{python}{body}{last}\n"
+    return f"model_dir={quote(model_dir)}\nbetween={between}\n{python}{body}{last}\n"
+
+
+def make_probes(job: Job, role: Role, port: str) -> dict[str, Any]:
+    """A task is ready when it listens. Only servers of data can be told dead from busy."""
+    if role not in DATA_ROLES and (role not in PEERS or len(job.listening()) == 1):
+        return {}
+    listens = {"tcpSocket": {"port": port}}
+    ready = {"readinessProbe": {**listens, "periodSeconds": 10}}
+    return {**ready, **make_vital_probes(listens)} if role in DATA_ROLES else ready
+
+
+def make_vital_probes(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A server has ten minutes to start; one that does not answer for a minute is replaced."""
+    return {
+        "startupProbe": {**check, "periodSeconds": 5, "failureThreshold": 120},
+        "livenessProbe": {**check, "periodSeconds": 20, "failureThreshold": 3},
+    }
 
 
 def make_pod(
@@ -195,6 +215,7 @@ def make_pod(
     *,
     name: str,
     port: str,
+    probes: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The spec of a pod that runs a script in a container of this name, with a port of that."""
     volumes, mounts = make_volumes(job.name, container, place)
@@ -212,6 +233,7 @@ def make_pod(
         "command": ["sh", "-c", script],
         "env": [{"name": name, "value": text} for name, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
+        **probes,
         **make_resources(needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
@@ -309,6 +331,7 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
         **({"env": credentials} if place.credentials is not None else {}),
         "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
         "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
+        **make_vital_probes({"tcpSocket": {"port": "http"}}),
         **({"volumeMounts": mounts} if mounts else {}),
     }
     yield {

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.errors import JobError, LaunchError
+from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.kubernetes_client import Client, NotThereError, TakenError
+from phalanx.launch.kubernetes_client import Client, NotThereError
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods import ObjectsPlan
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
+# Kubernetes takes whatever is well formed, and finds out later that it cannot be done.
+_LOOK_SECONDS = 5.0
+_REFUSED = re.compile(r"is forbidden|denied the request")
+_NEVER = frozenset(["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 _PHASES = {
     "Pending": TaskState.WAITING,
     "Running": TaskState.RUNNING,
@@ -30,18 +35,25 @@ Pods = dict[Task, list[Manifest]]
 class JobKind:
     """How a kind of object tells of its job.
 
-    `succeeded` is the condition that means success, `selector` finds the pods of a job by its name,
-    `task_of` says which of the tasks a pod is, and `failed` who has failed for good.
+    `names` are its objects, of a job by its name and roles: the first tells how it has ended, the
+    others why. `succeeded` is the condition that means success, `selector` finds the pods of a job
+    by its name, `task_of` says which task a pod is, and `failed` who has failed for good.
     """
 
     kind: str
+    names: Callable[[str, Iterable[Role]], list[str]]
     succeeded: str
     selector: Callable[[str], str]
-    task_of: Callable[[Manifest, Sequence[Task]], Task | None]
-    failed: Callable[[Manifest, Sequence[Task], Pods], list[Task]]
+    task_of: Callable[[Manifest], Task | None]
+    failed: Callable[[Sequence[Manifest], Sequence[Task], Pods], list[Task]]
 
 
-def failed_pods(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
+def one_object(name: str, roles: Iterable[Role]) -> list[str]:
+    """A single object, called as the job is."""
+    return [name]
+
+
+def failed_pods(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> list[Task]:
     """Who has failed, if of a job that failed the pods that had not are removed."""
     return [
         task
@@ -50,23 +62,6 @@ def failed_pods(job: Manifest, tasks: Sequence[Task], pods: Pods) -> list[Task]:
         and pods[task][-1]["status"].get("phase") == "Failed"
         and "deletionTimestamp" not in pods[task][-1]["metadata"]
     ]
-
-
-def submit_objects(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
-    """Make the objects; if one cannot be made, those before it are removed."""
-    made: list[tuple[str, str]] = []
-    for manifest in plan.objects:
-        name = (manifest["kind"], manifest["metadata"]["name"])
-        try:
-            client.create(manifest)
-        except LaunchError as error:
-            for other in reversed(made):
-                client.delete(*other, plan.namespace)
-            taken = isinstance(error, TakenError)
-            hint = f" (an earlier job's goes with: phalanx cancel {plan.name})" if taken else ""
-            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
-        made.append(name)
-    return PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
 
 
 class PodsHandle:
@@ -87,6 +82,7 @@ class PodsHandle:
         self._namespace = namespace
         self._tasks = [Task(role, n) for role, count in counts.items() for n in range(count)]
         self._counts = counts
+        self._names = kind.names(name, counts)
         self._objects = objects
 
     @classmethod
@@ -111,16 +107,30 @@ class PodsHandle:
             "objects": [list(each) for each in self._objects],
         }
 
+    def check_that_it_can_start(self, known: Collection[str]) -> None:
+        """Raise a LaunchError if the cluster says at once that a pod cannot be made, or run.
+
+        `known` is what it has said of an earlier job of the same name.
+        """
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while time.monotonic() < deadline:
+            pods = [tries[-1] for tries in self._pods().values()]
+            never = [each for each in map(_waiting_for, pods) if each.partition(":")[0] in _NEVER]
+            refused = [each for each in self.complaints() if _REFUSED.search(each)]
+            for reason in (*never, *(each for each in refused if each not in known)):
+                raise LaunchError(f"Kubernetes does not start it: {reason}")
+            placed = [pod for pod in pods if pod["status"].get("phase") != "Pending"]
+            if len(placed) == len(self._tasks):
+                return
+            time.sleep(_POLL_SECONDS)
+
     def status(self) -> list[TaskStatus]:
         """Every task as its newest pod is."""
         over = self.wait(0) is not None
         pods = self._pods()
-        try:
-            failed = self._kind.failed(self._read(), self._tasks, pods)
-        except NotThereError:
-            failed = []
+        failed = self._kind.failed(self._read_all(), self._tasks, pods)
         missing = not over and any(task not in pods for task in self._tasks)
-        reason = self._why_pods_are_missing() if missing else ""
+        reason = next(reversed(self.complaints()), "") if missing else ""
         return [
             _status(task, pods.get(task, []), over, task in failed, reason) for task in self._tasks
         ]
@@ -157,47 +167,78 @@ class PodsHandle:
 
     def _result(self) -> JobResult | None:
         try:
-            job = self._read()
+            job = self._read(self._names[0])
         except NotThereError:
             # Removed means ended only when the pods are gone as well.
             gone = f"cancelled: its {self._kind.kind} is no longer there"
             return None if self._pods() else JobResult(1, gone)
-        for condition in job.get("status", {}).get("conditions") or []:
-            if condition["status"] == "True" and condition["type"] == self._kind.succeeded:
-                return JobResult(0, "succeeded")
-            if condition["status"] == "True" and condition["type"] == "Failed":
-                return self._failure(job, condition)
-        return None
+        if _find_condition(job, self._kind.succeeded):
+            return JobResult(0, "succeeded")
+        return self._failure() if _find_condition(job, "Failed") else None
 
-    def _failure(self, job: Manifest, condition: Mapping[str, Any]) -> JobResult:
+    def _failure(self) -> JobResult:
         """Whoever failed for good, with its last lines, or else the cluster's own words."""
         pods = self._pods()
-        for task in self._kind.failed(job, self._tasks, pods):
+        jobs = self._read_all()
+        for task in self._kind.failed(jobs, self._tasks, pods):
             if task in pods:
                 newest = pods[task][-1]
                 log = self._client.log(newest["metadata"]["name"], self._namespace, follow=False)
                 reason = f"{task} failed with exit code {_exit_code(newest)}"
                 return JobResult(1, reason, task, tuple(list(log)[-20:]))
-        return JobResult(1, condition.get("message") or condition.get("reason") or "no reason")
+        conditions = [_find_condition(job, "Failed") for job in jobs]
+        if len(conditions) > 1 and not any(conditions[1:]):
+            return self._failure_of_the_first()
+        last: Mapping[str, Any] = next(filter(None, reversed(conditions)), {})
+        return JobResult(1, last.get("message") or last.get("reason") or "no reason")
 
-    def _why_pods_are_missing(self) -> str:
-        """A quota, or a rule of the cluster, in its own words; who may not ask learns nothing."""
+    def _failure_of_the_first(self) -> JobResult:
+        """None of the objects with tasks has failed, but the one that was to end them."""
+        selector = f"batch.kubernetes.io/job-name={self._names[0]}"
+        lines = [
+            line
+            for pod in self._client.pods(selector, self._namespace)[-1:]
+            for line in self._client.log(pod["metadata"]["name"], self._namespace, follow=False)
+        ]
+        said = next(reversed(lines), "nobody ends its tasks any more")
+        return JobResult(1, f"{said}; what still runs goes with: phalanx cancel {self._name}")
+
+    def complaints(self) -> list[str]:
+        """Why pods cannot be made, in the cluster's words; who may not ask learns nothing."""
+        # In a JobSet the Jobs have names of their own.
+        names = [self._name, *self._names, *(f"{self._name}-{role}-0" for role in self._counts)]
         try:
-            return next(reversed(self._client.warnings(self._name, self._namespace)), "")
+            return self._client.complaints(names, self._namespace)
         except LaunchError:
-            return ""
+            return []
 
-    def _read(self) -> Manifest:
-        return self._client.read(self._kind.kind, self._name, self._namespace)
+    def _read(self, name: str) -> Manifest:
+        return self._client.read(self._kind.kind, name, self._namespace)
+
+    def _read_all(self) -> list[Manifest]:
+        """Those of the job's objects that are still there."""
+        found = []
+        for name in self._names:
+            with contextlib.suppress(NotThereError):
+                found.append(self._read(name))
+        return found
 
     def _pods(self) -> Pods:
         """The pods of each task, the newest last."""
         found: Pods = {}
         for pod in self._client.pods(self._kind.selector(self._name), self._namespace):
-            task = self._kind.task_of(pod, self._tasks)
+            task = self._kind.task_of(pod)
             if task is not None:
                 found.setdefault(task, []).append(pod)
         return found
+
+
+def _find_condition(job: Manifest, kind: str) -> Mapping[str, Any]:
+    """A condition that is met; empty if it is not."""
+    conditions: list[Mapping[str, Any]] = job.get("status", {}).get("conditions") or []
+    return next(
+        (each for each in conditions if (each["type"], each["status"]) == (kind, "True")), {}
+    )
 
 
 def _status(

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from phalanx.errors import JobError, LaunchError
 from phalanx.launch.container import Container
 from phalanx.launch.job import Job
-from phalanx.launch.kubernetes_client import Client
+from phalanx.launch.kubernetes_client import Client, TakenError
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import apply_patches
 from phalanx.launch.placeholders import check_placeholders
@@ -22,7 +23,9 @@ from phalanx.launch.pods import (
     make_network_policy,
     make_tensorboard,
 )
-from phalanx.launch.pods_handle import JobKind, PodsHandle, submit_objects
+from phalanx.launch.pods_handle import JobKind, PodsHandle
+
+_END_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,41 @@ class PodsLauncher(ABC):
 
     def submit(self, plan: ObjectsPlan) -> PodsHandle:
         """Make the objects, all or none."""
-        return submit_objects(self.kind, Client(self.context), plan)
+        return _submit(self.kind, Client(self.context), plan)
 
     @classmethod
     def attach(cls, facts: Mapping[str, Any]) -> PodsHandle:
         """The job of this name in its namespace."""
         return PodsHandle.attach(cls.kind, facts)
+
+
+def _submit(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
+    """Make the objects; if one cannot be made, or no pod of them, all are removed."""
+    made: list[tuple[str, str]] = []
+    handle = PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
+    known = handle.complaints()
+    for manifest in plan.objects:
+        name = (manifest["kind"], manifest["metadata"]["name"])
+        try:
+            client.create(manifest)
+        except LaunchError as error:
+            handle.cancel()
+            hint = _hint(error, plan.name, manifest["kind"])
+            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
+        made.append(name)
+    try:
+        handle.check_that_it_can_start(known)
+    except LaunchError as error:
+        handle.cancel()
+        handle.wait(_END_SECONDS)
+        raise JobError(f"nothing was submitted: {error}") from None
+    return handle
+
+
+def _hint(error: LaunchError, name: str, kind: str) -> str:
+    """What to do about it, if that is known."""
+    if isinstance(error, TakenError):
+        return f" (an earlier job's goes with: phalanx cancel {name})"
+    if kind in ("Role", "RoleBinding", "ServiceAccount"):
+        return " (name an account that may get and patch Jobs: --conductor-account)"
+    return ""

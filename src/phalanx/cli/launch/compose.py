@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
@@ -16,11 +15,14 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    PATCH,
     TENSORBOARD,
     make_container,
     make_job,
     options,
+    read_patches,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.compose.launcher import ComposeLauncher
 from phalanx.launch.ledger import Ledger
 
@@ -39,6 +41,7 @@ from phalanx.launch.ledger import Ledger
         metavar="FILE",
         help="The compose file  [default: NAME.compose.yaml]",
     ),
+    PATCH,
     GRACE,
 )
 def command(**values: Any) -> None:
@@ -60,5 +63,6 @@ def command(**values: Any) -> None:
         uuid.uuid4().hex,
         values["grace"],
         values["tensorboard"],
+        read_patches(values),
     )
     launch("compose", launcher, job, values)

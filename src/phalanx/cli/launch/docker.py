@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
@@ -20,6 +19,7 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.docker.launcher import DockerLauncher
 from phalanx.launch.ledger import Ledger
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
@@ -16,10 +15,13 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    PATCH,
     make_container,
     make_job,
     options,
+    read_patches,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.launch.values import Parsed
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.marathon.launcher import MarathonLauncher
@@ -75,6 +77,7 @@ def parse_constraint(text: str) -> tuple[str, ...]:
         help="As in rack:CLUSTER:a. Can be repeated.",
     ),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard while the job runs."),
+    PATCH,
     GRACE,
 )
 def command(**values: Any) -> None:
@@ -96,6 +99,7 @@ def command(**values: Any) -> None:
         values["constraints"],
         values["tensorboard"],
         Patience(grace=values["grace"]),
+        read_patches(values),
     )
     directory = Ledger.of_user().directory / job.name
     container = make_container(values)

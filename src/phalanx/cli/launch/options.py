@@ -21,6 +21,7 @@ from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
+from phalanx.launch.manifest import Manifest, load
 from phalanx.launch.rules import Patience
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -83,20 +84,40 @@ GPUS: Decorator[Any] = click.option(
 )
 
 
-def _refuse_tensorboard(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        raise JobError(
-            f"phalanx launch {context.info_name} keeps no TensorBoard running: start it where the "
-            "model directory can be read, with phalanx board DIR"
-        )
+def _refused(option: str, reason: str, **more: Any) -> Decorator[Any]:
+    """An option that a backend has no way to honour."""
+
+    def refuse(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if value:
+            raise JobError(f"phalanx launch {context.info_name} {reason}")
+
+    return click.option(option, hidden=True, expose_value=False, callback=refuse, **more)
 
 
-NO_TENSORBOARD: Decorator[Any] = click.option(
+NO_TENSORBOARD: Decorator[Any] = _refused(
     "--tensorboard",
+    "keeps no TensorBoard running: start it where the model directory can be read, with phalanx "
+    "board DIR",
     is_flag=True,
-    hidden=True,
-    expose_value=False,
-    callback=_refuse_tensorboard,
+)
+NO_MEMORY: Decorator[Any] = _refused(
+    "--memory", "limits no memory: leave out --memory, or launch the job with a manager"
+)
+
+START_WITHIN: Decorator[Any] = click.option(
+    "--start-within",
+    type=DURATION,
+    metavar="TIME",
+    help="Take the job back unless every task has started by then.",
+)
+
+PATCH: Decorator[Any] = click.option(
+    "--patch",
+    "patches",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="YAML",
+    help="Change what is rendered by what is in this file. Can be repeated.",
 )
 
 DATA_WORKERS: Decorator[Any] = click.option(
@@ -210,6 +231,11 @@ def make_container(values: Mapping[str, Any]) -> Container:
         dict(values["labels"]),
         values["credentials"],
     )
+
+
+def read_patches(values: Mapping[str, Any]) -> tuple[Manifest, ...]:
+    """What the options would have changed."""
+    return tuple(patch for path in values["patches"] for patch in load(Path(path)))
 
 
 def _environment(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

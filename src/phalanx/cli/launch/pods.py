@@ -14,10 +14,12 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    PATCH,
+    START_WITHIN,
     Decorator,
+    read_patches,
 )
 from phalanx.cli.launch.values import NAMED_VALUE, Parsed
-from phalanx.launch.manifest import load
 from phalanx.launch.pods import Place, Toleration
 
 PODS: tuple[Decorator[Any], ...] = (
@@ -26,6 +28,7 @@ PODS: tuple[Decorator[Any], ...] = (
     CPUS,
     MEMORY,
     GPUS,
+    START_WITHIN,
     click.option("--namespace", default="default", show_default=True, help="Where it all goes."),
     click.option("--context", help="Of the kubeconfig  [default: the current one]"),
     click.option(
@@ -48,14 +51,7 @@ PODS: tuple[Decorator[Any], ...] = (
     click.option("--service-account", metavar="NAME", help="Run as this; default: as nobody."),
     click.option("--protect", is_flag=True, help="Let no node be drained under the job (a PDB)."),
     click.option("--tensorboard", is_flag=True, help="Serve TensorBoard until `cancel`."),
-    click.option(
-        "--patch",
-        "patches",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="YAML",
-        help="Change the objects by what is in this file. Can be repeated.",
-    ),
+    PATCH,
     GRACE,
 )
 
@@ -73,5 +69,5 @@ def make_place(values: dict[str, Any]) -> Place:
         protect=values["protect"],
         tensorboard=values["tensorboard"],
         credentials=Path(credentials).read_bytes() if credentials else None,
-        patches=tuple(patch for path in values["patches"] for patch in load(Path(path))),
+        patches=read_patches(values),
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
@@ -15,9 +14,11 @@ from phalanx.cli.launch.options import (
     GRACE,
     MEMORY,
     NO_TENSORBOARD,
+    START_WITHIN,
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience
@@ -29,6 +30,7 @@ from phalanx.launch.rules import Patience
     CPUS,
     MEMORY,
     GPUS,
+    START_WITHIN,
     NO_TENSORBOARD,
     click.option(
         "--address",

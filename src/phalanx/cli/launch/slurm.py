@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
@@ -16,10 +15,12 @@ from phalanx.cli.launch.options import (
     GRACE,
     MEMORY,
     NO_TENSORBOARD,
+    START_WITHIN,
     check_file,
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 
@@ -32,6 +33,7 @@ _SECONDS = click.FloatRange(min=0)
     CPUS,
     MEMORY,
     GPUS,
+    START_WITHIN,
     NO_TENSORBOARD,
     click.option("--partition", help="As with sbatch."),
     click.option("--account", help="As with sbatch."),

@@ -8,16 +8,17 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
     GRACE,
+    NO_MEMORY,
     NO_TENSORBOARD,
     make_job,
     options,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.ssh.launcher import SshLauncher
 from phalanx.launch.ssh.plan import Host, Place
@@ -28,6 +29,7 @@ from phalanx.launch.ssh.plan import Host, Place
     DATA_WORKERS,
     CPUS,
     GPUS,
+    NO_MEMORY,
     NO_TENSORBOARD,
     click.option(
         "--host",

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.command import LaunchCommand, launch
 from phalanx.cli.launch.options import (
     CONTAINER,
     CPUS,
@@ -15,11 +14,14 @@ from phalanx.cli.launch.options import (
     GPUS,
     GRACE,
     MEMORY,
+    PATCH,
     TENSORBOARD,
     make_container,
     make_job,
     options,
+    read_patches,
 )
+from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.launch.values import Parsed
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.swarm.launcher import SwarmLauncher
@@ -42,6 +44,7 @@ from phalanx.launch.swarm.plan import NodeLabel
         metavar="[ROLE:]NAME=VALUE",
         help="Only nodes with this label, as in worker:gpu=yes. Can be repeated.",
     ),
+    PATCH,
     GRACE,
 )
 def command(**values: Any) -> None:
@@ -65,5 +68,6 @@ def command(**values: Any) -> None:
         values["node_labels"],
         values["grace"],
         values["tensorboard"],
+        read_patches(values),
     )
     launch("swarm", launcher, job, values)

@@ -1,9 +1,10 @@
-"""Kubernetes: the pods of one Indexed Job behind a headless Service.
+"""Kubernetes: the pods of Indexed Jobs behind a headless Service.
 
-The Job's pods are called NAME-0, NAME-1, …, and the Service NAME gives them names in the DNS. The
-Job must set PHALANX_SHAPE (Kubernetes does not tell a pod how many others there are), and may set
-PHALANX_SERVICE, if the Service is not called as the Job is, and PHALANX_PORT. Where each role has a
-Job of its own, as in a JobSet, PHALANX_ROLE says which; the pods are then called NAME-worker-0-1.
+Where each role has a Job of its own, PHALANX_ROLE says which. The pods are called NAME-worker-0,
+NAME-worker-1, …, in a JobSet NAME-worker-0-1, and the Service NAME gives them names in the DNS.
+With one Job for all tasks they are called NAME-0, NAME-1, …, in the order of the roles. The Jobs
+must set PHALANX_SHAPE (Kubernetes does not tell a pod how many others there are), and may set
+PHALANX_SERVICE, if the Service is not called NAME, and PHALANX_PORT.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
         return None
     hostname = environ.get("HOSTNAME", "")
     role = environ.get("PHALANX_ROLE")
-    own = f"{role}-0-{index}" if role else index
-    job = hostname.removesuffix(f"-{own}")
-    if job == hostname:
+    middles = (f"-{role}-", f"-{role}-0-") if role else ("-",)
+    middle = next((each for each in middles if hostname.endswith(f"{each}{index}")), None)
+    if middle is None:
         raise ClusterError(
             f"JOB_COMPLETION_INDEX is {index}, but HOSTNAME is {hostname!r}: the pods of an "
-            f"Indexed Job are called NAME-{own}; do not set hostNetwork or hostname"
+            f"Indexed Job are called NAME{middles[0]}{index}; do not set hostNetwork or hostname"
         )
+    job = hostname.removesuffix(f"{middle}{index}")
     service = environ.get("PHALANX_SERVICE") or job
     port = read_port(environ, DEFAULT_PORT)
     tasks = parse_shape(environ[VARIABLE])
     names = {
-        task: f"{task.role}-0-{task.index}" if role else str(number)
+        task: middle.replace(role, str(task.role)) + str(task.index) if role else f"-{number}"
         for number, task in enumerate(tasks)
     }
     addresses = {
-        task: f"{job}-{name}.{service}:{port}" for task, name in names.items() if task.role in PEERS
+        task: f"{job}{name}.{service}:{port}" for task, name in names.items() if task.role in PEERS
     }
     numbered = [task for task in tasks if role in (None, str(task.role))]
     task = place(numbered, int(index), "JOB_COMPLETION_INDEX")

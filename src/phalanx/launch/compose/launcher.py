@@ -15,6 +15,7 @@ from phalanx.launch.container import Container
 from phalanx.launch.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
 from phalanx.launch.kept_file import check_own, write_kept
+from phalanx.launch.manifest import Manifest
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import GRACE_SECONDS
@@ -35,6 +36,7 @@ class ComposeLauncher:
     run_id: str
     grace: float = GRACE_SECONDS
     tensorboard: bool = False
+    patches: tuple[Manifest, ...] = ()
 
     def plan(self, job: Job) -> ComposePlan:
         """The file, and the containers that compose would make of it."""
@@ -46,6 +48,7 @@ class ComposeLauncher:
             self.grace,
             sys.executable,
             self.tensorboard,
+            self.patches,
         )
 
     def submit(self, plan: ComposePlan) -> BackgroundHandle:

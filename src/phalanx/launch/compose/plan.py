@@ -11,8 +11,11 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.compose import follow
 from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
-from phalanx.launch.job import Job, Resources
+from phalanx.launch.gpus import deal_gpus
+from phalanx.launch.job import Job
 from phalanx.launch.kept_file import head
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
@@ -44,6 +47,7 @@ def plan_file(
     grace: float,
     python: str,
     tensorboard: bool,
+    patches: tuple[Manifest, ...],
 ) -> ComposePlan:
     """A service for each task of a job."""
     mounts = container.mounts
@@ -51,8 +55,14 @@ def plan_file(
         key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
         mounts = (*mounts, key)
     inside = replace(container, mounts=mounts)
+    gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     services = {
-        str(task): {"container_name": _name(job, task), **service, **dict(_amounts(job, task))}
+        str(task): {
+            "container_name": _name(job, task),
+            **service,
+            **dict(_amounts(job, task)),
+            **(_reserve(gpus[task]) if gpus.get(task) else {}),
+        }
         for task, service in make_services(job, inside, grace)
     }
     if tensorboard:
@@ -61,7 +71,8 @@ def plan_file(
             **make_tensorboard(job, inside),
             "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
         }
-    file = head(COMMAND) + render({"services": services, **make_volumes(mounts)})
+    content = {"services": services, **make_volumes(mounts)}
+    file = head(COMMAND) + render(merge_patches(content, patches, COMPOSE_KEYS))
     tasks = tuple(
         TaskPlan(
             task,
@@ -89,10 +100,9 @@ def _amounts(job: Job, task: Task) -> Iterator[tuple[str, Any]]:
         yield "cpus", needs.cpus
     if needs.memory:
         yield "mem_limit", needs.memory
-    if needs.gpus:
-        yield "deploy", _reserve(needs)
 
 
-def _reserve(needs: Resources) -> dict[str, Any]:
-    gpus = {"driver": "nvidia", "count": needs.gpus, "capabilities": ["gpu"]}
-    return {"resources": {"reservations": {"devices": [gpus]}}}
+def _reserve(gpus: list[str]) -> dict[str, Any]:
+    """By number: a mere count is the first ones for every container."""
+    devices = {"driver": "nvidia", "device_ids": gpus, "capabilities": ["gpu"]}
+    return {"deploy": {"resources": {"reservations": {"devices": [devices]}}}}

@@ -17,6 +17,7 @@ from phalanx.launch.container import (
     MountKind,
 )
 from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
@@ -63,8 +64,9 @@ def plan_containers(
     check_placeholders(job.program.arguments)
     addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening()}
     network = f"phalanx-{job.name}"
+    gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     plans = tuple(
-        _plan_container(job, container, start, network, directory, run_id)
+        _plan_container(job, container, start, network, directory, run_id, gpus.get(start.task))
         for start in make_starts(job, addresses, container.python)
     )
     names = [_name(job, task) for task in job.all_tasks()]
@@ -118,6 +120,7 @@ def _plan_container(
     network: str,
     directory: Path,
     run_id: str,
+    gpus: list[str] | None,
 ) -> TaskPlan:
     task = start.task
     needs = job.needs(task.role)
@@ -140,8 +143,9 @@ def _plan_container(
         options.append(f"--cpus={needs.cpus:g}")
     if needs.memory:
         options.append(f"--memory={needs.memory}")
-    if needs.gpus:
-        options.append(f"--gpus={needs.gpus}")
+    if gpus:
+        # By number: a mere count is the first ones for every container. Docker reads it as CSV.
+        options.append(f'--gpus="device={",".join(gpus)}"')
     argv = ("docker", "run", *options, container.image, *start.command)
     return TaskPlan(
         task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"

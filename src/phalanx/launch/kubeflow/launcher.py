@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.job import Job
 from phalanx.launch.kubeflow.plan import make_objects
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods_handle import JobKind, failed_pods
+from phalanx.launch.pods_handle import JobKind, failed_pods, one_object
 from phalanx.launch.pods_launcher import PodsLauncher
 
 _PREFIX = "training.kubeflow.org"
@@ -18,7 +18,7 @@ def _selector(name: str) -> str:
     return f"{_PREFIX}/job-name={name}"
 
 
-def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
+def _task_of(pod: Manifest) -> Task | None:
     labels = pod["metadata"].get("labels", {})
     role, index = labels.get(f"{_PREFIX}/replica-type"), labels.get(f"{_PREFIX}/replica-index")
     return None if role is None or index is None else Task(Role.parse(role), int(index))
@@ -27,7 +27,7 @@ def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
 class KubeflowLauncher(PodsLauncher):
     """Makes a TFJob for Kubeflow's training operator."""
 
-    kind = JobKind("TFJob", "Succeeded", _selector, _task_of, failed_pods)
+    kind = JobKind("TFJob", one_object, "Succeeded", _selector, _task_of, failed_pods)
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """The TFJob."""

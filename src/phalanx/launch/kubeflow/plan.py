@@ -58,6 +58,8 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
                             {},
                             name=_CONTAINER,
                             port=_PORT,
+                            # The operator's Services name a pod only once it is ready.
+                            probes={},
                         ),
                     },
                 }

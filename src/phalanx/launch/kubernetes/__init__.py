@@ -1,4 +1,4 @@
-"""Kubernetes: one Indexed Job for all tasks, and no operator."""
+"""Kubernetes: an Indexed Job for each role, and no operator."""
 
 from phalanx.launch.kubernetes.launcher import KubernetesLauncher
 

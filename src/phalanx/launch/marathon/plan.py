@@ -18,6 +18,8 @@ from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container, MountKind
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.patch import MARATHON_KEYS, merge_patches
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.rules import Patience
 from phalanx.launch.starts import Start, make_starts
@@ -52,6 +54,7 @@ class Place:
     constraints: tuple[tuple[str, ...], ...] = ()
     tensorboard: bool = False
     patience: Patience = field(default_factory=Patience)
+    patches: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
     ]
     if place.tensorboard:
         apps.append(_tensorboard(job, container, place, place.port + len(tasks)))
-    group = {"id": f"/{job.name}", "apps": apps}
+    content = {"id": f"/{job.name}", "apps": apps}
+    group = merge_patches(content, place.patches, MARATHON_KEYS)
     return MarathonPlan(job.name, group, tuple(tasks), job.restarts, job.time_limit, place.patience)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +44,23 @@ _NEVER = {
     "PartitionNodeLimit": "the partition does not allow as many nodes",
     "PartitionTimeLimit": "the partition does not allow as much time",
 }
+# Such a limit is one job's, so that no other job that ends makes room for it.
+_ONE_JOBS_LIMIT = re.compile(r"(Assoc|QOS)Max\w+PerJob(Limit)?")
+
+
+def why_never(reason: str) -> str:
+    """What Slurm's reason for a job that waits means, if it waits in vain.
+
+    >>> why_never("QOSMaxCpuPerJobLimit")
+    'it is more than one job of this QOS may have'
+    >>> why_never("Resources")
+    ''
+    """
+    limit = _ONE_JOBS_LIMIT.fullmatch(reason)
+    if limit:
+        whose = "QOS" if limit[1] == "QOS" else "account"
+        return f"it is more than one job of this {whose} may have"
+    return _NEVER.get(reason, "")
 
 
 @dataclass(frozen=True)
@@ -57,6 +76,7 @@ class SlurmLauncher:
     def submit(self, plan: SlurmPlan) -> SlurmHandle:
         """Hand the script to Slurm."""
         log_dir = Path(plan.log_dir)
+        new = [path for path in (log_dir, *log_dir.parents) if not path.exists()]
         try:
             log_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -64,13 +84,18 @@ class SlurmLauncher:
         for pattern in ("*.log", "*.state", "result", "cancelled"):
             for old in log_dir.glob(pattern):
                 old.unlink()
+        number = ""
         try:
-            answer = _ask("sbatch", "--parsable", text=plan.script)
+            number = _ask("sbatch", "--parsable", text=plan.script).strip().partition(";")[0]
+            handle = SlurmHandle(number, log_dir, dict(plan.counts))
+            handle.check_that_it_can_start()
         except LaunchError as error:
+            with contextlib.suppress(LaunchError, OSError):
+                if number:
+                    _ask("scancel", number)
+                for path in new:
+                    path.rmdir()
             raise JobError(f"nothing was submitted: {error}") from None
-        number = answer.strip().partition(";")[0]
-        handle = SlurmHandle(number, log_dir, dict(plan.counts))
-        handle.check_that_it_can_start()
         return handle
 
     @classmethod
@@ -94,14 +119,13 @@ class SlurmHandle:
         return {"number": self.number, "log_dir": str(self._log_dir), "counts": counts}
 
     def check_that_it_can_start(self) -> None:
-        """Take back a job of which Slurm says, once it has looked, that it never will start."""
+        """Raise a LaunchError if Slurm says, once it has looked, that it never will start it."""
         deadline = time.monotonic() + _LOOK_SECONDS
         while time.monotonic() < deadline:
             state, reason = self._state()
-            if state == "PENDING" and reason in _NEVER:
-                _ask("scancel", self.number)
-                why = f"{reason}: {_NEVER[reason]}"
-                raise JobError(f"nothing was submitted: Slurm would never start it ({why})")
+            why = why_never(reason) if state == "PENDING" else ""
+            if why:
+                raise LaunchError(f"Slurm would never start it ({reason}: {why})")
             if state != "PENDING" or reason not in ("None", ""):
                 return
             time.sleep(0.2)
@@ -218,5 +242,6 @@ def _ask(*command: str, text: str = "") -> str:
         raise LaunchError(f"{command[0]} did not answer within {_ANSWER_SECONDS:.0f} s") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
-        raise LaunchError(f"{command[0]}: {lines[-1].removeprefix(f'{command[0]}: error: ')}")
+        said = re.sub(rf"^{command[0]}: ((error|fatal): )?", "", lines[-1])
+        raise LaunchError(f"{command[0]}: {said}")
     return done.stdout

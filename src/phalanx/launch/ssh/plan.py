@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
@@ -112,7 +111,7 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
         host = hosts[task].address
         addresses[task] = f"{host}:{place.port + taken[host]}"
         taken[host] += 1
-    gpus = _deal_gpus(job, hosts)
+    gpus = deal_gpus(job, {task: host.address for task, host in hosts.items()})
     tasks = tuple(
         TaskPlan(
             start.task,
@@ -129,27 +128,17 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
     return SshPlan(job.name, place, processes)
 
 
-def _deal_gpus(job: Job, hosts: Mapping[Task, Host]) -> dict[Task, str]:
-    """Which GPUs of its host each task sees: its own, if any task asked for some."""
-    if not any(job.needs(task.role).gpus for task in hosts):
-        return {}
-    taken: Counter[str] = Counter()
-    dealt = {}
-    for task, host in hosts.items():
-        count, first = job.needs(task.role).gpus, taken[host.address]
-        dealt[task] = ",".join(map(str, range(first, first + count)))
-        taken[host.address] += count
-    return dealt
-
-
-def _remote_command(job: Job, place: Place, start: Start, grace: float, gpus: str | None) -> str:
+def _remote_command(
+    job: Job, place: Place, start: Start, grace: float, gpus: list[str] | None
+) -> str:
     """One line for the shell of the other host, whichever shell that is."""
-    threads = job.threads or int(job.needs(start.task.role).cpus or 0)
+    cpus = job.needs(start.task.role).cpus
+    threads = job.threads or (max(1, int(cpus)) if cpus else None)
     environment = {
         **start.variables,
         **DEFAULTS,
         **(thread_variables(threads) if threads else {}),
-        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}),
+        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}),
         **job.environment,
     }
     return "exec " + shlex.join(

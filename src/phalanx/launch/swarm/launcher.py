@@ -13,6 +13,7 @@ from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.container import Container
 from phalanx.launch.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
+from phalanx.launch.manifest import Manifest
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import GRACE_SECONDS
@@ -35,6 +36,7 @@ class SwarmLauncher:
     node_labels: tuple[NodeLabel, ...] = ()
     grace: float = GRACE_SECONDS
     tensorboard: bool = False
+    patches: tuple[Manifest, ...] = ()
 
     def plan(self, job: Job) -> SwarmPlan:
         """The stack that would be deployed."""
@@ -47,6 +49,7 @@ class SwarmLauncher:
             self.grace,
             sys.executable,
             self.tensorboard,
+            self.patches,
         )
 
     def submit(self, plan: SwarmPlan) -> BackgroundHandle:

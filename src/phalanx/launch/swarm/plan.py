@@ -12,6 +12,8 @@ from phalanx.errors import JobError
 from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
 from phalanx.launch.container import CREDENTIALS_PATH, Container
 from phalanx.launch.job import Job, Resources
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.swarm import follow
@@ -68,6 +70,7 @@ def plan_stack(
     grace: float,
     python: str,
     tensorboard: bool,
+    patches: tuple[Manifest, ...],
 ) -> SwarmPlan:
     """A service for each task of a job, in an overlay network of its own."""
     source = [{"source": _SECRET, "target": CREDENTIALS_PATH}]
@@ -110,7 +113,8 @@ def plan_stack(
         time_limit=job.time_limit,
         cleanup=(("docker", "stack", "rm", job.name),),
     )
-    return SwarmPlan(job.name, container.image, render(file), processes)
+    stack = render(merge_patches(file, patches, COMPOSE_KEYS))
+    return SwarmPlan(job.name, container.image, stack, processes)
 
 
 def _deploy(job: Job, task: Task, node_labels: tuple[NodeLabel, ...]) -> Iterator[tuple[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods_handle import INDEX, JobKind, failed_pods
+from phalanx.launch.pods_handle import INDEX, JobKind, failed_pods, one_object
 from phalanx.launch.pods_launcher import PodsLauncher
 from phalanx.launch.trainjob.plan import make_objects
 
@@ -18,7 +18,7 @@ def _selector(name: str) -> str:
     return f"{_PREFIX}/jobset-name={name}"
 
 
-def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
+def _task_of(pod: Manifest) -> Task | None:
     role = pod["metadata"].get("labels", {}).get(f"{_PREFIX}/replicatedjob-name")
     index = pod["metadata"].get("annotations", {}).get(INDEX)
     return None if role is None or index is None else Task(Role(role), int(index))
@@ -27,7 +27,7 @@ def _task_of(pod: Manifest, tasks: Sequence[Task]) -> Task | None:
 class TrainJobLauncher(PodsLauncher):
     """Makes a TrainingRuntime and a TrainJob for Kubeflow Trainer."""
 
-    kind = JobKind("TrainJob", "Complete", _selector, _task_of, failed_pods)
+    kind = JobKind("TrainJob", one_object, "Complete", _selector, _task_of, failed_pods)
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """The runtime and the TrainJob."""

@@ -19,15 +19,17 @@ from phalanx.launch.pods import (
     make_job_spec,
     make_object,
     make_pod,
+    make_probes,
     make_script,
     pod_labels,
-    shape_variables,
+    role_variables,
 )
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 # Trainer counts the pods of the job with this label as its nodes, and knows their container so.
 _ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 _CONTAINER = "node"
+_PORT = "tensorflow"
 
 
 def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
@@ -66,10 +68,17 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
 def _replicated_job(
     job: Job, container: Container, place: Place, role: Role, count: int, decides: bool
 ) -> dict[str, Any]:
-    variables = {**shape_variables(job), "PHALANX_ROLE": str(role)}
-    script = make_script(job, container)
     pod = make_pod(
-        job, container, place, role, script, variables, name=_CONTAINER, port="tensorflow"
+        job,
+        container,
+        place,
+        role,
+        # A JobSet numbers the Jobs of a role; here it has one.
+        make_script(job, container, between="-0-"),
+        role_variables(job, role),
+        name=_CONTAINER,
+        port=_PORT,
+        probes=make_probes(job, role, _PORT),
     )
     template = {
         "metadata": {"labels": pod_labels(job, container)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program import ProgramCommand
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry
-from phalanx.launch.base import LastingLauncher
+from phalanx.launch.base import LastingHandle, LastingLauncher, TaskState
 from phalanx.launch.job import Job
 from phalanx.launch.ledger import JobRecord, Ledger
+
+_POLL_SECONDS = 1.0
+_END_SECONDS = 120.0
 
 
 class LaunchCommand(ProgramCommand):
@@ -69,10 +73,31 @@ def launch(
     except PhalanxError:
         handle.cancel()
         raise
+    if values.get("start_within"):
+        wait_for_start(ledger, job.name, handle, values["start_within"])
     click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.all_tasks())}", err=True)
     if values["follow"]:
         sys.exit(follow(job.name, handle))
     click.echo(f"phalanx: see it with: phalanx status {job.name}", err=True)
+
+
+def wait_for_start(ledger: Ledger, name: str, handle: LastingHandle, seconds: float) -> None:
+    """Raise a JobError, and leave nothing of the job, unless all tasks have started by then."""
+    deadline = time.monotonic() + seconds
+    while waiting := [each for each in handle.status() if each.state is TaskState.WAITING]:
+        if handle.wait(0) is not None:
+            return
+        if time.monotonic() > deadline:
+            handle.cancel()
+            handle.wait(_END_SECONDS)
+            handle.cancel()
+            ledger.forget(name)
+            reason = next((each.last_line for each in waiting if each.last_line), "no reason known")
+            raise JobError(
+                f"{name} was taken back: {waiting[0].task} had not started after {seconds:g} s "
+                f"({reason})"
+            )
+        time.sleep(_POLL_SECONDS)
 
 
 def check_free(ledger: Ledger, name: str) -> None:
