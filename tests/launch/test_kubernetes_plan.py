@@ -62,7 +62,6 @@ PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place"
 SHAPES: list[dict[str, Any]] = [
     {},
     PLAIN,
-    {"job": replace(JOB, chief=False, ps=0)},
     {"job": replace(JOB, chief=False, evaluators=1, data_workers=2)},
 ]
 
