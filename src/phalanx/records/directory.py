@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,8 @@ def find_files(paths: Iterable[str]) -> list[FoundFile]:
     over, as are saved indexes and schemas. So are files whose publication has not ended, unless one
     is named itself. A path that leads nowhere is an error.
     """
-    return [
-        file
-        for path in map(resolve, paths)
-        for file in look_until_settled(lambda: _find(path))  # noqa: B023
-    ]
+    resolved = map(resolve, paths)
+    return [file for path in resolved for file in look_until_settled(partial(_find, path))]
 
 
 def _find(path: str) -> list[FoundFile]:

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -18,7 +19,7 @@ from phalanx.errors import DataError
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WILD = re.compile(r"[*?\[]")
 _HADOOP = ("hdfs", "viewfs")
-_TRIES = 10
+_TRIES = 3
 _Found = TypeVar("_Found")
 
 UNFINISHED = "_commit-"
@@ -74,7 +75,7 @@ def expand(patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
         patterns = [patterns]
     files: list[str] = []
     for pattern in (os.fspath(each) for each in patterns):
-        found = look_until_settled(lambda: _match(pattern))  # noqa: B023
+        found = look_until_settled(partial(_match, pattern))
         if not found:
             what = "no file matches" if _WILD.search(pattern) else "there is no file"
             raise DataError(f"{what} {pattern}")
@@ -117,7 +118,7 @@ def find_hidden_over(paths: Iterable[str]) -> set[str]:
         while "=" in directory.rpartition("/")[2]:
             directory = directory.rpartition("/")[0]
             directories.add(directory)
-    return set().union(*map(find_hidden, directories))
+    return {path for directory in directories for path in find_hidden(directory)}
 
 
 def find_hidden(directory: str) -> set[str]:

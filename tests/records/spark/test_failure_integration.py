@@ -129,7 +129,7 @@ import sys
 from tests.servers.spark import start_spark
 from phalanx.records.spark import save
 
-rows = start_spark("local[2]").range(0, 2_000, 1, 1).selectExpr("id", "id as k")
+rows = start_spark("local[2]").range(0, 1_000, 1, 1).selectExpr("id", "id as k")
 save(rows, sys.argv[1], mode=sys.argv[2], partition_by="k")
 """
 
@@ -158,8 +158,8 @@ def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path,
     records.write_examples(out / "old.tfrecord", old)
     with running_driver(tmp_path, DRIVER, str(out), mode):
         # One task is done, and the other has begun.
-        wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 200)
-        wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 200)
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 400)
+        wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 400)
     assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]
     assert records.read_table(str(out / "old.tfrecord")).to_pydict() == old
     assert not (out / "_SUCCESS").exists()
@@ -170,8 +170,8 @@ def test_a_driver_that_is_killed_as_it_publishes_shows_nothing(tmp_path: Path, m
     out = tmp_path / "out"
     records.write_examples(out / "k=-1" / "old.tfrecord", {"id": [1, 2, 3]})
     with running_driver(tmp_path, PUBLISHING_DRIVER, str(out), mode):
-        # Two thousand files are moved: some have been.
-        wait_until((out / "k=100").exists, 200, pause=0.001)
+        # A thousand files are moved: some have been.
+        wait_until((out / "k=100").exists, 400, pause=0.001)
     assert len(list(out.glob("k=*/part-*"))) > 100
     assert len(list(out.glob("_temporary/*/*/k=*/part-*"))) > 100
     assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]

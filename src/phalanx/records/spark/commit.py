@@ -73,11 +73,8 @@ class Job:
         before = [path for path in before if not path.startswith(f"{self.staging}/")]
         publish(self.directory, self.id, files)
         if before:
-            hide(
-                self.directory,
-                self.id,
-                (path.removeprefix(f"{self.directory}/") for path in before),
-            )
+            names = (path.removeprefix(f"{self.directory}/") for path in before)
+            hide(self.directory, self.id, names)
             for path in before:
                 remove(path)
         show(self.directory, self.id)
