@@ -39,7 +39,7 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 
 test: $(READY)   ## check the code, then run the whole suite
 	@$(MAKE) --no-print-directory check
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile
 
 test-all: $(MORE) $(JAR) ## the suite and the slower tests against real servers and Spark
 	@$(MAKE) --no-print-directory check
