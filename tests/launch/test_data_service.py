@@ -86,27 +86,30 @@ def test_slurm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("task", "said"),
     [
-        (3, "-m phalanx data-service dispatcher --port=2222"),
+        ("dispatcher-0", "-m phalanx data-service dispatcher --port=2222"),
         (
-            5,
-            "-m phalanx data-service worker digits-3.digits:2222 "
-            "--host=digits-5.digits --port=2222",
+            "data-worker-1",
+            "-m phalanx data-service worker digits-dispatcher-0.digits:2222 "
+            "--host=digits-data-worker-1.digits --port=2222",
         ),
     ],
 )
-def test_a_pod_that_serves_data(index: int, said: str) -> None:
-    assert run_pod(index) == f"{said}\n"
+def test_a_pod_that_serves_data(task: str, said: str) -> None:
+    assert run_pod(task) == f"{said}\n"
 
 
 def test_a_pod_that_trains_knows_the_dispatcher() -> None:
-    config, service = run_pod(1).splitlines()
+    config, service = run_pod("worker-0").splitlines()
     assert json.loads(config) == {
-        "cluster": {"chief": ["digits-0.digits:2222"], "worker": ["digits-1.digits:2222"]},
+        "cluster": {
+            "chief": ["digits-chief-0.digits:2222"],
+            "worker": ["digits-worker-0.digits:2222"],
+        },
         "task": {"type": "worker", "index": 0},
     }
-    assert service == "digits-3.digits:2222"
+    assert service == "digits-dispatcher-0.digits:2222"
 
 
 def test_a_pod_finds_its_cluster_without_tf_config() -> None:
@@ -115,16 +118,20 @@ def test_a_pod_finds_its_cluster_without_tf_config() -> None:
     assert sorted(map(str, detect(environ, []).cluster.addresses)) == ["chief-0", "worker-0"]
 
 
-def run_pod(index: int) -> str:
+def run_pod(task: str) -> str:
     """What is printed if all that trains prints its variables, and `echo` is Python."""
     program = Program(ProgramKind.COMMAND, "printenv", ("TF_CONFIG", "PHALANX_DATA_SERVICE"))
     launcher = KubernetesLauncher(Container("x", python="echo"), Place())
-    main = launcher.plan(replace(JOB, program=program)).objects[-1]["spec"]["template"]["spec"]
-    [container] = main["containers"]
+    role, _, index = task.rpartition("-")
+    [container] = next(
+        each["spec"]["template"]["spec"]["containers"]
+        for each in launcher.plan(replace(JOB, program=program)).objects
+        if each["kind"] == "Job" and each["metadata"]["name"] == f"digits-{role}"
+    )
     variables = {entry["name"]: entry["value"] for entry in container["env"]}
     return subprocess.run(
         container["command"],
-        env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(index), **variables},
+        env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": index, **variables},
         capture_output=True,
         text=True,
         timeout=60,
