@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,10 @@ def _leave_tuning_out(data: Any) -> Any:
     epoch. Without it, what is left to be tuned gets as many threads as there are.
     """
     options = tf.data.Options()
-    if data.options().autotune.enabled is None:
+    with warnings.catch_warnings():
+        # In a graph TensorFlow warns that it may not know them; then none were set.
+        warnings.simplefilter("ignore")
+        set_by_user = data.options().autotune.enabled
+    if set_by_user is None:
         options.autotune.enabled = False
     return data.with_options(options)
