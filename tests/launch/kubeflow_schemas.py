@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tests.launch.schema_words import one_of, several, table
+
 TEXT = {"type": "string"}
 FLAG = {"type": "boolean"}
 COUNT = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
@@ -16,23 +18,6 @@ POSITIVE = {"type": "integer", "minimum": 1}
 ANY = {"type": "object"}
 NAME = {"type": "string", "minLength": 1, "maxLength": 253}
 LABEL_NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
-
-
-def table(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
-def several(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "array", "items": item, **more}
-
-
-def one_of(*words: str) -> dict[str, Any]:
-    return {"enum": list(words)}
 
 
 def kind(api: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

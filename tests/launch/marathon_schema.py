@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tests.launch.schema_words import one_of, several, table
 
 TEXT = {"type": "string"}
 WORDS = {"type": "string", "minLength": 1}
@@ -16,23 +16,6 @@ PATH = {
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))$",
 }
 TEXTS = {"type": "object", "additionalProperties": TEXT}
-
-
-def table(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
-def several(item: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "array", "items": item, **more}
-
-
-def one_of(*words: str) -> dict[str, Any]:
-    return {"enum": list(words)}
 
 
 HEALTH_CHECK = table(

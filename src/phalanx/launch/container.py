@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from phalanx.errors import JobError
@@ -71,3 +71,10 @@ class Container:
         twice = sorted({target for target in targets if targets.count(target) > 1})
         if twice:
             raise JobError(f"{twice[0]} is mounted twice: leave one out (--mount)")
+
+    def with_key(self) -> Container:
+        """The same with the key file among its mounts, where there are no secrets."""
+        if not self.credentials:
+            return self
+        key = Mount(MountKind.HOST, self.credentials, CREDENTIALS_PATH, read_only=True)
+        return replace(self, mounts=(*self.mounts, key))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,8 +13,6 @@ from phalanx.launch.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
     Container,
-    Mount,
-    MountKind,
 )
 from phalanx.launch.job import Resources
 from phalanx.launch.manifest import Manifest, dump
@@ -137,17 +135,14 @@ def render_compose(server: ModelServer) -> str:
     server.validate()
     if server.replicas > 1:
         raise JobError("one machine's ports serve one server: leave out --replicas")
-    container, environment = server.container, {}
-    if container.credentials:
-        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
-        container = replace(container, mounts=(*container.mounts, key))
-        environment = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
+    container = server.container.with_key()
+    environment = {"environment": {CREDENTIALS_VARIABLE: CREDENTIALS_PATH}}
     gpus = {"driver": "nvidia", "count": server.needs.gpus, "capabilities": ["gpu"]}
     reserve = {"resources": {"reservations": {"devices": [gpus]}}}
     service = {
         "image": container.image,
         "entrypoint": server.command(),
-        **environment,
+        **(environment if container.credentials else {}),
         "ports": [f"127.0.0.1:{port}:{port}" for port in (_GRPC, _REST)],
         "restart": "unless-stopped",
         **({"labels": dict(container.labels)} if container.labels else {}),

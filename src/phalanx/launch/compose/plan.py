@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.compose import follow
 from phalanx.launch.compose_file import make_services, make_tensorboard, make_volumes, render
-from phalanx.launch.container import CREDENTIALS_PATH, Container, Mount, MountKind
+from phalanx.launch.container import Container
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.kept_file import head
@@ -50,11 +50,7 @@ def plan_file(
     patches: tuple[Manifest, ...],
 ) -> ComposePlan:
     """A service for each task of a job."""
-    mounts = container.mounts
-    if container.credentials:
-        key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
-        mounts = (*mounts, key)
-    inside = replace(container, mounts=mounts)
+    inside = container.with_key()
     gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     services = {
         str(task): {
@@ -71,7 +67,7 @@ def plan_file(
             **make_tensorboard(job, inside),
             "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
         }
-    content = {"services": services, **make_volumes(mounts)}
+    content = {"services": services, **make_volumes(inside.mounts)}
     file = head(COMMAND) + render(merge_patches(content, patches, COMPOSE_KEYS))
     tasks = tuple(
         TaskPlan(

@@ -102,15 +102,8 @@ def _tensorboard(job: Job, container: Container, network: str) -> tuple[str, ...
     options += [f"--label=phalanx.job={job.name}"]
     if container.credentials:
         options.append(f"--env={CREDENTIALS_VARIABLE}={CREDENTIALS_PATH}")
-    options += [f"--mount={_mount(mount)}" for mount in _mounts(container)]
+    options += [f"--mount={_mount(mount)}" for mount in container.with_key().mounts]
     return ("docker", "run", *options, container.image, *tensorboard_command(job, container.python))
-
-
-def _mounts(container: Container) -> tuple[Mount, ...]:
-    if not container.credentials:
-        return container.mounts
-    key = Mount(MountKind.HOST, container.credentials, CREDENTIALS_PATH, read_only=True)
-    return (*container.mounts, key)
 
 
 def _plan_container(
@@ -138,7 +131,7 @@ def _plan_container(
     options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
     options += [f"--label={key}={text}" for key, text in labels.items()]
     options += [f"--env={key}" for key in environment]
-    options += [f"--mount={_mount(mount)}" for mount in _mounts(container)]
+    options += [f"--mount={_mount(mount)}" for mount in container.with_key().mounts]
     if needs.cpus:
         options.append(f"--cpus={needs.cpus:g}")
     if needs.memory:
