@@ -104,6 +104,7 @@ def test_a_program_that_needs_flags_gets_them(trained: Path, tmp_path: Path) -> 
         (["{exported}", "short.csv"], "the model takes [3]", 2),
         (["{exported}", "a.csv", "--out", "p.xml"], ".jsonl or .parquet", 2),
         (["nothing", "a.csv"], "there is no program nothing", 2),
+        (["train.py", "a.csv", "--program-flags", "'"], "No closing quotation", 2),
     ],
 )
 def test_what_cannot_be_predicted_is_said_and_nothing_is_written(

@@ -61,9 +61,7 @@ def command(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _open_signatures(
-        model, shlex.split(program_flags), model_dir, checkpoint, metric, best
-    )
+    signatures = _open_signatures(model, _split(program_flags), model_dir, checkpoint, metric, best)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
     from phalanx.serving.outputs import open_writer  # noqa: PLC0415
     from phalanx.serving.predict import predict  # noqa: PLC0415
@@ -73,6 +71,13 @@ def command(
         rows = predict(signatures, batches, writer, notify)
     if out != "-":
         click.echo(f"{rows} predictions in {out}", err=True)
+
+
+def _split(flags: str) -> list[str]:
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise click.BadParameter(f"{flags!r}: {error}", param_hint="--program-flags") from None
 
 
 def _open_signatures(
