@@ -53,9 +53,9 @@ class Formation:
             config = config.replace(accumulate=1)
         context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
         if self.way is Way.ASYNC_PS:
-            return replace(context, examples_per_update=context.batch_size * config.accumulate)
+            return replace(context, examples_per_update=context.batch_size)
         if self.way is Way.SYNC_PS and config.replicas_to_aggregate:
-            update = context.batch_size * config.accumulate * config.replicas_to_aggregate
+            update = context.batch_size * config.replicas_to_aggregate
             return replace(context, examples_per_update=update)
         return context
 
