@@ -1,17 +1,20 @@
 """Examples a second of ResNet-44 on CIFAR's shapes: ours, Keras 3, tf_keras and PyTorch.
 
 Batches of 128 in all, on the same cores: one process has all of them, two have one each. The data
-stands in memory, but for `from_files`, which reads TFRecords and distorts the pictures. Peers that
-are not installed are left out, and what installs them is said.
+stands in memory, but for `from_files`, which reads TFRecords and distorts the pictures. `limit` is
+what the cores could do, were a network nothing but matrix products of a good size. Peers that are
+not installed are left out, and what installs them is said.
 """
 
 import importlib.util
+import math
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,14 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
     "in_step": ("tensorflow", TWO),
     "from_files": ("tensorflow", TWO),
     "async": ("tensorflow", ON_PS),
+    "in_step_bfloat16": ("tensorflow", TWO),
     "keras_fit": ("tensorflow", ONE),
     "tf_keras_fit": ("tf_keras", TWO),
     "torch": ("torch", ONE),
     "torch_ddp": ("torch", TWO),
+    "torch_ddp_bfloat16": ("torch", TWO),
+    "limit": ("tensorflow", TWO),
+    "limit_bfloat16": ("tensorflow", TWO),
 }
 INSTALL = {
     "tensorflow": "pip install 'phalanx[cpu]'",
@@ -43,11 +50,12 @@ INSTALL = {
     "tf_keras": "pip install --no-deps tf-keras==2.21.0",
     "torch": "pip install torch==2.13.0",
 }
-PEERS: dict[str, Callable[[int, int, int], float]] = {
+PEERS: dict[str, Callable[..., float]] = {
     "keras_fit": peers.train_keras,
     "tf_keras_fit": peers.train_tf_keras,
     "torch": peers.train_torch,
     "torch_ddp": peers.train_torch,
+    "torch_ddp_bfloat16": partial(peers.train_torch, bfloat16=True),
 }
 # Ours, over what, and the goal.
 RATIOS = [
@@ -55,6 +63,8 @@ RATIOS = [
     ("in_step", "torch_ddp", 1.1),
     ("async", "in_step", 0.95),
     ("from_files", "in_step", 0.97),
+    ("in_step_bfloat16", "keras_fit", 2.0),
+    ("in_step_bfloat16", "torch_ddp_bfloat16", 1.1),
 ]
 
 
@@ -67,9 +77,7 @@ def train_ours(way: str, data_dir: str) -> None:
     from phalanx.models.resnet import resnet
     from phalanx.train.session import Session
 
-    if "BENCH_THREADS" in os.environ:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(2)
+    set_threads()
     if way == "from_files":
         sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
         from pictures import Pictures
@@ -102,6 +110,7 @@ def train_ours(way: str, data_dir: str) -> None:
             model_dir=directory,
             train_steps=(WARM + STEPS) * updates,
             global_batch_size=peers.BATCH,
+            mixed_precision="bfloat16" if way.endswith("bfloat16") else None,
             log_steps=None,
             summary_steps=None,
         )
@@ -114,6 +123,41 @@ def train_ours(way: str, data_dir: str) -> None:
         )
         phalanx.run(experiment, config, hooks=[clock])
     print(f"SPEED {clock.speed}", flush=True)
+
+
+def measure_limit(way: str) -> None:
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    import tensorflow as tf
+
+    from phalanx.models.resnet import resnet
+
+    set_threads()
+    network = resnet(NUM_LAYERS)
+    convolutions = [layer for layer in network.layers if layer.name.endswith("_conv")]
+    pixels = [layer.output.shape[1] * layer.output.shape[2] for layer in convolutions]
+    weights = [layer.count_params() for layer in convolutions]
+    # A product and a sum for each; once forward, twice on the way back.
+    operations = 6 * sum(map(math.prod, zip(pixels, weights, strict=True)))
+    size, times = 1024, 60
+    square = tf.random.normal((size, size))
+    if way.endswith("bfloat16"):
+        square = tf.cast(square, tf.bfloat16)
+    multiply = tf.function(lambda: tf.reduce_max(square @ square))
+    began = 0.0
+    for number in range(2 * times):
+        if number == times:
+            began = time.perf_counter()
+        multiply().numpy()
+    speed = times * 2 * size**3 / (time.perf_counter() - began)
+    print(f"SPEED {2 * speed / operations}", flush=True)
+
+
+def set_threads() -> None:
+    import tensorflow as tf
+
+    if "BENCH_THREADS" in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(2)
 
 
 def main() -> None:
@@ -135,7 +179,7 @@ def main() -> None:
                     Path(__file__), shape, name, directory, threads=threads, seconds=900
                 )
                 speeds[name].append(figure(output, "SPEED"))
-                print(f"round {number + 1}: {name:13} {speeds[name][-1]:6.1f} examples/s",
+                print(f"round {number + 1}: {name:18} {speeds[name][-1]:6.1f} examples/s",
                       flush=True)  # fmt: skip
     for ours, theirs, goal in RATIOS:
         if theirs in speeds:
@@ -149,6 +193,8 @@ if __name__ == "__main__":
         name, data_dir = sys.argv[1:]
         if name in PEERS:
             print(f"SPEED {PEERS[name](NUM_LAYERS, WARM, STEPS)}", flush=True)
+        elif name.startswith("limit"):
+            measure_limit(name)
         else:
             train_ours(name, data_dir)
     else:

@@ -85,7 +85,7 @@ def _make_keras_model(keras: Any, pad: Any, num_layers: int) -> Any:
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
 
-def train_torch(num_layers: int, warm: int, steps: int) -> float:
+def train_torch(num_layers: int, warm: int, steps: int, bfloat16: bool = False) -> float:
     """PyTorch, eager, channels last; with TF_CONFIG, its DistributedDataParallel over gloo."""
     import torch
 
@@ -112,7 +112,8 @@ def train_torch(num_layers: int, warm: int, steps: int) -> float:
     for number in range(warm + steps):
         if number == warm:
             began = time.perf_counter()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()

@@ -1,6 +1,6 @@
 """The evaluations of one or several runs, as a table (CSV) and as a picture (PNG).
 
-    python examples/cifar10/curves.py runs/in-step runs/async --epochs 45 --out curves
+    python examples/cifar10/curves.py runs/in-step runs/async --epochs 60 --out curves
 
 writes curves.csv and curves.png. Runs that make different steps meet at their ends: with --epochs,
 the last step of each is that many epochs.

@@ -42,6 +42,17 @@ class Schedule:
         )
 
 
+@keras.saving.register_keras_serializable(package="cifar10")
+class SeenInMirror(keras.Model):  # type: ignore[misc]
+    """Outside of training, says of a picture what it says, in the mean, of it and its mirror."""
+
+    def call(self, images: Any, training: bool | None = None, mask: Any = None) -> Any:
+        logits = super().call(images, training=training)
+        if training:
+            return logits
+        return (logits + super().call(images[:, :, ::-1], training=training)) / 2
+
+
 @dataclass(frozen=True)
 class Cifar10(phalanx.Experiment):
     """ResNet on CIFAR-10, with momentum and weight decay."""
@@ -54,11 +65,12 @@ class Cifar10(phalanx.Experiment):
     weight_decay: float = 2e-4
     batch_norm_decay: float = 0.9
     label_smoothing: float = 0.0
+    mirror_test: bool = False
     data_format: DataFormat | None = None
     log_shapes: bool = False
 
     def model(self) -> keras.Model:
-        return resnet(
+        network = resnet(
             self.num_layers,
             classes=len(self.pictures.classes()),
             weight_decay=0.0,  # the optimizer's part
@@ -66,6 +78,7 @@ class Cifar10(phalanx.Experiment):
             data_format=self.data_format,
             log_shapes=self.log_shapes,
         )
+        return SeenInMirror(network.input, network.output) if self.mirror_test else network
 
     def optimizer(self, context: phalanx.Context) -> keras.optimizers.Optimizer:
         rate = self.schedule.make(self.pictures.count(), context.examples_per_update)

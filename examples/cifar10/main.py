@@ -23,8 +23,20 @@ import phalanx
 
 # What each schedule does best with; any of it can be set by a flag.
 RECIPES = {
-    "staged": {"epochs": 350, "learning_rate": 0.1, "weight_decay": 2e-4},
-    "one-cycle": {"epochs": 45, "learning_rate": 0.2, "weight_decay": 5e-4},
+    "staged": {
+        "epochs": 350,
+        "learning_rate": 0.1,
+        "weight_decay": 2e-4,
+        "label_smoothing": 0.0,
+        "mirror_test": False,
+    },
+    "one-cycle": {
+        "epochs": 60,
+        "learning_rate": 0.2,
+        "weight_decay": 5e-4,
+        "label_smoothing": 0.1,
+        "mirror_test": True,
+    },
 }
 VARIABLES = {"CPU": "cpu", "GPU": "device"}
 
@@ -59,11 +71,13 @@ def parse_flags() -> argparse.Namespace:
     add("--momentum", type=float, default=0.9, metavar="X")
     add("--weight-decay", type=float, metavar="X", help="2e-4, or 5e-4 in one cycle")
     add("--batch-norm-decay", type=float, default=0.9, metavar="X")
-    add("--label-smoothing", type=float, default=0.0, metavar="X")
+    add("--label-smoothing", type=float, metavar="X", help="none, or 0.1 in one cycle")
     add("--use-distortion", action=argparse.BooleanOptionalAction, default=True,
         help="cut out of a frame, mirror")  # fmt: skip
     add("--change-light", action=argparse.BooleanOptionalAction, default=False,
         help="change brightness and contrast too")  # fmt: skip
+    add("--mirror-test", action=argparse.BooleanOptionalAction,
+        help="test with each picture and its mirror: not staged, but in one cycle")  # fmt: skip
     add("--data-format", choices=["channels_first", "channels_last"],
         help="channels first where there is a GPU, if not set")  # fmt: skip
     add("--num-gpus", type=int, metavar="N", help="all of them, if not set")
@@ -115,6 +129,7 @@ def main() -> None:
         weight_decay=arguments.weight_decay,
         batch_norm_decay=arguments.batch_norm_decay,
         label_smoothing=arguments.label_smoothing,
+        mirror_test=arguments.mirror_test,
         data_format=arguments.data_format,
         log_shapes=arguments.log_shapes,
     )

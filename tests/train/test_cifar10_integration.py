@@ -160,6 +160,17 @@ def test_every_epoch_is_cut_out_and_ordered_anew(open_pictures: Any, data: Path)
     assert abs(first[0] - second[0]).numpy().max() > 0.1
 
 
+def test_outside_of_training_a_picture_is_seen_in_the_mirror_too(open_pictures: Any) -> None:
+    experiment = import_module("experiment")
+    keras = import_module("keras")
+    image = keras.Input((2, 3, 1))
+    # Tells left from right: in the mirror the last of each row comes first.
+    network = experiment.SeenInMirror(image, image[:, 0, 0, 0] * 2)
+    picture = keras.ops.reshape(keras.ops.arange(6.0), (1, 2, 3, 1))
+    assert network(picture, training=True).numpy().tolist() == [0]
+    assert network(picture).numpy().tolist() == [2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),

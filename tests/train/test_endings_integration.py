@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +95,7 @@ def test_a_missing_peer_is_named(
         without=missing,
     )  # fmt: skip
     waiter = "ps-0" if missing == "chief-0" else "chief-0"
-    started = time.monotonic()
     assert tasks.processes[waiter].wait(60) == 1
-    assert time.monotonic() - started < 60
     assert "gave up after 4 s waiting for" in tasks.log(waiter)
     assert missing in tasks.log(waiter).rpartition("gave up")[2]
 
