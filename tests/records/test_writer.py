@@ -58,6 +58,22 @@ def test_a_killed_writer_leaves_no_half_file_under_the_name(tmp_path: Path) -> N
     assert not list(tmp_path.glob("*.tfrecord"))
 
 
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_a_file_that_is_closed_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    with RecordWriter(tmp_path / name) as writer:
+        writer.write(b"one")
+        writer.close()
+        with pytest.raises(DataError, match=f"{name} is closed"):
+            writer.write(b"two")
+        with pytest.raises(DataError, match=f"{name} is closed"):
+            writer.write_framed(b"", 0)
+    assert list(read_records(tmp_path / name)) == [b"one"]
+    with pytest.raises(DataError, match="is closed"), writer:
+        pass
+    assert list(read_records(tmp_path / name)) == [b"one"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_shards_are_named_and_dealt_out_in_turn(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "train.tfrecord.gz", 3) as writer:
         for number in range(7):

@@ -46,9 +46,12 @@ class RecordWriter:
         self._packer: Packer | None = None
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
+        self._is_closed = False
 
     def write(self, record: Buffer) -> None:
         """Write one record's data."""
+        if self._is_closed:
+            raise self._closed()
         size = memoryview(record).nbytes
         self._waiting.append(record)
         self._waiting_bytes += size + 16
@@ -68,15 +71,18 @@ class RecordWriter:
         self.count += count
 
     def close(self) -> None:
-        """Write what is left, and give the file its name."""
+        """Write what is left, and give the file its name; a second time does nothing."""
+        if self._is_closed:
+            return
         self._flush()
         if self._packer is not None:
             self._packer.finish()
         self._open().commit()
-        self._output = None
+        self._output, self._is_closed = None, True
 
     def discard(self) -> None:
         """Leave no trace of this file."""
+        self._is_closed = True
         if self._output is not None:
             self._output.discard()
             self._output = None
@@ -105,6 +111,8 @@ class RecordWriter:
             raise
 
     def _open(self) -> Output:
+        if self._is_closed:
+            raise self._closed()
         if self._output is None:
             self._output = open_output(self.path)
             if self.compression is not Compression.NONE:
@@ -112,6 +120,9 @@ class RecordWriter:
             if self.append:
                 self._copy_old()
         return self._output
+
+    def _closed(self) -> DataError:
+        return DataError(f"{self.path} is closed: write to it with a new RecordWriter")
 
     def _copy_old(self) -> None:
         """Begin with the records that are there; a damaged file must be repaired first."""
