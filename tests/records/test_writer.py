@@ -74,6 +74,15 @@ def test_a_file_that_is_closed_stays_as_it_is(tmp_path: Path, name: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_memory_that_is_used_again_is_written_as_it_was(tmp_path: Path) -> None:
+    memory = bytearray(3)
+    with RecordWriter(tmp_path / "a") as writer:
+        for word in (b"one", b"two"):
+            memory[:] = word
+            writer.write(memory)
+    assert list(read_records(tmp_path / "a")) == [b"one", b"two"]
+
+
 def test_shards_are_named_and_dealt_out_in_turn(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "train.tfrecord.gz", 3) as writer:
         for number in range(7):

@@ -44,7 +44,7 @@ class RecordWriter:
         self.count = 0
         self._output: Output | None = None
         self._packer: Packer | None = None
-        self._waiting: list[Buffer] = []
+        self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._is_closed = False
 
@@ -52,9 +52,10 @@ class RecordWriter:
         """Write one record's data."""
         if self._is_closed:
             raise self._closed()
-        size = memoryview(record).nbytes
-        self._waiting.append(record)
-        self._waiting_bytes += size + 16
+        # Other memory may be changed before it is written.
+        data = record if isinstance(record, bytes) else memoryview(record).tobytes()
+        self._waiting.append(data)
+        self._waiting_bytes += len(data) + 16
         self.count += 1
         if self._waiting_bytes >= _FLUSH_BYTES:
             self._flush()
