@@ -144,6 +144,18 @@ def test_a_port_of_the_driver_that_is_taken() -> None:
             run(lambda: None, local_mode=True, driver_port=port)
 
 
+def test_output_that_cannot_be_shown_does_not_keep_a_task_from_being_heard() -> None:
+    def show(task: Task, lines: list[str]) -> None:
+        raise BrokenPipeError(*lines)
+
+    conductor = Conductor([Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None)
+    with conductor, Link.connect("127.0.0.1", conductor.port) as link:
+        link.send(task="chief-0", token=conductor.token)
+        link.send(lines=["hello"])
+        link.send(ended=None)
+        assert link.receive(30) == {"leave": True}
+
+
 def test_a_stranger_is_not_heard() -> None:
     absent: list[list[Task]] = []
     shown: list[str] = []

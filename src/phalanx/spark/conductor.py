@@ -119,13 +119,16 @@ class Conductor:
             return
         self._links[task] = link
         self._events.put((task, hello))
-        while (message := link.receive()) is not None:
-            if lines := message.get("lines"):
-                with self._showing:
-                    self._show(task, lines)
-            if "ended" in message:
-                self._events.put((task, message))
-        self._events.put((task, None))
+        try:
+            while (message := link.receive()) is not None:
+                if lines := message.get("lines"):
+                    # Who reads the output may be gone, as behind a closed pipe: the job goes on.
+                    with self._showing, contextlib.suppress(Exception):
+                        self._show(task, lines)
+                if "ended" in message:
+                    self._events.put((task, message))
+        finally:
+            self._events.put((task, None))
 
     def _conduct(self) -> None:
         waiting = set(self._tasks.values())
