@@ -92,6 +92,12 @@ def test_without_a_seed_the_order_is_that_of_the_files(files: list[str]) -> None
     assert ids(Pipeline.from_records(files).dataset(64, epochs=1)) == list(range(COUNT))
 
 
+def test_an_index_that_was_saved_with_a_larger_stride_is_not_used(files: list[str]) -> None:
+    for path in files:
+        RecordIndex.build(path, stride=10).save()
+    assert ids(Pipeline.from_records(files).dataset(64, epochs=1)) == list(range(COUNT))
+
+
 def test_compressed_files_are_read_in_any_order(tmp_path: Path) -> None:
     write_examples(tmp_path / "a.tfrecord.gz", {"id": np.arange(3000)})
     found = ids(Pipeline.from_records(tmp_path / "a.tfrecord.gz", seed=1).dataset(50, epochs=1))

@@ -185,7 +185,9 @@ def _open_record_file(path: str) -> _RecordFile:
     with open_input(path) as file:
         packing = detect_compression(file)
         if packing is Compression.NONE:
-            return _RecordFile(open_index(path))
+            index = open_index(path)
+            # One that was saved with a larger stride lacks the offsets in between.
+            return _RecordFile(index if index.stride == 1 else RecordIndex.build(path))
         # A file without a name: it is gone when this process is, however that ends.
         unpacked = tempfile.TemporaryFile()  # noqa: SIM115
         unpacker = Unpacker(file, packing)
