@@ -94,6 +94,21 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
     batcher.stop()
 
 
+def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
+    def call(arrays: Any) -> Any:
+        return {"y": arrays["x"], "classes": np.array([7, 8, 9])}
+
+    batcher = Batcher(call)
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 10) for n in (1.0, 2.0)]
+        until(lambda: has_waiting(batcher, 2))
+        batcher.start()
+        for number, future in enumerate(futures, 1):
+            answer = {name: value.tolist() for name, value in future.result().items()}
+            assert answer == {"y": [number], "classes": [7, 8, 9]}
+    batcher.stop()
+
+
 def test_too_many_requests_and_too_slow_a_model_are_said() -> None:
     batcher = Batcher(lambda arrays: arrays, max_waiting=1)
     with pytest.raises(FutureTimeoutError):

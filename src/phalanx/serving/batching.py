@@ -112,6 +112,10 @@ class Batcher:
                 for name in batch[0].arrays
             }
             answers = self._call(joined)
+            rows = sum(request.rows for request in batch)
+            for name, value in answers.items():
+                if value.shape[:1] != (rows,):
+                    raise ValueError(f"{name} has no row for each of {rows}: {value.shape}")
             start = 0
             for request in batch:
                 end = start + request.rows
@@ -121,7 +125,7 @@ class Batcher:
             self._fail(batch, error)
 
     def _fail(self, batch: list[_Request], error: Exception) -> None:
-        """One bad request must not spoil the others' answers: ask again, one by one."""
+        """What went wrong together, as by one bad request, is asked again, one by one."""
         if len(batch) == 1:
             batch[0].answer.set_exception(error)
             return

@@ -53,7 +53,7 @@ class ServedModel:
         for name, signature in self.signatures.items():
             self.batchers[name] = Batcher(
                 _caller(signature),
-                max_rows=self.batching.max_rows,
+                max_rows=self.batching.max_rows if _has_rows(signature) else 1,
                 wait_seconds=self.batching.wait_seconds,
             )
             self.batchers[name].start()
@@ -70,6 +70,11 @@ class ServedModel:
             question.arrays, question.rows, self.batching.answer_seconds
         )
         return rest.write_answer(question, outputs)
+
+
+def _has_rows(signature: Signature) -> bool:
+    """Can every output have a row for each of the inputs'? Otherwise answers cannot be cut up."""
+    return not any(spec.shape[:1].is_fully_defined() for spec in signature.outputs.values())
 
 
 def _caller(signature: Signature) -> Any:
