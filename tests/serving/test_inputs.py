@@ -56,6 +56,47 @@ def test_columns_are_the_inputs_of_their_names(tmp_path: Path) -> None:
         list(read_batches([str(tmp_path / "a.csv")], three, 8))
 
 
+WHOLE = takes(n=tf.TensorSpec([None, 1], tf.int64))
+
+
+def test_whole_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n9007199254740993\n")
+    (tmp_path / "b.csv").write_text("other\n9007199254740993\n")
+    (tmp_path / "c.jsonl").write_text('{"n": 9007199254740993}\n')
+    for batch in read_batches([str(path) for path in tmp_path.iterdir()], WHOLE, 8):
+        assert batch.tensors["n"].numpy().tolist() == [[9007199254740993]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.csv", "n\n3.7\n", "line 2: invalid literal for int"),
+        ("a.jsonl", '{"n": 3.7}', "must be whole numbers"),
+        ("a.jsonl", '{"n": null}', "not all numbers"),
+        ("a.jsonl", '{"n": {"a": 1}}', "not all numbers"),
+        ("a.jsonl", '{"n": "3"}', "not all numbers"),
+        ("a.jsonl", '{"n": 99999999999999999999999}', "not all numbers of at most 64 bits"),
+        ("a.jsonl", '{"n": 9223372036854775808}', "not all from -9223372036854775808 to"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=reason):
+        list(read_batches([str(tmp_path / name)], WHOLE, 8))
+
+
+def test_text_may_be_base64(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('"hi"\n{"s": {"b64": "/wA="}}\n')
+    words = takes(s=tf.TensorSpec([None], tf.string))
+    [batch] = read_batches([str(tmp_path / "a.jsonl")], words, 8)
+    assert batch.tensors["s"].numpy().tolist() == [b"hi", b"\xff\0"]
+    (tmp_path / "a.jsonl").write_text("5\n")
+    with pytest.raises(DataError, match="5 is neither a string"):
+        list(read_batches([str(tmp_path / "a.jsonl")], words, 8))
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [("{", "line 1 is not JSON"), ('{"y": 1}', "line 1 lacks x"), ("[[1], 2]", "make no float32")],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,14 +122,20 @@ def _read_csv(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
             try:
                 if is_named:
                     found = {
-                        name: row[name] if spec.dtype == tf.string else float(row[name])
+                        name: row[name] if spec.dtype == tf.string else _number(row[name], spec)
                         for name, spec in signature.inputs.items()
                     }
                 else:
-                    found = {str(only): [float(row[name]) for name in columns]}
+                    spec = signature.inputs[str(only)]
+                    found = {str(only): [_number(row[name], spec) for name in columns]}
             except (ValueError, TypeError) as error:
                 raise DataError(f"{path}, line {number}: {error}") from None
             yield found
+
+
+def _number(text: str, spec: Any) -> float:
+    """A float would not hold every whole number."""
+    return int(text) if spec.dtype.is_integer else float(text)
 
 
 def _read_lines(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
@@ -162,12 +170,7 @@ def _in_batches(rows: Iterator[dict[str, Any]], signature: Signature, size: int)
 def _stack(rows: list[dict[str, Any]], signature: Signature) -> Batch:
     tensors = {}
     for name, spec in signature.inputs.items():
-        try:
-            values = np.array([row[name] for row in rows], spec.dtype.as_numpy_dtype)
-        except ValueError as error:
-            raise DataError(
-                f"the values of {name} make no {spec.dtype.name} tensor: {error}"
-            ) from None
+        values = to_array(name, [row[name] for row in rows], spec.dtype)
         if values.ndim == spec.shape.rank - 1:
             values = values[..., np.newaxis]
         if not spec.shape.is_compatible_with(values.shape):
@@ -177,6 +180,38 @@ def _stack(rows: list[dict[str, Any]], signature: Signature) -> Batch:
             )
         tensors[name] = tf.constant(values)
     return Batch(RAW, tensors, len(rows))
+
+
+def to_array(name: str, value: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """What JSON holds, as an input's type has it; no number is changed on the way."""
+    try:
+        if dtype == tf.string:
+            return np.array(_to_bytes(value), object)
+        array = np.array(value)
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"the values of {name} are not all numbers of at most 64 bits")
+        if array.dtype.kind == "f" and dtype.is_integer:
+            raise DataError(f"the values of {name} must be whole numbers")
+        result = array.astype(dtype.as_numpy_dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"the values of {name} make no {dtype.name} tensor: {error}") from None
+    if dtype.is_integer and not np.array_equal(result, array):
+        raise DataError(f"the values of {name} are not all from {dtype.min} to {dtype.max}")
+    return result
+
+
+def _to_bytes(value: Any) -> Any:
+    """Strings as bytes; {"b64": ...} as what it stands for."""
+    if isinstance(value, list):
+        return [_to_bytes(inner) for inner in value]
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except (binascii.Error, TypeError) as error:
+            raise DataError(f"'b64' is not base64: {error}") from None
+    if isinstance(value, str):
+        return value.encode()
+    raise DataError(f"{value!r} is neither a string nor {{'b64': ...}}")
 
 
 def _only_input(signature: Signature, what: str) -> tuple[str, Any]:

@@ -6,15 +6,15 @@ https://www.tensorflow.org/tfx/serving/api_rest
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from phalanx.errors import DataError
+from phalanx.serving.inputs import to_array
 from phalanx.serving.outputs import as_json
 from phalanx.train.servable import RAW, Signature
 
@@ -137,37 +137,13 @@ def _columns(asked: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]
 
 def _as_array(name: str, value: Any, spec: Any) -> np.ndarray[Any, Any]:
     try:
-        if spec.dtype == tf.string:
-            array = np.array(_decode(value), object)
-        else:
-            array = np.array(value)
-            if array.dtype.kind not in "fiub":
-                raise BadRequestError(f"the values of {name} are not all numbers")
-            if array.dtype.kind == "f" and spec.dtype.is_integer:
-                raise BadRequestError(f"the values of {name} must be whole numbers")
-            array = array.astype(spec.dtype.as_numpy_dtype)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadRequestError(
-            f"the values of {name} make no {spec.dtype.name} tensor: {error}"
-        ) from None
+        array = to_array(name, value, spec.dtype)
+    except DataError as error:
+        raise BadRequestError(str(error)) from None
     if not spec.shape.is_compatible_with(array.shape):
         wanted = ["?" if size is None else size for size in spec.shape]
         raise BadRequestError(f"{name} has the shape {list(array.shape)}, but must be {wanted}")
     return array
-
-
-def _decode(value: Any) -> Any:
-    """Strings as bytes; {"b64": ...} as what it stands for."""
-    if isinstance(value, list):
-        return [_decode(inner) for inner in value]
-    if isinstance(value, dict) and set(value) == {"b64"}:
-        try:
-            return base64.b64decode(value["b64"], validate=True)
-        except (binascii.Error, TypeError) as error:
-            raise BadRequestError(f"'b64' is not base64: {error}") from None
-    if isinstance(value, str):
-        return value.encode()
-    raise BadRequestError(f"{value!r} is neither a string nor {{'b64': ...}}")
 
 
 def _encode(name: str, values: np.ndarray[Any, Any]) -> Any:
