@@ -153,6 +153,17 @@ def test_damage_names_the_record(files: list[str]) -> None:
     assert caught.value.offset == index.offsets[17]
 
 
+def test_a_compressed_file_that_is_cut_short_names_the_place(tmp_path: Path) -> None:
+    write_examples(tmp_path / "whole.gz", {"id": np.arange(100)})
+    whole = (tmp_path / "whole.gz").read_bytes()
+    schema = Schema.from_arrow(read_table(tmp_path / "whole.gz").schema)
+    # In the middle, and in the header of a second part that would begin another record.
+    for cut in (whole[: len(whole) // 2], whole + whole[:9]):
+        (tmp_path / "a.gz").write_bytes(cut)
+        with pytest.raises(RecordError, match=r"a\.gz: record \d+ .*gzip data is cut short"):
+            len(Pipeline.from_records(tmp_path / "a.gz", schema))
+
+
 def test_no_examples_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(DataError, match="no examples"):

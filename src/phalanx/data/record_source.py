@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from array import array
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any, BinaryIO, cast
@@ -27,10 +28,11 @@ from phalanx.records import (
     expand,
     infer_schema,
     open_index,
+    read_chunks,
 )
 from phalanx.records.arrow import to_batch
 from phalanx.records.codec import RAGGED, FrameStatus, codec
-from phalanx.records.compression import Unpacker, detect_compression
+from phalanx.records.compression import detect_compression
 from phalanx.records.example import column_to_numpy
 from phalanx.records.index import explain
 from phalanx.records.schema import saved_schema
@@ -184,19 +186,19 @@ class _Piece:
 def _open_record_file(path: str) -> _RecordFile:
     with open_input(path) as file:
         packing = detect_compression(file)
-        if packing is Compression.NONE:
-            index = open_index(path)
-            # One that was saved with a larger stride lacks the offsets in between.
-            return _RecordFile(index if index.stride == 1 else RecordIndex.build(path))
-        # A file without a name: it is gone when this process is, however that ends.
-        unpacked = tempfile.TemporaryFile()  # noqa: SIM115
-        unpacker = Unpacker(file, packing)
-        block = memoryview(bytearray(1 << 20))
-        while size := unpacker.readinto(block):
-            unpacked.write(block[:size])
+    if packing is Compression.NONE:
+        index = open_index(path)
+        # One that was saved with a larger stride lacks the offsets in between.
+        return _RecordFile(index if index.stride == 1 else RecordIndex.build(path))
+    # A file without a name: it is gone when this process is, however that ends.
+    unpacked = tempfile.TemporaryFile()  # noqa: SIM115
+    offsets = array("q")
+    for chunk in read_chunks(path, compression=packing, check=False):
+        offsets.extend(chunk.offset_of(number) for number in range(len(chunk)))
+        unpacked.write(chunk.data)
     unpacked.flush()
-    index = RecordIndex.build(f"/proc/self/fd/{unpacked.fileno()}")
-    return _RecordFile(replace(index, path=path), unpacked)
+    offsets.append(unpacked.tell())
+    return _RecordFile(RecordIndex(path, offsets[-1], len(offsets) - 1, 1, offsets), unpacked)
 
 
 def _decode(pieces: list[_Piece], picks: Indices, schema: Schema) -> pa.RecordBatch:
