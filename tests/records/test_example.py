@@ -25,6 +25,7 @@ from phalanx.records import (
     read_table,
     write_examples,
 )
+from phalanx.records.example import BATCH_SIZE
 
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "score": 0.5, "name": b"ann", "tags": [b"a", b"bc"], "box": [1.0, 2.0]},
@@ -187,6 +188,24 @@ def test_a_feature_that_changes_its_kind_names_the_record(tmp_path: Path) -> Non
     words = "record 7 at offset .*feature 'x' holds float values, and int64 values were expected"
     with pytest.raises(RecordError, match=words):
         read_table(tmp_path / "a")
+
+
+def test_whole_numbers_after_floats_become_floats(tmp_path: Path) -> None:
+    rows = [{"x": 1.5, "y": [0.5, 1.5]}] * BATCH_SIZE + [{"x": 2, "y": [3, 4]}]
+    write_examples(tmp_path / "a", rows)
+    table = read_table(tmp_path / "a")
+    assert table.slice(BATCH_SIZE).to_pylist() == [{"x": 2.0, "y": [3.0, 4.0]}]
+    assert table["x"].type == pa.float32()
+
+
+@pytest.mark.parametrize(("later", "kind"), [(1.5, "float"), (b"one", "bytes")])
+def test_values_of_two_kinds_are_not_written(tmp_path: Path, later: Any, kind: str) -> None:
+    rows = [{"x": 1}] * BATCH_SIZE + [{"x": later}]
+    words = f"'x' holds int64 values in the first 4096 rows and {kind} values after them"
+    for shards in (None, 2):
+        with pytest.raises(DataError, match=words):
+            write_examples(tmp_path / "a", iter(rows), shards=shards)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_feature_of_another_length_names_the_record(tmp_path: Path) -> None:

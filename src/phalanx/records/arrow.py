@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -77,31 +78,49 @@ def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
 def from_arrow_schema(schema: pa.Schema) -> Schema:
     """The features that columns of these types are encoded as."""
     features = []
-    for field in schema:
-        type_, depth, size = _unwrap(field.type), 0, None
+    for column in schema:
+        type_, depth, size = _unwrap(column.type), 0, None
         while _is_list(type_):
             size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
             type_, depth = _unwrap(type_.value_type), depth + 1
         if pa.types.is_null(type_):
             continue
         if depth > 2:
-            raise _unusable(field.name, field.type)
+            raise _unusable(column.name, column.type)
         shape = () if depth == 0 else (size,)
-        features.append(Feature(field.name, _kind_of(field.name, type_), shape, depth == 2))
+        features.append(Feature(column.name, _kind_of(column.name, type_), shape, depth == 2))
     return Schema(tuple(features))
 
 
-def to_source_columns(batch: pa.RecordBatch) -> list[SourceColumn]:
+@dataclass
+class Kinds:
+    """The kinds of columns that come in batches: each keeps its first, or a file is unreadable."""
+
+    rows: int = 0
+    known: dict[str, Kind] = field(default_factory=dict)
+
+    def settle(self, name: str, kind: Kind) -> Kind:
+        """The kind to write a column as: whole numbers after floats become floats, too."""
+        first = self.known.setdefault(name, kind)
+        if kind is not first and (first, kind) != (Kind.FLOAT, Kind.INT64):
+            raise DataError(
+                f"column {name!r} holds {first} values in the first {self.rows} rows and {kind} "
+                "values after them: give all of them one kind"
+            )
+        return first
+
+
+def to_source_columns(batch: pa.RecordBatch, kinds: Kinds) -> list[SourceColumn]:
     """The columns as the encoder takes them, by name: as protobuf orders them."""
     sources = [
-        _to_source(name, batch.column(place))
+        _to_source(name, batch.column(place), kinds)
         for place, name in enumerate(batch.schema.names)
         if not pa.types.is_null(_innermost(batch.schema.field(place).type))
     ]
     return sorted(sources, key=lambda source: source.name)
 
 
-def _to_source(name: str, array: pa.Array) -> SourceColumn:
+def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
     present: Any = None
     if array.null_count:
         present = np.asarray(array.is_valid()).astype(np.uint8)
@@ -119,7 +138,7 @@ def _to_source(name: str, array: pa.Array) -> SourceColumn:
         raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
     if depth:
         _refuse_nulls(name, array)
-    kind = _kind_of(name, array.type)
+    kind = kinds.settle(name, _kind_of(name, array.type))
     values, value_offsets = _open_values(name, kind, array)
     return SourceColumn(
         name=name.encode(),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from phalanx.records.arrow import Kinds
+
 
 BATCH_SIZE = 4096
 
@@ -172,8 +174,7 @@ def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> 
 def encode_examples(data: Columns) -> list[bytes]:
     """Columns or rows as messages: Examples, or SequenceExamples if there are lists of lists."""
     messages = []
-    for batch in to_batches(data):
-        block, ends = encode_batch(batch, framed=False)
+    for block, ends in _encode(data, framed=False):
         view, start = memoryview(block).cast("B"), 0
         for end in memoryview(ends).cast("B").cast("q"):
             messages.append(bytes(view[start:end]))
@@ -181,13 +182,29 @@ def encode_examples(data: Columns) -> list[bytes]:
     return messages
 
 
-def encode_batch(batch: pa.RecordBatch, *, framed: bool = True) -> tuple[Any, Any]:
-    """A batch as messages, one after the other, in TFRecord frames or not; and where each ends."""
-    from phalanx.records.arrow import to_source_columns  # noqa: PLC0415
+def encode_batch(
+    batch: pa.RecordBatch, *, framed: bool = True, kinds: Kinds | None = None
+) -> tuple[Any, Any]:
+    """A batch as messages, one after the other, in TFRecord frames or not; and where each ends.
 
-    columns = to_source_columns(batch)
+    `kinds` are those of the batches before it, which this one then keeps to.
+    """
+    from phalanx.records.arrow import Kinds, to_source_columns  # noqa: PLC0415
+
+    kinds = kinds or Kinds()
+    columns = to_source_columns(batch, kinds)
+    kinds.rows += batch.num_rows
     sequence = any(column.sequence for column in columns)
     return codec.encode(columns, batch.num_rows, sequence, framed)
+
+
+def _encode(data: Columns, *, framed: bool) -> Iterator[tuple[Any, Any]]:
+    """The data, encoded batch by batch."""
+    from phalanx.records.arrow import Kinds  # noqa: PLC0415
+
+    kinds = Kinds()
+    for batch in to_batches(data):
+        yield encode_batch(batch, framed=framed, kinds=kinds)
 
 
 def write_examples(
@@ -207,16 +224,14 @@ def write_examples(
         if append:
             raise DataError("shards cannot be appended to: write new ones beside them")
         with ShardedWriter(path, shards, compression=compression) as sharded:
-            for batch in to_batches(data):
-                block, ends = encode_batch(batch, framed=False)
+            for block, ends in _encode(data, framed=False):
                 view, start = memoryview(block).cast("B"), 0
                 for end in memoryview(ends).cast("B").cast("q"):
                     sharded.write(view[start:end])
                     start = end
             return sharded.count
     with RecordWriter(path, compression=compression, append=append) as writer:
-        for batch in to_batches(data):
-            block, ends = encode_batch(batch)
+        for block, ends in _encode(data, framed=True):
             writer.write_framed(block, memoryview(ends).nbytes // 8)
         return writer.count
 
