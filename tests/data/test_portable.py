@@ -68,6 +68,28 @@ def test_functions_are_applied_with_a_seed_of_their_own(pipeline: Pipeline) -> N
     assert len(set(seeds)) == 3
 
 
+def test_no_two_workers_give_a_batch_the_same_seed_also_after_a_restart() -> None:
+    arrays = Pipeline.from_arrays({"x": np.arange(16)}, seed=1)
+    seeded = arrays.map(lambda batch, seed: seed, seeded=True)
+
+    def positions(start: int, shard: int) -> list[int]:
+        share = Share(2, shard)
+        there = run_elsewhere(lambda: seeded.dataset(4, share=share, start=start, epochs=1))
+        here = seeded.dataset(4, share=share, start=start, epochs=1)
+        assert [list(seed) for seed in there] == [list(seed) for seed in here]
+        return [int(seed[1]) for seed in there]
+
+    assert positions(0, 0) + positions(0, 1) == [0, 8, 1, 9]
+    assert positions(8, 0) + positions(8, 1) == [8, 9]
+
+
+def test_defaults_that_tensorflow_cannot_fill_in_are_refused(tmp_path: Path) -> None:
+    write_examples(tmp_path / "a", [{"id": 1, "tags": [1, 2]}, {"id": 2}, {"id": 3, "tags": [3]}])
+    tagged = Pipeline.from_records(tmp_path / "a", defaults={"tags": [7]})
+    with pytest.raises(DataError, match="'tags' has any number of values"):
+        run_elsewhere(lambda: tagged.dataset(3, epochs=1))
+
+
 def test_arrays_can_be_sent_and_tables_cannot() -> None:
     arrays = Pipeline.from_arrays({"x": np.arange(10)})
     batches = list(run_elsewhere(lambda: arrays.dataset(4, epochs=1)))

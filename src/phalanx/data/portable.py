@@ -16,6 +16,7 @@ from phalanx.data.sharding import Sharing
 from phalanx.data.sources import ArraySource
 from phalanx.data.tensors import parse_spec
 from phalanx.errors import DataError
+from phalanx.records.codec import RAGGED
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.storage import open_input
 
@@ -59,7 +60,10 @@ def portable_dataset(
             lambda messages: _parse(source, messages, signature),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-    return pipeline.apply(dataset.enumerate().map(lambda number, batch: (batch, number)))
+    # Numbered as in this process, by the examples that all workers have seen before.
+    first, step = start + share.shard, batch_size * share.num_shards
+    numbered = dataset.enumerate().map(lambda number, batch: (batch, first + number * step))
+    return pipeline.apply(numbered)
 
 
 def _read_records(source: RecordSource) -> tf.data.Dataset:
@@ -71,6 +75,13 @@ def _read_records(source: RecordSource) -> tf.data.Dataset:
             f"service: TensorFlow 2.21 reads there, and knows no {scheme}://. Mount or copy the "
             "files, or train in step"
         )
+    for feature in source.schema.features:
+        if feature.width == RAGGED and feature.name in source.defaults:
+            raise DataError(
+                f"feature {feature.name!r} has any number of values, and those that stand in for "
+                "it cannot be filled in on parameter servers' workers or by tf.data service: write "
+                "them to the files, or train in step"
+            )
     with open_input(source.files[0]) as file:
         packing = _TF_COMPRESSION[detect_compression(file)]
     files = tf.data.Dataset.from_tensor_slices(list(source.files))
