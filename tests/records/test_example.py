@@ -277,6 +277,16 @@ def test_what_no_feature_can_hold_is_refused(values: Any, words: str) -> None:
         encode_examples({"x": values})
 
 
+@pytest.mark.parametrize("value", [1, b"a", [1.5]])
+def test_a_row_of_a_fixed_number_of_values_may_be_missing(value: Any) -> None:
+    inner = pa.array([value]).type
+    values = [[value, value], None, [value, value]]
+    rows = [{"x": x, "y": y} for y, x in enumerate(values)]
+    table = pa.table({"x": pa.array(values, pa.list_(inner, 2)), "y": range(3)})
+    assert decode_examples(encode_examples(table)).to_pylist() == rows
+    assert decode_examples(encode_examples(table.slice(1))).to_pylist() == rows[1:]
+
+
 def test_other_types_become_the_nearest_kind() -> None:
     table = pa.table(
         {

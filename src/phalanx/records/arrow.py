@@ -128,16 +128,13 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
     row_offsets = step_offsets = None
     step_count, depth = 0, 0
     if _is_list(array.type):
-        row_offsets, array = _open_list(array)
+        row_offsets, array = _open_list(name, array)
         depth = 1
         if _is_list(array.type):
-            _refuse_nulls(name, array)
-            step_offsets, array = _open_list(array)
+            step_offsets, array = _open_list(name, array)
             step_count, depth = len(step_offsets) - 1, 2
     if _is_list(array.type):
         raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
-    if depth:
-        _refuse_nulls(name, array)
     kind = kinds.settle(name, _kind_of(name, array.type))
     values, value_offsets = _open_values(name, kind, array)
     return SourceColumn(
@@ -155,12 +152,15 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
     )
 
 
-def _open_list(array: pa.Array) -> tuple[Any, pa.Array]:
+def _open_list(name: str, array: pa.Array) -> tuple[Any, pa.Array]:
     """The offsets of a column of lists, and what they point into."""
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
-    offsets = np.asarray(array.offsets).astype(np.int64)
-    return offsets, _plain(array.values)
+    offsets, values = np.asarray(array.offsets).astype(np.int64), _plain(array.values)
+    # Behind a row that is empty as a whole there may be anything, which flatten leaves out.
+    if values.null_count and _plain(array.flatten()).null_count:
+        raise DataError(f"column {name!r} has empty places inside its lists: a feature cannot")
+    return offsets, values
 
 
 def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[Any, Any]:
@@ -231,8 +231,3 @@ def _unusable(name: str, type_: pa.DataType) -> DataError:
         f"column {name!r} has the type {type_}, which no feature can hold: make it integers, "
         "floats, text or bytes, or lists of these"
     )
-
-
-def _refuse_nulls(name: str, array: pa.Array) -> None:
-    if array.null_count:
-        raise DataError(f"column {name!r} has empty places inside its lists: a feature cannot")
