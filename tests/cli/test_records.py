@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.in_process import invoke
 
 from phalanx.records import RecordWriter, read_records, write_examples
 
@@ -79,6 +80,13 @@ def test_verify_names_damage_and_repair_saves_the_rest(path: Path) -> None:
     assert ran.returncode == 0
     assert "dropped" in ran.stdout
     assert len(list(read_records(out))) == 29
+
+
+def test_files_are_repaired_one_at_a_time(path: Path) -> None:
+    (path.parent / "b.tfrecord").write_bytes(path.read_bytes())
+    done = invoke("records", "repair", path.parent / "*.tfrecord", "--out", path.parent / "c")
+    assert done.returncode == 2
+    assert "*.tfrecord is 2 files: repair one at a time" in done.stderr
 
 
 def test_split_merge_shuffle_convert(path: Path) -> None:

@@ -204,9 +204,22 @@ def test_from_table_and_parquet(tmp_path: Path) -> None:
         len(Pipeline.from_parquet(tmp_path / "b.parquet"))
 
 
+def test_damage_inside_a_parquet_file_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(10_000)}), path)
+    data = bytearray(path.read_bytes())
+    data[100:5000] = b"\xff" * 4900
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.parquet is not a Parquet file that can be read"):
+        next(Pipeline.from_parquet(path).batches(10))
+
+
 def test_from_csv(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,word\n" + "".join(f"{n},w{n}\n" for n in range(200)))
     check_source(Pipeline.from_csv(tmp_path / "a.csv"))
+    (tmp_path / "b.csv").write_text("id,word\n0.5,w\n")
+    with pytest.raises(DataError, match="do not have the same columns and types"):
+        Pipeline.from_csv(tmp_path / "*.csv")
 
 
 def test_from_binary_records_of_a_fixed_length(tmp_path: Path) -> None:

@@ -31,6 +31,12 @@ def test_shares_are_exact(tmp_path: Path, path: str) -> None:
     assert list(read_records(list(shares))) == RECORDS
 
 
+@pytest.mark.parametrize("share", [0, -1, float("nan"), float("inf")])
+def test_a_share_is_a_number_greater_than_0(tmp_path: Path, path: str, share: float) -> None:
+    with pytest.raises(DataError, match="must be a number greater than 0"):
+        split_by_shares(path, {str(tmp_path / "a"): 1, str(tmp_path / "b"): share})
+
+
 @pytest.mark.parametrize("memory", [1 << 30, 20_000])
 def test_a_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) -> None:
     outs = []

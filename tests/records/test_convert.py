@@ -5,6 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from phalanx.errors import DataError
@@ -78,6 +80,8 @@ def test_a_label_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     [
         ("a.jsonl", "{bad", "b.tfrecord", "line 1, is not JSON"),
         ("a.jsonl", "[1]", "b.tfrecord", "not an object"),
+        ("a.jsonl", '{}\n{"x": {"base64": "a"}}', "b.tfrecord", "line 2, has wrong base64"),
+        ("a.jsonl", '{"x": [{"base64": 5}]}', "b.tfrecord", "line 1, has wrong base64"),
         ("a.parquet", "nope", "b.tfrecord", "not a Parquet file"),
         ("a.txt", "nope", "b.tfrecord", "does not say what it holds"),
         ("a.jsonl", "{}", "b.csv", "must be TFRecord"),
@@ -92,6 +96,16 @@ def test_what_cannot_be_converted_is_said(
     with pytest.raises(DataError, match=words):
         convert(str(tmp_path / source), str(tmp_path / out))
     assert not (tmp_path / out).exists()
+
+
+def test_damage_inside_a_parquet_file_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(10_000)}), path)
+    data = bytearray(path.read_bytes())
+    data[100:5000] = b"\xff" * 4900
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.parquet is not a Parquet file that can be read"):
+        convert(str(path), str(tmp_path / "b.tfrecord"))
 
 
 def test_pictures_are_recognised() -> None:

@@ -240,6 +240,12 @@ def test_arrays_come_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], values)
 
 
+def test_arrays_may_have_no_rows_and_must_have_the_same_number(tmp_path: Path) -> None:
+    assert write_examples(tmp_path / "a", {"x": np.zeros((0, 3))}) == 0
+    with pytest.raises(DataError, match=r"same number of rows, and have \{'x': 2, 'y': 1\}"):
+        write_examples(tmp_path / "a", {"x": [1, 2], "y": np.zeros((1, 3))})
+
+
 def test_ragged_arrays_are_arrays_of_arrays(tmp_path: Path) -> None:
     write_examples(tmp_path / "a", [{"x": [1, 2]}, {"x": []}, {"y": 1}])
     found = read_arrays(tmp_path / "a", columns=["x"])["x"]

@@ -114,6 +114,19 @@ def test_records_need_known_shapes(tmp_path: Path) -> None:
         list(read_batches([str(tmp_path / "a.tfrecord")], PIXELS, 8))
 
 
+@pytest.mark.parametrize("name", ["p.jsonl", "p.parquet"])
+def test_predictions_go_to_a_folder_that_is_made_if_it_can_be(tmp_path: Path, name: str) -> None:
+    with open_writer(str(tmp_path / "new" / name), None) as writer:  # type: ignore[arg-type]
+        writer.write({"n": np.array([7])}, [])
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
+    out = str(tmp_path / "new" / name / name)
+    with (
+        pytest.raises(ConfigurationError, match=r"cannot be written: \w+"),
+        open_writer(out, None),  # type: ignore[arg-type]
+    ):
+        raise AssertionError("nothing may be predicted before")
+
+
 def test_parquet_holds_every_row(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     with open_writer(str(tmp_path / "p.parquet"), None) as writer:  # type: ignore[arg-type]

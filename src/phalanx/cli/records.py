@@ -196,7 +196,9 @@ def repair(file: str, out: str) -> None:
     Example:
       phalanx records repair train.tfrecord --out train-repaired.tfrecord
     """
-    [path] = records.expand(file)
+    path, *others = records.expand(file)
+    if others:
+        raise DataError(f"{file} is {1 + len(others)} files: repair one at a time")
     with show_progress([path], "repairing") as advance:
         report = records.repair(path, out, progress=advance)
     for damage in report.damage:

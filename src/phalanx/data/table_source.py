@@ -60,8 +60,8 @@ class ParquetSource:
             try:
                 with open_input(path) as file:
                     metadata = pq.ParquetFile(file).metadata
-            except pa.ArrowInvalid as error:
-                raise DataError(f"{path} is not a Parquet file: {error}") from None
+            except (pa.ArrowInvalid, OSError) as error:
+                raise _not_parquet(path, error) from None
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 groups.append(_RowGroup(path, number, group.num_rows, group.total_byte_size))
@@ -102,7 +102,14 @@ def _read_row_group(group: _RowGroup) -> pa.Table:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     with open_input(group.path) as file:
-        return pq.ParquetFile(file).read_row_group(group.number)
+        try:
+            return pq.ParquetFile(file).read_row_group(group.number)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise _not_parquet(group.path, error) from None
+
+
+def _not_parquet(path: str, error: Exception) -> DataError:
+    return DataError(f"{path} is not a Parquet file that can be read: {error}")
 
 
 def read_csv(paths: Any) -> TableSource:
@@ -116,11 +123,18 @@ def read_csv(paths: Any) -> TableSource:
                 tables.append(csv.read_csv(file))
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} is not a CSV file with a header: {error}") from None
-    return TableSource(pa.concat_tables(tables))
+    return TableSource(_join(tables))
+
+
+def _join(tables: list[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the files do not have the same columns and types: {error}") from None
 
 
 def _rows(tables: list[pa.Table], picks: Indices) -> Columns:
-    rows = pa.concat_tables(tables).combine_chunks().take(pa.array(picks))
+    rows = _join(tables).combine_chunks().take(pa.array(picks))
     return {name: _plain_column(name, rows.column(name)) for name in rows.column_names}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Callable
@@ -43,8 +44,8 @@ def split_by_shares(
 
     `{"train.tfrecord": 0.8, "eval.tfrecord": 0.2}`: the counts are exact, rounded to whole records.
     """
-    if not shares or min(shares.values()) <= 0:
-        raise DataError("every file's share must be greater than 0")
+    if not shares or not all(0 < share < math.inf for share in shares.values()):
+        raise DataError("every file's share must be a number greater than 0")
     files = _inputs(paths, list(shares))
     total, whole = sum(count_records(path) for path in files), sum(shares.values())
     ends, sum_so_far = [], 0.0

@@ -107,8 +107,8 @@ def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
             try:
                 parquet = pq.ParquetFile(file)
                 yield from parquet.iter_batches(batch_size=BATCH_SIZE)
-            except pa.ArrowInvalid as error:
-                raise DataError(f"{path} is not a Parquet file: {error}") from None
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{path} is not a Parquet file that can be read: {error}") from None
 
 
 def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,11 @@ def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path}, line {number}, is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}, is not an object but {type(row).__name__}")
-        yield {name: _from_json(value) for name, value in row.items()}
+        try:
+            row = {name: _from_json(value) for name, value in row.items()}
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{path}, line {number}, has wrong base64: {error}") from None
+        yield row
 
 
 def _read_images(source: str) -> Iterator[pa.RecordBatch]:
@@ -235,7 +239,7 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_from_json(item) for item in value]
     if isinstance(value, dict) and list(value) == ["base64"]:
-        return base64.b64decode(value["base64"])
+        return base64.b64decode(value["base64"], validate=True)
     return value.encode() if isinstance(value, str) else value
 
 

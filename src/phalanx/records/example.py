@@ -12,6 +12,7 @@ lists of lists, and a column of lists of lists becomes one.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -245,7 +246,11 @@ def to_batches(data: Columns) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, Mapping):
-        data = pa.table({name: _to_arrow(name, values) for name, values in data.items()})
+        columns = {name: _to_arrow(name, values) for name, values in data.items()}
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"the columns must have the same number of rows, and have {lengths}")
+        data = pa.table(columns)
     if isinstance(data, pa.Table):
         yield from data.to_batches(max_chunksize=BATCH_SIZE)
         return
@@ -267,7 +272,7 @@ def _to_arrow(name: str, values: Any) -> pa.Array:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     if isinstance(values, np.ndarray) and values.ndim > 1:
-        flat = values.reshape(len(values), -1)
+        flat = values.reshape(len(values), math.prod(values.shape[1:]))
         return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
     try:
         return pa.array(values)

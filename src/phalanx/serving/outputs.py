@@ -34,6 +34,11 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[Writer]:
     if target.suffix not in (".jsonl", ".ndjson", ".json", ".parquet"):
         raise ConfigurationError(f"--out {out}: its name must end with .jsonl or .parquet")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.touch()
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
+    try:
         if target.suffix == ".parquet":
             parquet = ParquetWriter(unfinished)
             try:
@@ -43,8 +48,7 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[Writer]:
         else:
             with unfinished.open("w", encoding="utf-8") as file:
                 yield LinesWriter(file)
-        if unfinished.exists():
-            unfinished.replace(target)
+        unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
 
