@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError, DataError
+from phalanx.errors import ConfigurationError, DataError, RecordError
+from phalanx.records import Compression, RecordWriter
 from phalanx.serving.inputs import read_batches
 from phalanx.serving.outputs import open_writer
-from phalanx.train.servable import RAW, Signature
+from phalanx.train.servable import EXAMPLES, RAW, Signature
 
 
 def takes(**specs: Any) -> dict[str, Signature]:
@@ -106,6 +107,21 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
     flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
     with pytest.raises(DataError, match=reason):
         list(read_batches([str(tmp_path / "a.jsonl")], flat, 8))
+
+
+def test_records_are_read_however_they_are_compressed_and_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    messages = [b"one", b"", b"two\0"]
+    with RecordWriter(path, compression=Compression.GZIP) as writer:
+        writer.write_all(messages)
+    examples = {EXAMPLES: Signature({}, {}, lambda **tensors: tensors)}
+    batches = list(read_batches([str(path)], examples, 2))
+    assert [batch.rows for batch in batches] == [2, 1]
+    found = [each for batch in batches for each in batch.tensors["examples"].numpy().tolist()]
+    assert found == messages
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RecordError, match=r"a\.tfrecord: record 3 .*cut short"):
+        list(read_batches([str(path)], examples, 2))
 
 
 def test_records_need_known_shapes(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError
+from phalanx.records import read_chunks
 from phalanx.train.servable import EXAMPLES, RAW, Signature
 
 RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".records")
@@ -77,9 +78,8 @@ def _read_records(path: str, signatures: Mapping[str, Signature], size: int) -> 
             "the model takes no Examples, for the shapes of its inputs are not known: write "
             "example_features() and preprocess() in the experiment"
         )
-    compression = "GZIP" if path.endswith(".gz") else None
-    for records in tf.data.TFRecordDataset(path, compression).batch(size):
-        yield Batch(EXAMPLES, {"examples": records}, int(records.shape[0]))
+    for chunk in read_chunks(path, most=size):
+        yield Batch(EXAMPLES, {"examples": tf.constant(list(chunk))}, len(chunk))
 
 
 def _read_pictures(
