@@ -141,6 +141,22 @@ def test_a_missing_feature_needs_a_default(tmp_path: Path) -> None:
     assert columns["x"].tolist() == [1, -1]
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "words"),
+    [
+        ("id", "uint8", "it is int64, and raw is for one value of bytes"),
+        ("words", "uint8", "it is bytes\\[2\\], and raw is for one value of bytes"),
+        ("pixels", "uint9", "cannot be read as uint9"),
+    ],
+)
+def test_raw_is_for_bytes_that_are_numbers(
+    tmp_path: Path, name: str, dtype: str, words: str
+) -> None:
+    write_examples(tmp_path / "a", [{"id": 1, "words": [b"a", b"b"], "pixels": b"ab"}])
+    with pytest.raises(DataError, match=words):
+        Pipeline.from_records(tmp_path / "a", raw={name: dtype})
+
+
 def test_damage_names_the_record(files: list[str]) -> None:
     index = RecordIndex.build(files[1])
     data = bytearray(Path(files[1]).read_bytes())

@@ -71,8 +71,10 @@ class RecordSource:
         schema = schema or saved_schema(files) or infer_schema(files)
         if columns is not None:
             schema = schema.select(list(columns))
-        for name in (*(raw or ()), *(defaults or ())):
+        for name in defaults or ():
             schema[name]
+        for name, dtype in (raw or {}).items():
+            _check_raw(schema[name], dtype)
         return cls(tuple(files), schema, dict(raw or {}), dict(defaults or {}))
 
     @cached_property
@@ -110,6 +112,16 @@ class RecordSource:
         if feature.kind is not Kind.BYTES and feature.width != RAGGED:
             return column_to_numpy(feature.name, values)
         return values
+
+
+def _check_raw(feature: Feature, dtype: str) -> None:
+    if feature.kind is not Kind.BYTES or feature.shape or feature.sequence:
+        raise DataError(f"feature {feature.name!r} cannot be read as {dtype}: it is "
+                        f"{feature.describe()}, and raw is for one value of bytes")  # fmt: skip
+    try:
+        np.dtype(dtype)
+    except TypeError as error:
+        raise DataError(f"feature {feature.name!r} cannot be read as {dtype}: {error}") from None
 
 
 def _as_numbers(name: str, values: pa.Array, dtype: str) -> np.ndarray[Any, Any]:
