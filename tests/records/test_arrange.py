@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_a_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) ->
     near = sum(abs(int(x) - int(y)) == 1 for x, y in zip(outs[0], outs[0][1:], strict=False))
     assert near < 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in.tfrecord"]
+
+
+def test_more_files_than_a_process_may_have_open_are_no_matter(tmp_path: Path, path: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        assert len(split(path, str(tmp_path / "part.tfrecord"), 80)) == 80
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        # Memory for so little that there are 89 heaps.
+        assert shuffle(path, str(tmp_path / "all"), memory=2500) == 5000
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert sorted(read_records(tmp_path / "all")) == RECORDS
 
 
 def test_a_file_is_never_read_and_written_at_once(tmp_path: Path, path: str) -> None:

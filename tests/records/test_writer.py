@@ -83,6 +83,15 @@ def test_memory_that_is_used_again_is_written_as_it_was(tmp_path: Path) -> None:
     assert list(read_records(tmp_path / "a")) == [b"one", b"two"]
 
 
+def test_records_wait_in_no_more_memory_than_told(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a", buffer=50_000) as writer:
+        writer.write(bytes(40_000))
+        [unfinished] = tmp_path.iterdir()
+        assert unfinished.stat().st_size == 0
+        writer.write(bytes(40_000))
+        assert unfinished.stat().st_size > 70_000
+
+
 def test_shards_are_named_and_dealt_out_in_turn(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "train.tfrecord.gz", 3) as writer:
         for number in range(7):

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from phalanx.errors import DataError
+from phalanx.limits import allow_open_files
 from phalanx.records.framing import Paths, count_records, read_records
 from phalanx.records.storage import expand, file_size, is_remote
-from phalanx.records.writer import RecordWriter, ShardedWriter
+from phalanx.records.writer import BUFFER, RecordWriter, ShardedWriter
 
 MEMORY = 512 << 20
 """How many bytes of records a shuffle holds at a time."""
@@ -99,8 +100,13 @@ def shuffle(
                 tempfile.TemporaryDirectory(prefix=".shuffle-", dir=near)
             )
             heap_files = [[f"{directory}/{number}"] for number in range(heaps)]
+            allow_open_files(heaps + 64)
+            buffer = min(BUFFER, memory // heaps)
             with ExitStack() as heap_stack:
-                writers = [heap_stack.enter_context(RecordWriter(name)) for [name] in heap_files]
+                writers = [
+                    heap_stack.enter_context(RecordWriter(name, buffer=buffer))
+                    for [name] in heap_files
+                ]
                 for record in read_records(files):
                     order.choice(writers).write(record)
         for names in heap_files:

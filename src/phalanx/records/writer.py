@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from phalanx.errors import DataError
+from phalanx.limits import allow_open_files
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Packer, compression_for
 from phalanx.records.framing import read_chunks
@@ -17,7 +18,7 @@ from phalanx.records.storage import Output, exists, is_remote, open_output
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_FLUSH_BYTES = 1 << 20
+BUFFER = 1 << 20
 
 
 class RecordWriter:
@@ -28,7 +29,8 @@ class RecordWriter:
 
     An error inside the `with`, or a killed process, leaves what was there before untouched. A name
     that ends in .gz or .zlib is compressed, unless `compression` says otherwise. With `append` the
-    new records come after those of the file, if there is one.
+    new records come after those of the file, if there is one. About `buffer` bytes of records wait
+    to be written together.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class RecordWriter:
         *,
         compression: Compression | None = None,
         append: bool = False,
+        buffer: int = BUFFER,
     ) -> None:
         self.path = os.fspath(path)
         self.compression = compression or compression_for(self.path)
         self.append = append
+        self.buffer = buffer
         self.count = 0
         self._output: Output | None = None
         self._packer: Packer | None = None
@@ -57,7 +61,7 @@ class RecordWriter:
         self._waiting.append(data)
         self._waiting_bytes += len(data) + 16
         self.count += 1
-        if self._waiting_bytes >= _FLUSH_BYTES:
+        if self._waiting_bytes >= self.buffer:
             self._flush()
 
     def write_all(self, records: Iterable[Buffer]) -> None:
@@ -187,6 +191,7 @@ class ShardedWriter:
         self.count += 1
 
     def __enter__(self) -> Self:
+        allow_open_files(len(self.writers) + 64)
         return self
 
     def __exit__(
