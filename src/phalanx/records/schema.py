@@ -116,7 +116,7 @@ class Schema:
         return [(f.name.encode(), f.kind.number, f.sequence, f.width) for f in self.features]
 
     def to_arrow(self) -> pa.Schema:
-        """As a schema of Arrow, with the metadata that leads back to this one."""
+        """As a schema of Arrow: the types of the columns that the features are decoded to."""
         from phalanx.records.arrow import to_arrow_schema  # noqa: PLC0415
 
         return to_arrow_schema(self)
