@@ -39,8 +39,11 @@ class Link:
                 "to it, on a port of your choice if need be (driver_port=...)"
             ) from None
         sock.settimeout(None)
-        # A driver whose machine is gone says nothing any more: the system finds out.
+        # A driver whose machine is gone says nothing any more: the system finds out in two minutes.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
         return cls(sock)
 
     def send(self, **message: Any) -> None:
