@@ -152,8 +152,9 @@ def _loosen(array: pa.Array) -> pa.Array:
     if pa.types.is_decimal(array.type):
         return array.cast(pa.float64())
     if _is_list(array.type):
-        values = _loosen(array.values)
-        if values is not array.values:
+        inner = array.values
+        values = _loosen(inner)
+        if values is not inner:
             make = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
             return pa.Array.from_buffers(
                 make(values.type),
