@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records import read_rows, read_table, write_examples
+from phalanx.records import Compression, read_rows, read_table, verify, write_examples
 from phalanx.records.convert import convert
 from phalanx.records.images import ImageInfo, identify_image
 
@@ -36,6 +36,13 @@ def test_there_and_back(tmp_path: Path, ending: str) -> None:
     assert convert(str(tmp_path / "a.tfrecord"), str(tmp_path / f"b.{ending}")) == 20
     assert convert(str(tmp_path / f"b.{ending}"), str(tmp_path / "c.tfrecord")) == 20
     assert (tmp_path / "a.tfrecord").read_bytes() == (tmp_path / "c.tfrecord").read_bytes()
+
+
+def test_the_names_that_spark_and_hadoop_give_to_compressed_files_are_known(tmp_path: Path) -> None:
+    write_examples(tmp_path / "a.tfrecord.deflate", ROWS, shards=2)
+    first = tmp_path / "a-00000-of-00002.tfrecord.deflate"
+    assert verify(str(first)).compression is Compression.ZLIB
+    assert convert(str(first), str(tmp_path / "b.jsonl")) == 10
 
 
 def test_csv_there_and_back(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def detect_compression(file: BinaryIO) -> Compression:
 
 
 def compression_for(path: str) -> Compression:
-    """What a file of this name is expected to have: .gz is gzip, .zlib or .zz is zlib."""
+    """What a file of this name is expected to have: .gz is gzip, .zlib, .zz or .deflate is zlib."""
     if path.endswith(".gz"):
         return Compression.GZIP
-    return Compression.ZLIB if path.endswith((".zlib", ".zz")) else Compression.NONE
+    return Compression.ZLIB if path.endswith((".zlib", ".zz", ".deflate")) else Compression.NONE
 
 
 class Unpacker:

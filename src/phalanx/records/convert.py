@@ -25,7 +25,7 @@ from phalanx.records.schema import Schema, saved_schema
 from phalanx.records.storage import expand, open_input, open_output
 from phalanx.records.summary import infer_schema
 
-_RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz)?$|-\d+-of-\d+$")
+_RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
 _ENDINGS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMATS = ("tfrecord", "parquet", "csv", "jsonl", "images")
@@ -69,13 +69,14 @@ def convert(
         raise DataError(f"one of {source} and {out} must be TFRecord")
     if shards is not None and out_format != "tfrecord":
         raise DataError("only TFRecord files can be written in shards")
-    batches = _counted(_READERS[source_format](source), progress)
     if out_format == "tfrecord":
+        batches = _counted(_READERS[source_format](source), progress)
         return write_examples(out, batches, shards=shards)
-    if out_format == "images":
-        return _write_images(out, batches, image)
     files = expand(source)
     schema = saved_schema(files) or infer_schema(files)
+    batches = _counted(read_batches(files, schema), progress)
+    if out_format == "images":
+        return _write_images(out, batches, image)
     output = open_output(out)
     try:
         count = _WRITERS[out_format](output.file, batches, schema)

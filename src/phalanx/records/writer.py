@@ -28,9 +28,9 @@ class RecordWriter:
             writer.write(b"...")
 
     An error inside the `with`, or a killed process, leaves what was there before untouched. A name
-    that ends in .gz or .zlib is compressed, unless `compression` says otherwise. With `append` the
-    new records come after those of the file, if there is one. About `buffer` bytes of records wait
-    to be written together.
+    that ends in .gz, .zlib or .deflate is compressed, unless `compression` says otherwise. With
+    `append` the new records come after those of the file, if there is one. About `buffer` bytes of
+    records wait to be written together.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ def shard_path(path: str, shard: int, shards: int) -> str:
     >>> shard_path("out/train.tfrecord", 3, 10)
     'out/train-00003-of-00010.tfrecord'
     """
-    match = re.fullmatch(r"(.*?)(\.tfrecords?(?:\.gz|\.zlib|\.zz)?)?", path, re.DOTALL)
+    match = re.fullmatch(r"(.*?)(\.tfrecords?(?:\.gz|\.zlib|\.zz|\.deflate)?)?", path, re.DOTALL)
     assert match is not None
     return f"{match[1]}-{shard:05d}-of-{shards:05d}{match[2] or '.tfrecord'}"
 
