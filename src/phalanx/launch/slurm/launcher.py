@@ -6,7 +6,7 @@ import contextlib
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,9 +81,7 @@ class SlurmLauncher:
             log_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JobError(f"no output can be written to {log_dir}: {error.strerror}") from None
-        for pattern in ("*.log", "*.state", "result", "cancelled"):
-            for old in log_dir.glob(pattern):
-                old.unlink()
+        _remove_old(log_dir, plan.counts)
         number = ""
         try:
             number = _ask("sbatch", "--parsable", text=plan.script).strip().partition(";")[0]
@@ -208,6 +206,20 @@ class SlurmHandle:
         # Of a heterogeneous job the first component runs the script.
         fields = dict(word.partition("=")[::2] for word in said.splitlines()[0].split())
         return fields.get("JobState", ""), fields.get("Reason", "")
+
+
+def _remove_old(log_dir: Path, counts: Iterable[tuple[Role, int]]) -> None:
+    """Remove what an earlier job has left under the names of this one's files, and nothing else."""
+    tasks = [Task(role, index) for role, count in counts for index in range(count)]
+    own = [f"{task}.{kind}" for task in tasks for kind in ("log", "state")]
+    for name in (*own, "batch.log", "result", "cancelled"):
+        try:
+            (log_dir / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise JobError(
+                f"{log_dir / name} is in the way of the job's output and cannot be removed: "
+                f"{error.strerror}; choose another --log-dir"
+            ) from None
 
 
 def _seldom(question: Callable[[], bool]) -> Callable[[], bool]:
