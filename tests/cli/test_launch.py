@@ -50,6 +50,31 @@ def test_wrong_use(phalanx: Phalanx, arguments: list[str], said: str | None) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["launch", "slurm", "--grace"],
+        ["launch", "slurm", "--evaluator-linger"],
+        ["cancel", "--timeout"],
+        ["evaluate", "--wait"],
+        ["serve", "--batch-wait-ms"],
+    ],
+)
+def test_a_time_is_one_that_passes(command: list[str], seconds: str) -> None:
+    done = invoke(*command, seconds, ".")
+    assert done.returncode == 2
+    assert f"{seconds} is not from 0 to 10,000,000" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow", "trainjob"])
+def test_part_of_a_second_is_not_no_time_at_all(backend: str) -> None:
+    times = ["--time-limit", "0.5s", "--grace", "0.5"]
+    done = invoke("launch", backend, "--dry-run", "--image", "x", *times, "train.py")
+    assert "activeDeadlineSeconds: 1\n" in done.stdout
+    assert "terminationGracePeriodSeconds: 1\n" in done.stdout
+
+
 def test_an_unknown_backend(phalanx: Phalanx) -> None:
     done = phalanx("launch", "nomad", "train.py")
     assert done.returncode == 2

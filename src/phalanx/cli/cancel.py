@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from phalanx.cli.options import Seconds
 from phalanx.cli.status import attach
 from phalanx.errors import LaunchError
 from phalanx.launch.ledger import Ledger
@@ -13,7 +14,7 @@ from phalanx.launch.ledger import Ledger
 @click.argument("name")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -238,7 +239,7 @@ def make_pod(
         **({"volumeMounts": mounts} if mounts else {}),
     }
     return {
-        "terminationGracePeriodSeconds": int(place.grace),
+        "terminationGracePeriodSeconds": math.ceil(place.grace),
         "automountServiceAccountToken": place.service_account is not None,
         "enableServiceLinks": False,
         **make_scheduling(place),

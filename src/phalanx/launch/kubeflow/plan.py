@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 
 from phalanx.cluster.spec import Cluster, Role, Task
@@ -32,7 +33,7 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
             "a TFJob has no place for data workers: leave out --data-workers, "
             "or launch the job with trainjob or kubernetes"
         )
-    limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     yield {
         **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, place),
         "spec": {
