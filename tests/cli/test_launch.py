@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from tests.cli.in_process import invoke
+
+from phalanx.cli.launch.submission import launch
+from phalanx.launch.job import Job, Program, ProgramKind
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -124,6 +128,35 @@ def test_memory_over_ssh_is_refused(phalanx: Phalanx) -> None:
     done = phalanx("launch", "ssh", "--dry-run", "--host", "a", "--memory", "2G", "train.py")
     assert done.returncode == 2
     assert "phalanx launch ssh limits no memory: leave out --memory" in done.stderr
+
+
+def test_a_job_that_cannot_be_remembered_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting:
+        cancelled = False
+
+        def facts(self) -> NoReturn:
+            raise KeyboardInterrupt
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    class Quick:
+        handle = Waiting()
+
+        def plan(self, job: Job) -> None:
+            """Nothing to do."""
+
+        def submit(self, plan: None) -> Waiting:
+            return self.handle
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    launcher: Any = Quick()
+    job = Job("digits", Program(ProgramKind.FILE, "train.py"))
+    with pytest.raises(KeyboardInterrupt):
+        launch("quick", launcher, job, {"dry_run": False})
+    assert launcher.handle.cancelled
 
 
 def test_a_dry_run_leaves_nothing(phalanx: Phalanx, tmp_path: Path) -> None:

@@ -97,3 +97,11 @@ def test_the_script_minds_the_states_of_its_own_tasks_alone(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     assert (logs / "worker-0.state").read_text() == "done 0 0\n"
     assert (logs / "my.state").read_text() == "failed 0 1\n"
+
+
+def test_ctrl_c_while_it_is_submitted_takes_the_job_back(tmp_path: Path, commands: Path) -> None:
+    write_command(commands, "scontrol", "kill -INT $PPID")
+    with pytest.raises(KeyboardInterrupt):
+        launcher(tmp_path).submit(launcher(tmp_path).plan(make_job()))
+    assert (commands / "calls").read_text().endswith("scancel 7\n")
+    assert not (tmp_path / "my logs").exists()

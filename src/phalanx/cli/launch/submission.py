@@ -70,7 +70,7 @@ def launch(
     handle = launcher.submit(plan)
     try:
         ledger.write(JobRecord(job.name, backend, dict(handle.facts())))
-    except PhalanxError:
+    except BaseException:
         handle.cancel()
         raise
     if values.get("start_within"):

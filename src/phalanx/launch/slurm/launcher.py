@@ -87,13 +87,15 @@ class SlurmLauncher:
             number = _ask("sbatch", "--parsable", text=plan.script).strip().partition(";")[0]
             handle = SlurmHandle(number, log_dir, dict(plan.counts))
             handle.check_that_it_can_start()
-        except LaunchError as error:
+        except BaseException as error:
             with contextlib.suppress(LaunchError, OSError):
                 if number:
                     _ask("scancel", number)
                 for path in new:
                     path.rmdir()
-            raise JobError(f"nothing was submitted: {error}") from None
+            if isinstance(error, LaunchError):
+                raise JobError(f"nothing was submitted: {error}") from None
+            raise
         return handle
 
     @classmethod
