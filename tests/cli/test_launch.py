@@ -12,6 +12,7 @@ from tests.cli.in_process import invoke
 
 from phalanx.cli.launch.submission import launch
 from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.ledger import JobRecord, Ledger
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -157,6 +158,39 @@ def test_a_job_that_cannot_be_remembered_is_ended(
     with pytest.raises(KeyboardInterrupt):
         launch("quick", launcher, job, {"dry_run": False})
     assert launcher.handle.cancelled
+
+
+@pytest.mark.parametrize(
+    ("launcher", "facts", "why"),
+    [
+        ("slurm", {"number": "7", "log_dir": "x", "counts": {}}, "there is no command scontrol"),
+        ("slurm", {"id": 7}, "digits was launched by another version of Phalanx"),
+        ("ssh", {"directory": None}, "digits was launched by another version of Phalanx"),
+    ],
+)
+def test_a_job_whose_manager_is_gone_can_be_forgotten(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: str,
+    facts: dict[str, object],
+    why: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    Ledger.of_user().write(JobRecord("digits", launcher, facts))
+    assert f"digits  {launcher}  unknown: {why}" in invoke("status").stdout
+    again = invoke("launch", "slurm", "--name", "digits", "train.py")
+    assert again.returncode == 2
+    assert f"already a job 'digits' ({launcher}), and what became of it is" in again.stderr
+    refused = invoke("cancel", "digits")
+    assert refused.returncode == 1
+    assert why in refused.stderr
+    assert "free the name with: phalanx cancel --forget digits" in refused.stderr
+    forgotten = invoke("cancel", "--forget", "digits")
+    assert forgotten.returncode == 0
+    assert "digits is forgotten; what still runs of it goes on" in forgotten.stderr
+    assert invoke("cancel", "--forget", "digits").returncode == 2
 
 
 def test_a_dry_run_leaves_nothing(phalanx: Phalanx, tmp_path: Path) -> None:

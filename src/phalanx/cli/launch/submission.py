@@ -14,6 +14,7 @@ from phalanx.cli.display import count_roles
 from phalanx.cli.follow import follow
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program import ProgramCommand
+from phalanx.cli.status import attach
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import LastingHandle, LastingLauncher, TaskState
@@ -106,11 +107,12 @@ def check_free(ledger: Ledger, name: str) -> None:
     if record is None:
         return
     try:
-        over = registry.find_lasting(record.launcher).attach(record.facts).wait(0) is not None
-    except PhalanxError:
-        over = False
-    if not over:
-        raise JobError(
-            f"there is already a job {name!r} ({record.launcher}): choose another --name, "
-            f"or end it with: phalanx cancel {name}"
-        )
+        if attach(record).wait(0) is not None:
+            return
+        reason = ""
+    except PhalanxError as error:
+        reason = f", and what became of it is unknown ({error})"
+    raise JobError(
+        f"there is already a job {name!r} ({record.launcher}){reason}: choose another --name, "
+        f"or end it with: phalanx cancel {name}"
+    )
