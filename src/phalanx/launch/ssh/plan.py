@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
@@ -40,12 +41,17 @@ class Host:
         Host(destination='ann@gpu1', address='gpu1')
         >>> Host.parse("ssh://ann@gpu1:2200=10.0.0.1").address
         '10.0.0.1'
+        >>> Host.parse("ann@fd00::7").address
+        '[fd00::7]'
         """
         destination, equals, address = text.partition("=")
         if not equals:
             is_uri = destination.startswith("ssh://")
             address = destination.removeprefix("ssh://").rpartition("@")[2].rstrip("/")
-            address = address.partition(":")[0] if is_uri else address
+            # A port comes after an IPv6 address in brackets, and after any other.
+            address = re.sub(r":\d+$", "", address) if is_uri else address
+        if ":" in address and not address.startswith("["):
+            address = f"[{address}]"
         if not destination or not address or destination.startswith("-"):
             raise JobError(
                 f"{text!r} is not a host: write what ssh is to be given, as in ann@gpu1 or "
