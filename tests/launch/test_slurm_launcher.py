@@ -105,3 +105,11 @@ def test_ctrl_c_while_it_is_submitted_takes_the_job_back(tmp_path: Path, command
         launcher(tmp_path).submit(launcher(tmp_path).plan(make_job()))
     assert (commands / "calls").read_text().endswith("scancel 7\n")
     assert not (tmp_path / "my logs").exists()
+
+
+def test_a_job_is_cancelled_even_if_its_log_directory_is_gone(
+    tmp_path: Path, commands: Path
+) -> None:
+    facts = {"number": "7", "log_dir": str(tmp_path / "gone"), "counts": {"chief": 1}}
+    SlurmLauncher.attach(facts).cancel()
+    assert "scancel --batch --signal=TERM 7\n" in (commands / "calls").read_text()

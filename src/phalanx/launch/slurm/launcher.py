@@ -164,7 +164,8 @@ class SlurmHandle:
         state, _ = self._state()
         if state == "RUNNING":
             # So that the script does not ask for another start.
-            (self._log_dir / "cancelled").touch()
+            with contextlib.suppress(OSError):
+                (self._log_dir / "cancelled").touch()
             _ask("scancel", "--batch", "--signal=TERM", self.number)
         elif state and state not in _OVER:
             _ask("scancel", self.number)
