@@ -15,7 +15,7 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.job import Job
-from phalanx.launch.log_files import read_log
+from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.slurm.plan import Place, SlurmPlan, plan_script
 
 _ANSWER_SECONDS = 60.0
@@ -149,10 +149,8 @@ class SlurmHandle:
         if over and state is TaskState.RUNNING:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
-        lines = [line for line in read_log(self._log_dir / f"{task}.log") if line.strip()]
-        return TaskStatus(
-            task, state, restarts, code[0] if code else None, lines[-1] if lines else ""
-        )
+        last = "".join(read_tail(self._log_dir / f"{task}.log", 1))
+        return TaskStatus(task, state, restarts, code[0] if code else None, last)
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""
@@ -193,7 +191,7 @@ class SlurmHandle:
             return JobResult(0, "succeeded")
         for status in sorted(self.status(), key=lambda each: each.task):
             if status.state is TaskState.FAILED:
-                lines = list(read_log(self._log_dir / f"{status.task}.log"))[-20:]
+                lines = read_tail(self._log_dir / f"{status.task}.log", 20)
                 reason = f"{status.task} failed with exit code {status.exit_code}"
                 return JobResult(1, reason, status.task, tuple(lines))
         return JobResult(int(code), said)
