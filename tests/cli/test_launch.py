@@ -224,7 +224,7 @@ def test_the_job_file_says_it_all(phalanx: Phalanx, tmp_path: Path) -> None:
     assert "--job-name=digits\n" in text
     assert "--partition=gpu\n" in text
     assert "count=([chief]=1 [worker]=3 [evaluator]=1) cpus=([chief]=1 [worker]=4" in text
-    assert "export SEED=7\n" in text
+    assert "env SEED=7 " in text
     assert " train.py --rate 0.1\n" in text
 
 
@@ -232,7 +232,7 @@ def test_what_is_on_the_command_line_weighs_more(phalanx: Phalanx, tmp_path: Pat
     (tmp_path / "my.toml").write_text(FILE)
     text = plan(phalanx, "-f", "my.toml", "--workers", 5, "--env", "SEED=8", "train.py", "--fast")
     assert "[worker]=5" in text
-    assert "SEED=8\n" in text
+    assert "env SEED=8 " in text
     assert " train.py --fast\n" in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,9 @@ def launcher(tmp_path: Path) -> SlurmLauncher:
     return SlurmLauncher(Place(str(tmp_path), str(tmp_path / "my logs"), "python3"))
 
 
-def make_job(script: str = "true", workers: int = 0, **more: str) -> Job:
-    program = Program(ProgramKind.COMMAND, "sh", ("-c", script))
-    return Job("digits", program, chief=not workers, workers=workers, environment=more)
+def make_job(workers: int = 0) -> Job:
+    program = Program(ProgramKind.COMMAND, "env")
+    return Job("digits", program, chief=not workers, workers=workers)
 
 
 def run_script(tmp_path: Path, job: Job) -> subprocess.CompletedProcess[str]:
@@ -113,3 +114,16 @@ def test_a_job_is_cancelled_even_if_its_log_directory_is_gone(
     facts = {"number": "7", "log_dir": str(tmp_path / "gone"), "counts": {"chief": 1}}
     SlurmLauncher.attach(facts).cancel()
     assert "scancel --batch --signal=TERM 7\n" in (commands / "calls").read_text()
+
+
+def test_a_variable_may_be_called_as_one_of_the_script_is(tmp_path: Path) -> None:
+    given = {"count": "3", "role": "boss", "grace": "it's", "A-B": "1"}
+    done = run_script(tmp_path, replace(make_job(), environment=given))
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = (tmp_path / "my logs/chief-0.log").read_text().splitlines()
+    assert [f"{name}={text}" for name, text in given.items() if f"{name}={text}" not in seen] == []
+
+
+def test_the_port_can_be_chosen(tmp_path: Path) -> None:
+    run_script(tmp_path, replace(make_job(), environment={"PHALANX_PORT": "5000"}))
+    assert '["here:5000"]' in (tmp_path / "my logs/chief-0.log").read_text()

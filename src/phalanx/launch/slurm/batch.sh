@@ -34,9 +34,9 @@ run_data_service() {
     local address
     address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
     if [ "$role" = dispatcher ]; then
-        "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
+        with_environment "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
     else
-        "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
+        with_environment "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
             --host="${address%:*}" --port="${address##*:}"
     fi
 }
@@ -166,7 +166,7 @@ main() {
     for role in "${roles[@]}"; do list_states "$role" && rm -f "${states[@]}"; done
     [ -n "${count[chief]:-}" ] || decisive=worker
     place_tasks
-    export -f run_task run_program run_data_service
+    export -f run_task run_program run_data_service with_environment
     export log_dir restarts model_dir python
     trap end_early TERM
     for role in "${roles[@]}"; do
