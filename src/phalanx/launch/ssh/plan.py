@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import JobError
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
@@ -138,15 +138,8 @@ def _remote_command(
     job: Job, place: Place, start: Start, grace: float, gpus: list[str] | None
 ) -> str:
     """One line for the shell of the other host, whichever shell that is."""
-    cpus = job.needs(start.task.role).cpus
-    threads = job.threads or (max(1, int(cpus)) if cpus else None)
-    environment = {
-        **start.variables,
-        **DEFAULTS,
-        **(thread_variables(threads) if threads else {}),
-        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}),
-        **job.environment,
-    }
+    seen = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    environment = task_variables(job, start.task.role, {**start.variables, **seen})
     return "exec " + shlex.join(
         [
             *tether(place.directory, grace),
