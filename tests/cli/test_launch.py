@@ -243,6 +243,17 @@ def test_one_file_serves_several_backends(phalanx: Phalanx, tmp_path: Path) -> N
     assert '"worker": ["b:2222", "a:2223"]' in done.stdout
 
 
+def test_help_is_given_whatever_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "phalanx.toml").write_text("wrokers = 2")
+    for flag in ("--help", "-h"):
+        assert invoke("launch", "slurm", flag).returncode == 0
+    # This one is the program's.
+    assert invoke("launch", "slurm", "--dry-run", "train.py", "--help").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

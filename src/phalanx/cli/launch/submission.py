@@ -40,22 +40,24 @@ class LaunchCommand(ProgramCommand):
         **extra: Any,
     ) -> click.Context:
         """Find the file before anything else is read."""
-        given = self._find_file(list(args))
+        given, helps = self._read_ahead(list(args), parent)
         path = Path(given or DEFAULT)
-        if given or path.is_file():
+        # Whoever asks for help may do so because of the file.
+        if not helps and (given or path.is_file()):
             content = read_job_file(path)
             extra["default_map"] = settings(content, self, registry.names(), str(path))
         return super().make_context(info_name, args, parent, **extra)
 
-    def _find_file(self, args: list[str]) -> str | None:
-        """The value of --file, as click itself would read it; errors are left to click."""
-        context = click.Context(self, resilient_parsing=True, allow_interspersed_args=False)
+    def _read_ahead(self, args: list[str], parent: click.Context | None) -> tuple[str | None, bool]:
+        """The value of --file, and whether there is a --help; errors are left to click."""
+        context = click.Context(self, parent, resilient_parsing=True, allow_interspersed_args=False)
         try:
             values, _, _ = self.make_parser(context).parse_args(args=args)
         except click.UsageError:
-            return None
-        found: str | None = values.get("file")
-        return found if isinstance(found, str) else None
+            return None, False
+        file, help_option = values.get("file"), self.get_help_option(context)
+        helps = help_option is not None and help_option.name in values
+        return (file if isinstance(file, str) else None), helps
 
 
 def launch(
