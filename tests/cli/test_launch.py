@@ -5,9 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from tests.cli.in_process import invoke
+
+from phalanx.cli.launch.submission import launch
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.ledger import JobRecord, Ledger
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -48,6 +53,31 @@ def test_wrong_use(phalanx: Phalanx, arguments: list[str], said: str | None) -> 
     assert done.returncode == (2 if said else 0)
     assert (said or "") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["launch", "slurm", "--grace"],
+        ["launch", "slurm", "--evaluator-linger"],
+        ["cancel", "--timeout"],
+        ["evaluate", "--wait"],
+        ["serve", "--batch-wait-ms"],
+    ],
+)
+def test_a_time_is_one_that_passes(command: list[str], seconds: str) -> None:
+    done = invoke(*command, seconds, ".")
+    assert done.returncode == 2
+    assert f"{seconds} is not from 0 to 10,000,000" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow", "trainjob"])
+def test_part_of_a_second_is_not_no_time_at_all(backend: str) -> None:
+    times = ["--time-limit", "0.5s", "--grace", "0.5"]
+    done = invoke("launch", backend, "--dry-run", "--image", "x", *times, "train.py")
+    assert "activeDeadlineSeconds: 1\n" in done.stdout
+    assert "terminationGracePeriodSeconds: 1\n" in done.stdout
 
 
 def test_an_unknown_backend(phalanx: Phalanx) -> None:
@@ -101,6 +131,68 @@ def test_memory_over_ssh_is_refused(phalanx: Phalanx) -> None:
     assert "phalanx launch ssh limits no memory: leave out --memory" in done.stderr
 
 
+def test_a_job_that_cannot_be_remembered_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting:
+        cancelled = False
+
+        def facts(self) -> NoReturn:
+            raise KeyboardInterrupt
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    class Quick:
+        handle = Waiting()
+
+        def plan(self, job: Job) -> None:
+            """Nothing to do."""
+
+        def submit(self, plan: None) -> Waiting:
+            return self.handle
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    launcher: Any = Quick()
+    job = Job("digits", Program(ProgramKind.FILE, "train.py"))
+    with pytest.raises(KeyboardInterrupt):
+        launch("quick", launcher, job, {"dry_run": False})
+    assert launcher.handle.cancelled
+
+
+@pytest.mark.parametrize(
+    ("launcher", "facts", "why"),
+    [
+        ("slurm", {"number": "7", "log_dir": "x", "counts": {}}, "there is no command scontrol"),
+        ("slurm", {"id": 7}, "digits was launched by another version of Phalanx"),
+        ("ssh", {"directory": None}, "digits was launched by another version of Phalanx"),
+    ],
+)
+def test_a_job_whose_manager_is_gone_can_be_forgotten(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: str,
+    facts: dict[str, object],
+    why: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    Ledger.of_user().write(JobRecord("digits", launcher, facts))
+    assert f"digits  {launcher}  unknown: {why}" in invoke("status").stdout
+    again = invoke("launch", "slurm", "--name", "digits", "train.py")
+    assert again.returncode == 2
+    assert f"already a job 'digits' ({launcher}), and what became of it is" in again.stderr
+    refused = invoke("cancel", "digits")
+    assert refused.returncode == 1
+    assert why in refused.stderr
+    assert "free the name with: phalanx cancel --forget digits" in refused.stderr
+    forgotten = invoke("cancel", "--forget", "digits")
+    assert forgotten.returncode == 0
+    assert "digits is forgotten; what still runs of it goes on" in forgotten.stderr
+    assert invoke("cancel", "--forget", "digits").returncode == 2
+
+
 def test_a_dry_run_leaves_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
     plan(phalanx, "train.py")
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
@@ -132,7 +224,7 @@ def test_the_job_file_says_it_all(phalanx: Phalanx, tmp_path: Path) -> None:
     assert "--job-name=digits\n" in text
     assert "--partition=gpu\n" in text
     assert "count=([chief]=1 [worker]=3 [evaluator]=1) cpus=([chief]=1 [worker]=4" in text
-    assert "export SEED=7\n" in text
+    assert "env SEED=7 " in text
     assert " train.py --rate 0.1\n" in text
 
 
@@ -140,7 +232,7 @@ def test_what_is_on_the_command_line_weighs_more(phalanx: Phalanx, tmp_path: Pat
     (tmp_path / "my.toml").write_text(FILE)
     text = plan(phalanx, "-f", "my.toml", "--workers", 5, "--env", "SEED=8", "train.py", "--fast")
     assert "[worker]=5" in text
-    assert "SEED=8\n" in text
+    assert "env SEED=8 " in text
     assert " train.py --fast\n" in text
 
 
@@ -149,6 +241,17 @@ def test_one_file_serves_several_backends(phalanx: Phalanx, tmp_path: Path) -> N
     done = phalanx("launch", "ssh", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert '"worker": ["b:2222", "a:2223"]' in done.stdout
+
+
+def test_help_is_given_whatever_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "phalanx.toml").write_text("wrokers = 2")
+    for flag in ("--help", "-h"):
+        assert invoke("launch", "slurm", flag).returncode == 0
+    # This one is the program's.
+    assert invoke("launch", "slurm", "--dry-run", "train.py", "--help").returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -112,12 +112,14 @@ def test_runs_of_one_name_and_numbers_that_are_none_are_told_apart(tmp_path: Pat
     [
         (["runs/a", "--metric", "f1"], "no run has f1: there are"),
         (["runs/a", "--out", "x.gif"], "must end with .png"),
+        (["runs/a", "--out", "none/x.png"], "--out none/x.png cannot be written: No such file"),
         (["runs"], "has no curves"),
     ],
 )
 def test_what_cannot_be_compared_is_said(arguments: list[str], reason: str) -> None:
     done = invoke("compare", *arguments)
     assert done.returncode == 2
+    assert done.stdout == ""
     assert reason in done.stderr
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,22 @@ def test_each_peer_is_reported_with_the_reason(closed: str) -> None:
     assert "refused" in str(reports[1].reason)
     assert "timed out while connecting" in str(reports[2].reason)
     assert "does not resolve" in str(reports[3].reason)
+
+
+def test_an_address_that_the_kernel_cannot_use_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = socket.getaddrinfo
+
+    def find(*about: Any, **more: Any) -> Any:
+        """As where IPv6 is turned off and the hosts file still names ::1 first."""
+        no_family = 99
+        return [(no_family, socket.SOCK_STREAM, 6, "", ("::1", 1)), *known(*about, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    with listening() as open_port:
+        [report] = check_peers(worker_0([open_port]), timeout=20)
+    assert report.reason is None
 
 
 def test_the_task_itself_and_evaluators_are_not_checked(closed: str) -> None:

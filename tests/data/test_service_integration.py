@@ -105,7 +105,8 @@ def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
         pipeline.dataset(2, service="somewhere")
 
 
-def test_an_address_without_a_port_is_wrong_use(phalanx: Phalanx) -> None:
-    done = phalanx("data-service", "worker", "somewhere")
+@pytest.mark.parametrize("address", ["somewhere", "5050"])
+def test_an_address_without_a_port_is_wrong_use(phalanx: Phalanx, address: str) -> None:
+    done = phalanx("data-service", "worker", address)
     assert done.returncode == 2
-    assert "'somewhere' is not the dispatcher's address: write host:port" in done.stderr
+    assert f"DISPATCHER: '{address}' has no port" in done.stderr

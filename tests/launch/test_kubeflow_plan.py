@@ -89,26 +89,44 @@ def test_every_role_has_its_own_needs() -> None:
     }
 
 
-def test_the_model_dir_is_added_to_what_the_operator_says() -> None:
-    job = replace(
-        JOB, program=Program(ProgramKind.COMMAND, "sh", ("-c", "echo $TF_CONFIG {index}"))
-    )
-    manifest = tfjob(job)
+SPEAKING = replace(
+    JOB, program=Program(ProgramKind.COMMAND, "sh", ("-c", "echo $TF_CONFIG {index}"))
+)
+
+
+def run_worker(manifest: dict[str, Any], **given: str) -> tuple[str, str]:
+    """The TF_CONFIG and the index that the program of a worker sees."""
     [main] = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     done = subprocess.run(
         main["command"],
-        env={"PATH": "/usr/bin:/bin", "TF_CONFIG": tf_config(manifest, "worker", 1)},
+        env={"PATH": "/usr/bin:/bin", **given},
         capture_output=True,
         text=True,
         timeout=20,
         check=True,
     )
     text, _, index = done.stdout.strip().rpartition(" ")
+    return text, index
+
+
+def test_the_model_dir_is_added_to_what_the_operator_says() -> None:
+    manifest = tfjob(SPEAKING)
+    text, index = run_worker(manifest, TF_CONFIG=tf_config(manifest, "worker", 1))
     config = loads(text)
     assert index == "1"
     assert str(config.task) == "worker-1"
     assert config.model_dir == "gs://bucket/my digits"
     assert json.loads(text)["cluster"]["ps"] == ["digits-ps-0.default.svc:2222"]
+
+
+def test_a_single_task_to_which_the_operator_says_nothing() -> None:
+    job = replace(SPEAKING, chief=False, workers=1, ps=0, evaluators=0)
+    text, index = run_worker(tfjob(job))
+    config = loads(text)
+    assert index == "0"
+    assert str(config.task) == "worker-0"
+    assert config.model_dir == "gs://bucket/my digits"
+    assert config.cluster.hosts(Role.WORKER) == ["digits-worker-0.default.svc:2222"]
 
 
 def test_without_a_chief_every_worker_decides() -> None:

@@ -25,11 +25,13 @@ def test_an_unknown_job_is_an_error_that_names_the_known_ones(tmp_path: Path) ->
     ledger.write(JobRecord("letters", "ssh"))
     with pytest.raises(JobError, match="no job 'digits': there are letters"):
         ledger.read("digits")
+    with pytest.raises(JobError, match="no job 'digits': there are letters"):
+        ledger.forget("digits")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "digits.json").write_text("{")
-    with pytest.raises(LaunchError, match=r"digits\.json cannot be read .*: delete it"):
+    with pytest.raises(LaunchError, match=r"digits\.json cannot be read .*--forget digits"):
         Ledger(tmp_path).read("digits")
 
 

@@ -17,12 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult, TaskState
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.local import LocalLauncher
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.ports import hold_ports
-from phalanx.launch.processes.guardian import MARK, marked_processes
+from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
+from phalanx.launch.processes.handle import start
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.supervisor import Silent
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -310,6 +314,22 @@ def test_from_python_a_job_can_be_followed_and_cancelled(tmp_path: Path) -> None
     assert list(handle.logs(job.tasks()[0])) == ["up"]
     assert marked_processes(run_id) == []
     assert MARK not in os.environ
+
+
+class SlowDisplay(Silent):
+    """Takes a while for all it is shown, as a terminal far away does."""
+
+    def output(self, task: Task, lines: list[str]) -> None:
+        time.sleep(0.1)
+
+
+def test_what_a_task_left_behind_cannot_outtalk_the_end(tmp_path: Path) -> None:
+    # It prints faster than the display takes it.
+    command = ("sh", "-c", "timeout 60 yes noise & exit 0")
+    marks = {MARK: uuid.uuid4().hex, TASK_MARK: "chief-0"}
+    task = TaskPlan(Task(Role.CHIEF), command, marks, tmp_path / "chief-0.log")
+    handle = start(ProcessPlan((task,), marks[MARK], grace=1), os.environ, SlowDisplay())
+    assert handle.wait(30) == JobResult(0, "succeeded")
 
 
 @pytest.fixture

@@ -86,6 +86,34 @@ def test_what_is_no_host_is_refused(text: str) -> None:
         Host.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("ssh://ann@[fd00::1]:22", "[fd00::1]"),
+        ("ssh://[fd00::1]", "[fd00::1]"),
+        ("ssh://ann@gpu1:22/", "gpu1"),
+        ("ann@fd00::1", "[fd00::1]"),
+        ("gpu1=fd00::1", "[fd00::1]"),
+    ],
+)
+def test_where_the_others_find_a_host(text: str, address: str) -> None:
+    assert Host.parse(text).address == address
+
+
+@pytest.mark.parametrize(
+    ("place", "job"),
+    [
+        (replace(PLACE, port=65535), replace(JOB, workers=3)),
+        (replace(PLACE, port=65534), replace(JOB, data_workers=3)),
+        (replace(PLACE, hosts=(Host.parse("gpu 1"),)), JOB),
+        (replace(PLACE, hosts=(Host.parse("gpu1:2200"),)), JOB),
+    ],
+)
+def test_an_address_that_nobody_can_use_is_refused(place: Place, job: Job) -> None:
+    with pytest.raises(JobError, match=r"the address of \S+: '.*' (has|is not)"):
+        launcher(place).plan(job)
+
+
 def test_without_hosts_nothing_is_planned() -> None:
     with pytest.raises(JobError, match="name them with --host"):
         launcher(replace(PLACE, hosts=())).plan(JOB)

@@ -319,7 +319,8 @@ class Kubernetes:
                     f"{prefix}/replica-type": kind,
                     f"{prefix}/replica-index": str(number),
                 }
-                given = {"TF_CONFIG": tf_config(job, kind, number)}
+                # It sets none where there is a single replica.
+                given = {"TF_CONFIG": tf_config(job, kind, number)} if len(replicas) > 1 else {}
                 hostname = f"{name}-{kind}-{number}"
                 self.pods.append(Pod(self, ("TFJob", name), hostname, template, labels, given))
             return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from phalanx.cli.options import Seconds
 from phalanx.cli.status import attach
-from phalanx.errors import LaunchError
+from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch.ledger import Ledger
 
 
@@ -13,13 +14,18 @@ from phalanx.launch.ledger import Ledger
 @click.argument("name")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for the end.",
 )
-def command(name: str, timeout: float) -> None:
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="End nothing, and only free the name: for a job whose manager is gone for good.",
+)
+def command(name: str, timeout: float, forget: bool) -> None:
     """End every task of the job NAME, and wait until it is over.
 
     A job that is over is forgotten, with whatever its manager still keeps of it: its name is free.
@@ -30,8 +36,18 @@ def command(name: str, timeout: float) -> None:
       phalanx cancel digits
     """
     ledger = Ledger.of_user()
-    handle = attach(ledger.read(name))
-    if handle.wait(0) is not None:
+    if forget:
+        ledger.forget(name)
+        click.echo(f"phalanx: {name} is forgotten; what still runs of it goes on", err=True)
+        return
+    record = ledger.read(name)
+    try:
+        handle = attach(record)
+        over = handle.wait(0) is not None
+    except PhalanxError as error:
+        hint = f"if that is so for good, free the name with: phalanx cancel --forget {name}"
+        raise type(error)(f"{error}; {hint}") from None
+    if over:
         # What a manager keeps of a job that is over goes, too: its objects, TensorBoard.
         handle.cancel()
         ledger.forget(name)

@@ -37,6 +37,8 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
 
     found = [read_run(path) for path in runs]
     names = _choose(found, metrics)
+    if out is not None:
+        plot(found, names, out)
     for name in names:
         click.echo(name)
         curves = {
@@ -52,7 +54,6 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
             ends = f"{first:.4g} to {last:.4g} at step {step}"
             click.echo(f"  {label:{width}} {line:{_WIDTH}} {ends}")
     if out is not None:
-        plot(found, names, out)
         click.echo(f"plotted into {out}")
 
 
@@ -120,7 +121,10 @@ def plot(found: Sequence[RunSummary], names: Sequence[str], out: str) -> None:
         place.set_xlabel("step")
         place.grid(alpha=0.3)
         place.legend()
-    figure.savefig(out, dpi=120)
+    try:
+        figure.savefig(out, dpi=120)
+    except OSError as error:
+        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
 
 
 def _choose(found: Sequence[RunSummary], metrics: Sequence[str]) -> list[str]:

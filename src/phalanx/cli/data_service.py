@@ -13,6 +13,7 @@ from types import FrameType
 import click
 
 from phalanx.cli.trained_program import silence_tensorflow
+from phalanx.cluster.lint import find_address_problem
 
 _PORT = click.IntRange(1, 65535)
 
@@ -64,8 +65,9 @@ def worker(address: str, port: int, host: str | None) -> None:
     Example:
       phalanx data-service worker dispatcher-host:5050 --port 5051
     """
-    if not address.rpartition(":")[2].isdecimal():
-        raise click.UsageError(f"{address!r} is not the dispatcher's address: write host:port")
+    problem = find_address_problem("DISPATCHER", address)
+    if problem:
+        raise click.UsageError(str(problem))
     name = host or socket.gethostname()
     silence_tensorflow()
     from phalanx.data.service import run_data_worker  # noqa: PLC0415

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from phalanx.cli.options import Seconds
 from phalanx.cli.trained_program import checkpoint_options, open_program
 
 
@@ -19,16 +20,16 @@ from phalanx.cli.trained_program import checkpoint_options, open_program
 @click.option("--skip", is_flag=True, help="Skip to the newest checkpoint each time.")
 @click.option(
     "--throttle",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=0.0,
     show_default=True,
     metavar="SECONDS",
     help="At least so long from one evaluation to the next.",
 )
-@click.option("--limit", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long.")
+@click.option("--limit", type=Seconds(), metavar="SECONDS", help="End after so long.")
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=600.0,
     show_default=True,
     metavar="SECONDS",

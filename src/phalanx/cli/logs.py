@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.follow import follow as follow_job
-from phalanx.cli.follow import show
+from phalanx.cli.follow import follow_lines, show, tell
 from phalanx.cli.status import attach
 from phalanx.errors import JobError
 from phalanx.launch.ledger import Ledger
@@ -35,5 +35,6 @@ def command(name: str, task: str | None, follow: bool) -> None:
         return
     if task not in tasks:
         raise JobError(f"the job {name!r} has no task {task!r}: it has {', '.join(tasks)}")
-    for line in handle.logs(tasks[task], follow):
+    found = tasks[task]
+    for line in follow_lines(handle, found, tell) if follow else handle.logs(found):
         click.echo(line)

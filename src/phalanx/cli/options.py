@@ -12,8 +12,9 @@ class Seconds(click.ParamType[float]):
 
     name = "seconds"
 
-    def __init__(self, least: float = 0) -> None:
+    def __init__(self, least: float = 0, unit: str = "seconds") -> None:
         self.least = least
+        self.unit = unit
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -22,8 +23,8 @@ class Seconds(click.ParamType[float]):
         try:
             seconds = float(value)
         except ValueError:
-            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of {self.unit}", param, ctx)
         # A nan compares false with everything.
         if not self.least <= seconds <= 1e7:
-            self.fail(f"{value} is not from {self.least:g} to 10,000,000 seconds", param, ctx)
+            self.fail(f"{value} is not from {self.least:g} to 10,000,000 {self.unit}", param, ctx)
         return seconds

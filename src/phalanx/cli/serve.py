@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.options import Seconds
 from phalanx.cli.trained_program import silence_tensorflow
 
 
@@ -31,7 +32,7 @@ from phalanx.cli.trained_program import silence_tensorflow
 )
 @click.option(
     "--batch-wait-ms",
-    type=click.FloatRange(min=0),
+    type=Seconds(unit="milliseconds"),
     default=0.0,
     show_default=True,
     help="How long a lone request waits for others. Under load none needs to.",

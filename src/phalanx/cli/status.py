@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from phalanx.errors import PhalanxError
+from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import JobResult, LastingHandle, TaskStatus
 from phalanx.launch.ledger import JobRecord, Ledger
@@ -42,7 +42,11 @@ def command(name: str | None, as_json: bool) -> None:
 
 def attach(record: JobRecord) -> LastingHandle:
     """The job that is remembered."""
-    return registry.find_lasting(record.launcher).attach(record.facts)
+    launcher = registry.find_lasting(record.launcher)
+    try:
+        return launcher.attach(record.facts)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise LaunchError(f"{record.name} was launched by another version of Phalanx") from None
 
 
 def _line(record: JobRecord) -> str:

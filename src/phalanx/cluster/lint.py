@@ -118,7 +118,7 @@ def _lint_cluster(cluster: Any, addresses: dict[Task, str]) -> Iterator[Problem]
         by_role[role] += 1
         if role is Role.CHIEF:
             chiefs.append(where)
-        problem = _address_problem(where, address)
+        problem = find_address_problem(where, address)
         if problem:
             yield problem
         else:
@@ -182,7 +182,8 @@ def _shape_problem(name: str, members: Any) -> Problem | None:
     return Problem(where, f"{_kind(members)}, not a list of addresses", fix)
 
 
-def _address_problem(where: str, address: Any) -> Problem | None:
+def find_address_problem(where: str, address: Any) -> Problem | None:
+    """What is wrong with an address, if anything; `where` says which it is."""
     if not isinstance(address, str):
         return Problem(where, f"{_kind(address)}, not an address", 'Write "host:port".')
     shown = _shown(address)

@@ -99,16 +99,16 @@ class _Attempt:
         self._doing = "connecting"
         reason = "its name has no address"
         for family, kind, protocol, _, address in found:
-            with socket.socket(family, kind, protocol) as connection:
-                connection.settimeout(max(0.001, self.deadline - time.monotonic()))
-                try:
+            try:
+                # The kernel may lack the family of an address that the name has.
+                with socket.socket(family, kind, protocol) as connection:
+                    connection.settimeout(max(0.001, self.deadline - time.monotonic()))
                     connection.connect(address)
-                except ConnectionRefusedError:
-                    reason = "connection refused: nothing listens there (not started yet, or gone)"
-                except TimeoutError:
-                    reason = self.timed_out()
-                except OSError as error:
-                    reason = error.strerror or str(error)
-                else:
-                    return None
+                return None
+            except ConnectionRefusedError:
+                reason = "connection refused: nothing listens there (not started yet, or gone)"
+            except TimeoutError:
+                reason = self.timed_out()
+            except OSError as error:
+                reason = error.strerror or str(error)
         return reason

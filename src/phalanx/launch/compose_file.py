@@ -14,7 +14,7 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.placeholders import check_placeholders
@@ -31,15 +31,8 @@ def make_services(
     check_placeholders(job.program.arguments)
     addresses = {task: f"{task}:{PORT}" for task in job.listening()}
     for start in make_starts(job, addresses, container.python):
-        needs = job.needs(start.task.role)
         key = {CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if container.credentials else {}
-        environment = {
-            **start.variables,
-            **DEFAULTS,
-            **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
-            **job.environment,
-            **key,
-        }
+        environment = {**task_variables(job, start.task.role, start.variables), **key}
         labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(start.task)}
         yield (
             start.task,

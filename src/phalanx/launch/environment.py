@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from phalanx.cluster.spec import Cluster, Task
+from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, dump_each
 from phalanx.errors import JobError
+from phalanx.launch.job import Job
 
 DEFAULTS: Mapping[str, str] = {
     # oneDNN nearly doubles the speed of training on many CPUs, but is off by default.
@@ -29,6 +30,14 @@ def thread_variables(threads: int) -> dict[str, str]:
         # With a single one, a TensorFlow server that waits for another never gets to answer.
         "TF_NUM_INTEROP_THREADS": str(max(2, threads)),
     }
+
+
+def task_variables(job: Job, role: Role, own: Mapping[str, str]) -> dict[str, str]:
+    """What is a task's own, the same for all, and above both what the user has set."""
+    cpus = job.needs(role).cpus
+    threads = job.threads or (max(1, int(cpus)) if cpus else None)
+    limits = thread_variables(threads) if threads else {}
+    return {**own, **DEFAULTS, **limits, **job.environment}
 
 
 # Linux takes no longer variable or argument; the rest is for what stands around it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from phalanx.launch.manifest import Manifest
 _ANSWER_SECONDS = 30.0
 # A log that says nothing for a while is asked for again.
 _LOG_SECONDS = 3600.0
+_AGAIN_SECONDS = 1.0
 
 
 # The class of the client, and its word for the kind.
@@ -97,23 +99,40 @@ class Client:
 
     def log(self, pod: str, namespace: str, follow: bool) -> Iterator[str]:
         """What a pod has printed; with `follow`, until it ends."""
+        partial = b""
+        for chunk in self._log_chunks(pod, namespace, follow):
+            *lines, partial = (partial + chunk).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+        if partial:
+            yield partial.decode(errors="replace")
+
+    def _log_chunks(self, pod: str, namespace: str, follow: bool) -> Iterator[bytes]:
+        """A connection that breaks, as one does that is silent for long, is made anew."""
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
         core = self._module().CoreV1Api(self._api)
-        response = self._open(
-            core.read_namespaced_pod_log,
-            pod,
-            namespace,
-            follow=follow,
-            _request_timeout=(_ANSWER_SECONDS, _LOG_SECONDS),
-        )
-        try:
-            partial = b""
-            for chunk in response.stream():
-                *lines, partial = (partial + chunk).split(b"\n")
-                yield from (line.decode(errors="replace") for line in lines)
-            if partial:
-                yield partial.decode(errors="replace")
-        finally:
-            response.release_conn()
+        heard: float | None = None
+        while True:
+            since = {} if heard is None else {"since_seconds": _whole_seconds_since(heard)}
+            response = self._open(
+                core.read_namespaced_pod_log,
+                pod,
+                namespace,
+                follow=follow,
+                _request_timeout=(_ANSWER_SECONDS, _LOG_SECONDS),
+                **since,
+            )
+            try:
+                for chunk in response.stream():
+                    heard = time.monotonic()
+                    yield chunk
+                return
+            except HTTPError as error:
+                if not follow:
+                    raise LaunchError(f"the Kubernetes API broke off: {error}") from None
+            finally:
+                response.release_conn()
+            time.sleep(_AGAIN_SECONDS)
 
     def _calls(self, kind: str) -> _Calls:
         """How an object of this kind is made, read and removed."""
@@ -187,6 +206,11 @@ class Client:
         if response.status >= 400:
             raise _error(response.status, response.data)
         return response
+
+
+def _whole_seconds_since(moment: float) -> int:
+    """Rounded down, so that the last line of a silent pod is not told again each time."""
+    return max(1, int(time.monotonic() - moment))
 
 
 def _time_of(event: Manifest) -> str:

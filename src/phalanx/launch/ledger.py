@@ -69,18 +69,25 @@ class Ledger:
             return None
         except (OSError, ValueError, TypeError) as error:
             raise LaunchError(
-                f"{self.directory / name}.json cannot be read ({error}): delete it"
+                f"{self.directory / name}.json cannot be read ({error}): "
+                f"remove it with phalanx cancel --forget {name}"
             ) from None
 
     def read(self, name: str) -> JobRecord:
         """The job of this name; that there is none is an error that names those there are."""
         record = self.find(name)
         if record is None:
-            known = ", ".join(self.names())
-            there = f"there are {known}" if known else "none was launched from here"
-            raise JobError(f"there is no job {name!r}: {there}")
+            raise self._unknown(name)
         return record
 
     def forget(self, name: str) -> None:
         """Remove what is remembered; the job itself is not touched."""
-        (self.directory / f"{name}.json").unlink(missing_ok=True)
+        try:
+            (self.directory / f"{name}.json").unlink()
+        except FileNotFoundError:
+            raise self._unknown(name) from None
+
+    def _unknown(self, name: str) -> JobError:
+        known = ", ".join(self.names())
+        there = f"there are {known}" if known else "none was launched from here"
+        return JobError(f"there is no job {name!r}: {there}")

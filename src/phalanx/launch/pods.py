@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.placeholders import fill_with
@@ -221,24 +222,21 @@ def make_pod(
     volumes, mounts = make_volumes(job.name, container, place)
     needs = job.needs(role)
     variables = {
-        **environment,
-        **DEFAULTS,
-        **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
+        **task_variables(job, role, environment),
         **({CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if place.credentials is not None else {}),
-        **{name: literal(text) for name, text in job.environment.items()},
     }
     main = {
         "name": name,
         "image": container.image,
         "command": ["sh", "-c", script],
-        "env": [{"name": name, "value": text} for name, text in variables.items()],
+        "env": [{"name": name, "value": literal(text)} for name, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
         **probes,
         **make_resources(needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
     return {
-        "terminationGracePeriodSeconds": int(place.grace),
+        "terminationGracePeriodSeconds": math.ceil(place.grace),
         "automountServiceAccountToken": place.service_account is not None,
         "enableServiceLinks": False,
         **make_scheduling(place),

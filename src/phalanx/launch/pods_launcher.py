@@ -74,22 +74,28 @@ def _submit(kind: JobKind, client: Client, plan: ObjectsPlan) -> PodsHandle:
     made: list[tuple[str, str]] = []
     handle = PodsHandle(kind, client, plan.name, plan.namespace, dict(plan.counts), made)
     known = handle.complaints()
-    for manifest in plan.objects:
-        name = (manifest["kind"], manifest["metadata"]["name"])
-        try:
-            client.create(manifest)
-        except LaunchError as error:
-            handle.cancel()
-            hint = _hint(error, plan.name, manifest["kind"])
-            raise JobError(f"nothing was submitted: {' '.join(name)}: {error}{hint}") from None
-        made.append(name)
     try:
+        for manifest in plan.objects:
+            _create(client, manifest, plan.name)
+            made.append((manifest["kind"], manifest["metadata"]["name"]))
         handle.check_that_it_can_start(known)
-    except LaunchError as error:
+    except BaseException as error:
         handle.cancel()
-        handle.wait(_END_SECONDS)
-        raise JobError(f"nothing was submitted: {error}") from None
+        if len(made) == len(plan.objects):
+            handle.wait(_END_SECONDS)
+        if isinstance(error, LaunchError):
+            raise JobError(f"nothing was submitted: {error}") from None
+        raise
     return handle
+
+
+def _create(client: Client, manifest: Manifest, job: str) -> None:
+    """Make an object; why it cannot be made is said with its name."""
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    try:
+        client.create(manifest)
+    except LaunchError as error:
+        raise LaunchError(f"{kind} {name}: {error}{_hint(error, job, kind)}") from None
 
 
 def _hint(error: LaunchError, name: str, kind: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from phalanx.cluster.lint import find_address_problem
 from phalanx.cluster.spec import Task
 from phalanx.cluster.tf_config import VARIABLE
+from phalanx.errors import JobError
 from phalanx.launch.data_service import service_command, service_variables
 from phalanx.launch.environment import tf_config_variables
 from phalanx.launch.job import Job
@@ -25,8 +27,12 @@ class Start:
 def make_starts(job: Job, addresses: Mapping[Task, str], python: str) -> Iterator[Start]:
     """The program with TF_CONFIG for those that train; beside them, the servers of data.
 
-    `addresses` are those of `job.listening()`.
+    `addresses` are those of `job.listening()`; one that cannot be used is a JobError.
     """
+    for task, address in addresses.items():
+        problem = find_address_problem(f"the address of {task}", address)
+        if problem:
+            raise JobError(str(problem))
     cluster = job.cluster(addresses)
     start = job.program.start(python)
     for task, text in tf_config_variables(cluster, job.tasks(), job.model_dir):

@@ -24,9 +24,10 @@ export PYTHONUNBUFFERED=1
 export OMP_NUM_THREADS=2
 export TF_NUM_INTRAOP_THREADS=2
 export TF_NUM_INTEROP_THREADS=2
-export SEED='1 2'
 
 run_program() {
-    python3 train.py --job="$role" --index "$index" 'it'"'"'s'
+    with_environment python3 train.py --job="$role" --index "$index" 'it'"'"'s'
 }
+
+with_environment() { env 'SEED=1 2' "$@"; }
 

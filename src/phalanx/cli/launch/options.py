@@ -17,6 +17,7 @@ from phalanx.cli.launch.values import (
     parse_gpus,
     parse_size,
 )
+from phalanx.cli.options import Seconds
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.container import Container, Mount
@@ -133,7 +134,7 @@ TENSORBOARD: Decorator[Any] = click.option(
 
 GRACE: Decorator[Any] = click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=Patience.grace,
     show_default=True,
     metavar="SECONDS",

@@ -21,10 +21,11 @@ from phalanx.cli.launch.options import (
     options,
 )
 from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import Seconds
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 
-_SECONDS = click.FloatRange(min=0)
+_SECONDS = Seconds()
 
 
 @click.command(name="slurm", cls=LaunchCommand)

@@ -14,6 +14,7 @@ from phalanx.cli.display import count_roles
 from phalanx.cli.follow import follow
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program import ProgramCommand
+from phalanx.cli.status import attach
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import LastingHandle, LastingLauncher, TaskState
@@ -39,22 +40,24 @@ class LaunchCommand(ProgramCommand):
         **extra: Any,
     ) -> click.Context:
         """Find the file before anything else is read."""
-        given = self._find_file(list(args))
+        given, helps = self._read_ahead(list(args), parent)
         path = Path(given or DEFAULT)
-        if given or path.is_file():
+        # Whoever asks for help may do so because of the file.
+        if not helps and (given or path.is_file()):
             content = read_job_file(path)
             extra["default_map"] = settings(content, self, registry.names(), str(path))
         return super().make_context(info_name, args, parent, **extra)
 
-    def _find_file(self, args: list[str]) -> str | None:
-        """The value of --file, as click itself would read it; errors are left to click."""
-        context = click.Context(self, resilient_parsing=True, allow_interspersed_args=False)
+    def _read_ahead(self, args: list[str], parent: click.Context | None) -> tuple[str | None, bool]:
+        """The value of --file, and whether there is a --help; errors are left to click."""
+        context = click.Context(self, parent, resilient_parsing=True, allow_interspersed_args=False)
         try:
             values, _, _ = self.make_parser(context).parse_args(args=args)
         except click.UsageError:
-            return None
-        found: str | None = values.get("file")
-        return found if isinstance(found, str) else None
+            return None, False
+        file, help_option = values.get("file"), self.get_help_option(context)
+        helps = help_option is not None and help_option.name in values
+        return (file if isinstance(file, str) else None), helps
 
 
 def launch(
@@ -70,7 +73,7 @@ def launch(
     handle = launcher.submit(plan)
     try:
         ledger.write(JobRecord(job.name, backend, dict(handle.facts())))
-    except PhalanxError:
+    except BaseException:
         handle.cancel()
         raise
     if values.get("start_within"):
@@ -106,11 +109,12 @@ def check_free(ledger: Ledger, name: str) -> None:
     if record is None:
         return
     try:
-        over = registry.find_lasting(record.launcher).attach(record.facts).wait(0) is not None
-    except PhalanxError:
-        over = False
-    if not over:
-        raise JobError(
-            f"there is already a job {name!r} ({record.launcher}): choose another --name, "
-            f"or end it with: phalanx cancel {name}"
-        )
+        if attach(record).wait(0) is not None:
+            return
+        reason = ""
+    except PhalanxError as error:
+        reason = f", and what became of it is unknown ({error})"
+    raise JobError(
+        f"there is already a job {name!r} ({record.launcher}){reason}: choose another --name, "
+        f"or end it with: phalanx cancel {name}"
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from phalanx.errors import JobError, PhalanxError
+from phalanx.errors import JobError
 from phalanx.launch.compose.plan import COMMAND, ComposePlan, plan_file
 from phalanx.launch.container import Container
 from phalanx.launch.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
@@ -71,7 +71,7 @@ class ComposeLauncher:
             if plan.tensorboard:
                 run([*project, "start", "tensorboard"], seconds=_MAKE_SECONDS)
             return BackgroundHandle.submit(replace(plan.processes, cleanup=cleanup), self.directory)
-        except PhalanxError:
+        except BaseException:
             tidy_up(cleanup)
             raise
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phalanx.errors import PhalanxError
 from phalanx.launch.container import Container
 from phalanx.launch.docker.plan import DockerPlan, plan_containers
 from phalanx.launch.engine import ask, check_ready
@@ -44,7 +43,7 @@ class DockerLauncher:
             if plan.tensorboard:
                 ask(*plan.tensorboard[1:])
             return BackgroundHandle.submit(plan.processes, self.directory)
-        except PhalanxError:
+        except BaseException:
             tidy_up(plan.processes.cleanup)
             raise
 

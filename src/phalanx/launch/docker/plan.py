@@ -16,7 +16,7 @@ from phalanx.launch.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
@@ -118,12 +118,7 @@ def _plan_container(
     task = start.task
     needs = job.needs(task.role)
     # Values reach docker through its environment, so that no list of processes shows them.
-    environment = {
-        **start.variables,
-        **DEFAULTS,
-        **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
-        **job.environment,
-    }
+    environment = task_variables(job, task.role, start.variables)
     if container.credentials:
         environment[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
     labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}

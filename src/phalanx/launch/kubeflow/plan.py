@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 
-from phalanx.cluster.spec import Role
+from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.tf_config import TFConfig
 from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container
 from phalanx.launch.job import Job
@@ -31,7 +33,7 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
             "a TFJob has no place for data workers: leave out --data-workers, "
             "or launch the job with trainjob or kubernetes"
         )
-    limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     yield {
         **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, place),
         "spec": {
@@ -72,7 +74,13 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
 def _script(job: Job, container: Container, place: Place, role: Role) -> str:
     """Adds what the operator does not know to its TF_CONFIG, and becomes the program."""
     lines = []
-    if job.model_dir:
+    if len(job.tasks()) == 1:
+        # To a single task the operator says nothing.
+        [task] = job.tasks()
+        cluster = Cluster({task: _address(job, place, task)})
+        text = quote(TFConfig(cluster, task, model_dir=job.model_dir).dumps())
+        lines.append(f"export TF_CONFIG={text}")
+    elif job.model_dir:
         text = quote(f', "model_dir": {json.dumps(job.model_dir)}}}')
         lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
     if any("{index}" in argument for argument in job.program.arguments):
@@ -88,13 +96,16 @@ def _script(job: Job, container: Container, place: Place, role: Role) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _address(job: Job, place: Place, task: Task) -> str:
+    return f"{job.name}-{task}.{place.namespace}.svc:{PORT}"
+
+
 def _hosts(job: Job, place: Place) -> dict[str, str]:
     """The addresses that the operator gives the tasks."""
 
     def hosts(role: Role) -> str:
-        count = job.counts().get(role, 0)
-        addresses = (f"{job.name}-{role}-{n}.{place.namespace}.svc:{PORT}" for n in range(count))
-        return ",".join(addresses)
+        tasks = (task for task in job.tasks() if task.role is role)
+        return ",".join(_address(job, place, task) for task in tasks)
 
     return {
         "chief_host": hosts(Role.CHIEF),

@@ -7,6 +7,7 @@ together, so that nobody has to watch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any
@@ -67,7 +68,7 @@ def job_names(name: str, roles: Iterable[Role]) -> list[str]:
 
 
 def _make_job(job: Job, container: Container, place: Place, role: Role, count: int) -> Manifest:
-    limit = {"activeDeadlineSeconds": int(job.time_limit)} if job.time_limit else {}
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     pod = make_pod(
         job,
         container,

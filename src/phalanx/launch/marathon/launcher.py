@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phalanx.errors import JobError, LaunchError, PhalanxError
+from phalanx.errors import JobError, LaunchError
 from phalanx.launch.container import Container
 from phalanx.launch.job import Job
 from phalanx.launch.marathon.api import Marathon
@@ -54,7 +54,7 @@ class MarathonLauncher:
             for old in self.directory.glob("*.seen"):
                 old.unlink()
             return BackgroundHandle.submit(self._follow(plan), self.directory)
-        except PhalanxError:
+        except BaseException:
             marathon.delete_group(f"/{plan.name}")
             raise
 

@@ -16,7 +16,7 @@ from typing import Any
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container, MountKind
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import MARATHON_KEYS, merge_patches
@@ -124,15 +124,9 @@ def _app(job: Job, container: Container, place: Place, start: Start, port: int) 
     task = start.task
     needs = job.needs(task.role)
     command = shlex.join(start.command)
-    environment = {
-        **start.variables,
-        **DEFAULTS,
-        **(thread_variables(max(1, int(needs.cpus))) if needs.cpus else {}),
-        **job.environment,
-    }
     return {
         **_common(job, container, place, str(task), _SCRIPT.format(command=command), port),
-        "env": environment,
+        "env": task_variables(job, task.role, start.variables),
         "mem": math.ceil((needs.memory or 0) / _MIB),
         **({"cpus": needs.cpus} if needs.cpus else {}),
         **({"gpus": needs.gpus} if needs.gpus else {}),

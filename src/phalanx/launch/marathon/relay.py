@@ -112,19 +112,30 @@ class Relay:
 
 
 def parse_exit(message: str) -> int:
-    """The exit code in Mesos' words.
+    """The exit code in Mesos' words; minus the signal's number if one ended the task.
 
     >>> parse_exit("Command exited with status 3"), parse_exit("Command terminated with signal 9")
-    (3, 137)
+    (3, -9)
+    >>> parse_exit("Command exited with status 137")
+    -9
     """
     match = re.search(r"(status|signal) (\d+)", message)
     if not match or not int(match[2]):
         return 1
-    return int(match[2]) + (128 if match[1] == "signal" else 0)
+    number = int(match[2])
+    if match[1] == "signal":
+        return -number
+    # The script gives 128 + n for a program that signal n has ended.
+    return 128 - number if 128 < number < 160 else number
 
 
 if __name__ == "__main__":
     url, port, app, remembered = sys.argv[1:]
     relay = Relay(Marathon.of_user(url), int(port), app, Path(remembered))
     signal.signal(signal.SIGTERM, relay.end)
-    sys.exit(relay.run())
+    ended = relay.run()
+    if ended < 0:
+        if -ended != signal.SIGKILL:
+            signal.signal(-ended, signal.SIG_DFL)
+        signal.raise_signal(-ended)
+    sys.exit(ended)

@@ -42,27 +42,28 @@ class BackgroundHandle:
     @classmethod
     def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
         """Start a supervisor for the plan, and wait until it has started the tasks."""
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("*.json"):
-            old.unlink()
-        _write(directory / "plan.json", _dump_plan(plan))
-        with (directory / "supervisor.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(directory)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for old in directory.glob("*.json"):
+                old.unlink()
+            _write(directory / "plan.json", _dump_plan(plan))
+            process = _start_supervisor(directory)
+        except OSError as error:
+            raise LaunchError(
+                f"the job's state cannot be kept in {directory}: {error.strerror}"
+            ) from None
         deadline = time.monotonic() + _START_SECONDS
-        while not (directory / "status.json").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                process.wait()
-                said = (directory / "supervisor.log").read_text(errors="replace").strip()
-                shutil.rmtree(directory, ignore_errors=True)
-                raise LaunchError(f"the job's supervisor did not start: {said or 'no answer'}")
-            time.sleep(0.02)
+        try:
+            while not (directory / "status.json").exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said = (directory / "supervisor.log").read_text(errors="replace").strip()
+                    raise LaunchError(f"the job's supervisor did not start: {said or 'no answer'}")
+                time.sleep(0.02)
+        except BaseException:
+            process.kill()
+            process.wait()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
         return cls(directory)
 
     def facts(self) -> dict[str, Any]:
@@ -125,6 +126,17 @@ class BackgroundHandle:
         except BlockingIOError:
             return False
         return True
+
+
+def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
+    with (directory / "supervisor.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def supervise(directory: Path) -> None:

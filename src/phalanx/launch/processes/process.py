@@ -24,6 +24,8 @@ from phalanx.launch.processes.plan import TaskPlan
 
 LAST_LINES = 20
 _CHUNK = 1 << 16
+# A pipe holds no more than 1 MiB.
+_MOST_CHUNKS = 16
 # Longer than this after SIGKILL is for ever, as with a process of another user.
 _MOST_SECONDS_DYING = 10.0
 
@@ -88,11 +90,22 @@ class TaskProcess:
             whole, self._partial = [*whole, self._partial], b""
         return self._decode(whole)
 
-    def finish_reading(self) -> list[str]:
-        """What is left once the process is gone, the line without an end too; closes the log."""
-        lines = []
-        while more := self.read():
+    def read_rest(self) -> list[str]:
+        """What a process that is gone has left in its pipe.
+
+        There is an end to it: what the process has started may print faster than anybody reads.
+        """
+        lines: list[str] = []
+        for _ in range(_MOST_CHUNKS):
+            more = self.read()
+            if more is None:
+                break
             lines += more
+        return lines
+
+    def finish_reading(self) -> list[str]:
+        """The same, and the line without an end too; closes the log."""
+        lines = self.read_rest()
         if self._partial:
             lines += self._decode([self._partial])
             self._partial = b""

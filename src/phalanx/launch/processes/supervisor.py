@@ -144,8 +144,7 @@ class Supervisor:
         code = process.exit_code()
         if code is None:
             return
-        while lines := process.read():
-            self._show(process, lines)
+        self._show(process, process.read_rest())
         if not process.is_gone():
             if process.end_rest(now, 0 if self._kill.is_set() else self.plan.grace):
                 return

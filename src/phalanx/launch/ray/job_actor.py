@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.environment import task_variables
 from phalanx.launch.ray.plan import RayPlan
 from phalanx.launch.ray.task_actor import TaskActor
 from phalanx.launch.rules import describe_exit, describe_failure, has_succeeded, time_left
@@ -182,7 +183,7 @@ class JobActor:
         import ray  # noqa: PLC0415
 
         place, start = self._plan.place, self._starts[task]
-        environment = {**self._plan.environment(task), **start.variables}
+        environment = task_variables(self._plan.job, task.role, start.variables)
         started = self._actors[task].start.remote(
             start.command, environment, place.directory, place.patience.grace
         )

@@ -48,10 +48,13 @@ class RayLauncher:
             )
         handle.forget()
         job = _make_job_actor(plan)
-        problem = _answer(job.start.remote())
-        if problem:
+        try:
+            problem = _answer(job.start.remote())
+            if problem:
+                raise JobError(f"nothing was submitted: Ray would never start it: {problem}")
+        except BaseException:
             _kill(job)
-            raise JobError(f"nothing was submitted: Ray would never start it: {problem}")
+            raise
         return handle
 
     @classmethod

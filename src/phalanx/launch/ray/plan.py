@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import dump
 from phalanx.launch.placeholders import check_placeholders
@@ -47,12 +47,6 @@ class RayPlan:
         amounts = {"CPU": needs.cpus or 1, "GPU": needs.gpus, "memory": needs.memory or 0}
         return {name: amount for name, amount in amounts.items() if amount}
 
-    def environment(self, task: Task) -> dict[str, str]:
-        """What a task finds in its environment, beside what is its own."""
-        cpus = self.job.needs(task.role).cpus
-        threads = thread_variables(max(1, int(cpus))) if cpus else {}
-        return {**DEFAULTS, **threads, **self.job.environment}
-
     def render(self) -> str:
         """What the job's actor is told, as YAML."""
         job, place = self.job, self.place
@@ -66,7 +60,10 @@ class RayPlan:
             "time_limit": job.time_limit,
             "grace": place.patience.grace,
             "tasks": {
-                str(task): {"bundle": self.bundle(task), "environment": self.environment(task)}
+                str(task): {
+                    "bundle": self.bundle(task),
+                    "environment": task_variables(job, task.role, {}),
+                }
                 for task in job.all_tasks()
             },
         }

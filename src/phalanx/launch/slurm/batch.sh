@@ -34,9 +34,9 @@ run_data_service() {
     local address
     address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
     if [ "$role" = dispatcher ]; then
-        "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
+        with_environment "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
     else
-        "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
+        with_environment "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
             --host="${address%:*}" --port="${address##*:}"
     fi
 }
@@ -133,6 +133,13 @@ any_running() {
     return 1
 }
 
+# Sets `states` to the files in which the tasks of a role say how they are.
+list_states() {
+    local number
+    states=()
+    for ((number = 0; number < ${count[$1]}; number++)); do states+=("$log_dir/$1-$number.state"); done
+}
+
 finish() {
     echo "$1 $2" > "$log_dir/result"
     echo "phalanx: $2"
@@ -153,12 +160,13 @@ end_early() {
 
 main() {
     declare -A steps
-    local role decisive=chief group=0 code
+    local role decisive=chief group=0 code states
     mkdir -p "$log_dir"
-    rm -f "$log_dir/result" "$log_dir"/*.state
+    rm -f "$log_dir/result"
+    for role in "${roles[@]}"; do list_states "$role" && rm -f "${states[@]}"; done
     [ -n "${count[chief]:-}" ] || decisive=worker
     place_tasks
-    export -f run_task run_program run_data_service
+    export -f run_task run_program run_data_service with_environment
     export log_dir restarts model_dir python
     trap end_early TERM
     for role in "${roles[@]}"; do
@@ -176,7 +184,7 @@ main() {
                 end_roles 0 chief worker evaluator
                 end_roles 0 ps dispatcher data-worker
                 finish 1 "the step of the role $role failed with exit code $code"
-            elif [ "$role" = "$decisive" ] && grep -qv ^done "$log_dir/$role"-*.state; then
+            elif [ "$role" = "$decisive" ] && list_states "$role" && grep -qsv ^done "${states[@]}"; then
                 end_early
             elif [ "$role" = "$decisive" ]; then
                 end_roles "$linger" chief worker

@@ -6,7 +6,7 @@ import contextlib
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.job import Job
-from phalanx.launch.log_files import read_log
+from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.slurm.plan import Place, SlurmPlan, plan_script
 
 _ANSWER_SECONDS = 60.0
@@ -81,21 +81,21 @@ class SlurmLauncher:
             log_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JobError(f"no output can be written to {log_dir}: {error.strerror}") from None
-        for pattern in ("*.log", "*.state", "result", "cancelled"):
-            for old in log_dir.glob(pattern):
-                old.unlink()
+        _remove_old(log_dir, plan.counts)
         number = ""
         try:
             number = _ask("sbatch", "--parsable", text=plan.script).strip().partition(";")[0]
             handle = SlurmHandle(number, log_dir, dict(plan.counts))
             handle.check_that_it_can_start()
-        except LaunchError as error:
+        except BaseException as error:
             with contextlib.suppress(LaunchError, OSError):
                 if number:
                     _ask("scancel", number)
                 for path in new:
                     path.rmdir()
-            raise JobError(f"nothing was submitted: {error}") from None
+            if isinstance(error, LaunchError):
+                raise JobError(f"nothing was submitted: {error}") from None
+            raise
         return handle
 
     @classmethod
@@ -149,10 +149,8 @@ class SlurmHandle:
         if over and state is TaskState.RUNNING:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
-        lines = [line for line in read_log(self._log_dir / f"{task}.log") if line.strip()]
-        return TaskStatus(
-            task, state, restarts, code[0] if code else None, lines[-1] if lines else ""
-        )
+        last = "".join(read_tail(self._log_dir / f"{task}.log", 1))
+        return TaskStatus(task, state, restarts, code[0] if code else None, last)
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""
@@ -164,7 +162,8 @@ class SlurmHandle:
         state, _ = self._state()
         if state == "RUNNING":
             # So that the script does not ask for another start.
-            (self._log_dir / "cancelled").touch()
+            with contextlib.suppress(OSError):
+                (self._log_dir / "cancelled").touch()
             _ask("scancel", "--batch", "--signal=TERM", self.number)
         elif state and state not in _OVER:
             _ask("scancel", self.number)
@@ -192,7 +191,7 @@ class SlurmHandle:
             return JobResult(0, "succeeded")
         for status in sorted(self.status(), key=lambda each: each.task):
             if status.state is TaskState.FAILED:
-                lines = list(read_log(self._log_dir / f"{status.task}.log"))[-20:]
+                lines = read_tail(self._log_dir / f"{status.task}.log", 20)
                 reason = f"{status.task} failed with exit code {status.exit_code}"
                 return JobResult(1, reason, status.task, tuple(lines))
         return JobResult(int(code), said)
@@ -208,6 +207,20 @@ class SlurmHandle:
         # Of a heterogeneous job the first component runs the script.
         fields = dict(word.partition("=")[::2] for word in said.splitlines()[0].split())
         return fields.get("JobState", ""), fields.get("Reason", "")
+
+
+def _remove_old(log_dir: Path, counts: Iterable[tuple[Role, int]]) -> None:
+    """Remove what an earlier job has left under the names of this one's files, and nothing else."""
+    tasks = [Task(role, index) for role, count in counts for index in range(count)]
+    own = [f"{task}.{kind}" for task in tasks for kind in ("log", "state")]
+    for name in (*own, "batch.log", "result", "cancelled"):
+        try:
+            (log_dir / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise JobError(
+                f"{log_dir / name} is in the way of the job's output and cannot be removed: "
+                f"{error.strerror}; choose another --log-dir"
+            ) from None
 
 
 def _seldom(question: Callable[[], bool]) -> Callable[[], bool]:

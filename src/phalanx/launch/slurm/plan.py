@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
+from phalanx.cluster.shape import PORT_VARIABLE
 from phalanx.cluster.spec import Role
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job, Resources
@@ -58,7 +59,8 @@ def plan_script(job: Job, place: Place) -> SlurmPlan:
     heterogeneous = len({job.needs(role) for role in counts}) > 1
     lines = ["#!/bin/bash", *_directives(job, place, heterogeneous), ""]
     lines += _settings(job, place, heterogeneous)
-    lines += ["", "run_program() {", f"    {_command(job, place)}", "}", ""]
+    lines += ["", "run_program() {", f"    with_environment {_command(job, place)}", "}", ""]
+    lines += [_environment(job), ""]
     body = files("phalanx.launch.slurm").joinpath("batch.sh").read_text()
     script = "\n".join(lines) + "\n" + body.rstrip("\n")
     return SlurmPlan(job.name, script, place.log_dir, tuple(counts.items()))
@@ -135,8 +137,16 @@ def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     # Threads are the same for all: a variable of the script reaches every step.
     threads = {each for each in cpus.values() if each}
     defaults = {**DEFAULTS, **(thread_variables(threads.pop()) if len(threads) == 1 else {})}
-    for name, text in {**defaults, **job.environment}.items():
+    if PORT_VARIABLE in job.environment:
+        defaults[PORT_VARIABLE] = job.environment[PORT_VARIABLE]
+    for name, text in defaults.items():
         yield f"export {name}={shlex.quote(text)}"
+
+
+def _environment(job: Job) -> str:
+    """The user's variables reach the program alone: any name may be one of the script's own."""
+    pairs = [f"{name}={text}" for name, text in job.environment.items()]
+    return f'with_environment() {{ {shlex.join(["env", *pairs])} "$@"; }}'
 
 
 def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from phalanx.errors import JobError
 from phalanx.launch.job import Job
 from phalanx.launch.processes.background import BackgroundHandle
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import MARK, TASK_MARK, signal_group
 from phalanx.launch.processes.plan import GRACE_SECONDS, TaskPlan
 from phalanx.launch.ssh import relay
 from phalanx.launch.ssh.plan import Host, Place, SshPlan, plan_tasks
@@ -43,18 +44,7 @@ class SshLauncher:
         """Start the job, if every host can be reached."""
         _check_hosts(plan)
         for host, command in plan.copies():
-            done = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", command],
-                capture_output=True,
-                text=True,
-                timeout=_COPY_SECONDS,
-                check=False,
-            )
-            if done.returncode:
-                raise JobError(
-                    f"nothing was started: copying to {host.destination} failed: "
-                    f"{_last_line(done.stderr)}"
-                )
+            _copy(host, command)
         tasks = tuple(_relayed(each, plan.processes.run_id) for each in plan.processes.tasks)
         return BackgroundHandle.submit(replace(plan.processes, tasks=tasks), self.directory)
 
@@ -100,6 +90,27 @@ def _check_host(place: Place, host: Host) -> str | None:
     if done.returncode:
         return f"{host.destination} lacks the command setsid: install util-linux"
     return None
+
+
+def _copy(host: Host, command: str) -> None:
+    """Run the command that copies, in a group of its own, of which nothing stays."""
+    failed = f"nothing was started: copying to {host.destination} failed"
+    with subprocess.Popen(
+        ["bash", "-o", "pipefail", "-c", command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=_COPY_SECONDS)
+        except BaseException as error:
+            signal_group(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise JobError(f"{failed}: it took longer than {_COPY_SECONDS:.0f} s") from None
+            raise
+    if process.returncode:
+        raise JobError(f"{failed}: {_last_line(said)}")
 
 
 def _last_line(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import JobError
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import check_placeholders
@@ -40,12 +41,17 @@ class Host:
         Host(destination='ann@gpu1', address='gpu1')
         >>> Host.parse("ssh://ann@gpu1:2200=10.0.0.1").address
         '10.0.0.1'
+        >>> Host.parse("ann@fd00::7").address
+        '[fd00::7]'
         """
         destination, equals, address = text.partition("=")
         if not equals:
             is_uri = destination.startswith("ssh://")
             address = destination.removeprefix("ssh://").rpartition("@")[2].rstrip("/")
-            address = address.partition(":")[0] if is_uri else address
+            # A port comes after an IPv6 address in brackets, and after any other.
+            address = re.sub(r":\d+$", "", address) if is_uri else address
+        if ":" in address and not address.startswith("["):
+            address = f"[{address}]"
         if not destination or not address or destination.startswith("-"):
             raise JobError(
                 f"{text!r} is not a host: write what ssh is to be given, as in ann@gpu1 or "
@@ -132,15 +138,8 @@ def _remote_command(
     job: Job, place: Place, start: Start, grace: float, gpus: list[str] | None
 ) -> str:
     """One line for the shell of the other host, whichever shell that is."""
-    cpus = job.needs(start.task.role).cpus
-    threads = job.threads or (max(1, int(cpus)) if cpus else None)
-    environment = {
-        **start.variables,
-        **DEFAULTS,
-        **(thread_variables(threads) if threads else {}),
-        **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}),
-        **job.environment,
-    }
+    seen = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    environment = task_variables(job, start.task.role, {**start.variables, **seen})
     return "exec " + shlex.join(
         [
             *tether(place.directory, grace),

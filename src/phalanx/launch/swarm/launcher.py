@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from phalanx.errors import JobError, PhalanxError
+from phalanx.errors import JobError
 from phalanx.launch.container import Container
 from phalanx.launch.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
@@ -69,7 +69,7 @@ class SwarmLauncher:
         try:
             run(deploy, seconds=_DEPLOY_SECONDS, given=plan.stack.encode())
             return BackgroundHandle.submit(plan.processes, self.directory)
-        except PhalanxError:
+        except BaseException:
             tidy_up(plan.processes.cleanup)
             raise
 

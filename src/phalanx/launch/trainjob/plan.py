@@ -6,6 +6,7 @@ role, whose pods find out from their index, in a few lines of `sh`, what TF_CONF
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,7 +86,7 @@ def _replicated_job(
         "spec": {"restartPolicy": "Never", **pod},
     }
     limited = decides and job.time_limit
-    limit = {"activeDeadlineSeconds": int(job.time_limit or 0)} if limited else {}
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit or 0)} if limited else {}
     return {
         "name": str(role),
         "replicas": 1,

@@ -1,0 +1,90 @@
+"""Following a job whose manager fails now and then, for a reader who may go away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import phalanx.cli.follow
+from phalanx import LaunchError
+from phalanx.cli.follow import follow
+from phalanx.cluster.spec import Role, Task
+from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.ledger import JobRecord, Ledger
+
+TASKS = (Task(Role.CHIEF), Task(Role.WORKER))
+
+
+class Forgetful:
+    """A job whose manager gives no answer for the first times it is asked."""
+
+    def __init__(self, failures: int) -> None:
+        self._left = dict.fromkeys([*map(str, TASKS), "result"], failures)
+
+    def status(self) -> list[TaskStatus]:
+        return [TaskStatus(task, TaskState.RUNNING) for task in TASKS]
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        yield "one"
+        self._fail(str(task))
+        yield "two"
+
+    def cancel(self) -> None:
+        raise AssertionError
+
+    def wait(self, timeout: float | None = None) -> JobResult:
+        self._fail("result")
+        return JobResult(0, "succeeded")
+
+    def _fail(self, asked: str) -> None:
+        if self._left[asked]:
+            self._left[asked] -= 1
+            raise LaunchError("scontrol: no answer")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phalanx.cli.follow, "_AGAIN_SECONDS", 0.0)
+
+
+def test_a_manager_that_fails_once_is_asked_again(capfd: pytest.CaptureFixture[str]) -> None:
+    assert follow("digits", Forgetful(failures=1)) == 0
+    printed, said = capfd.readouterr()
+    assert sorted(printed.splitlines()) == [
+        "chief-0  | one",
+        "chief-0  | two",
+        "worker-0 | one",
+        "worker-0 | two",
+    ]
+    assert "phalanx: scontrol: no answer; trying again\n" in said
+    assert said.endswith("phalanx: digits succeeded\n")
+
+
+def test_a_manager_that_is_gone_for_good_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phalanx.cli.follow, "_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(LaunchError, match="no answer"):
+        follow("digits", Forgetful(failures=1000))
+
+
+def test_a_reader_who_goes_away_ends_the_command_and_not_the_job(
+    tmp_path: Path, start_phalanx: Callable[..., subprocess.Popen[str]], environ: dict[str, str]
+) -> None:
+    scontrol, log = tmp_path / "scontrol", tmp_path / "chief-0.log"
+    scontrol.write_text("#!/bin/sh\necho JobState=RUNNING\n")
+    scontrol.chmod(0o755)
+    environ["PATH"] = f"{tmp_path}{os.pathsep}{environ['PATH']}"
+    environ["XDG_STATE_HOME"] = str(tmp_path)
+    facts = {"number": "7", "log_dir": str(tmp_path), "counts": {"chief": 1}}
+    Ledger.of_user(environ).write(JobRecord("digits", "slurm", facts))
+    log.write_text("one\n")
+    process = start_phalanx("logs", "-f", "digits")
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "chief-0 | one\n"
+    process.stdout.close()
+    log.write_text("one\ntwo\n")
+    assert process.wait(60) == 1
+    assert process.stderr.read() == ""

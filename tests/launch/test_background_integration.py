@@ -1,0 +1,59 @@
+"""A job with a supervisor of its own: what stays of it when its start is broken off."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from tests.servers.processes import wait_for
+
+from phalanx import LaunchError
+from phalanx.cluster.spec import Role, Task
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.swarm import SwarmLauncher
+
+DOCKER = """\
+#!/bin/sh
+echo "$*" >> {calls}
+case $1 in info) echo active true ;; esac
+"""
+
+
+def test_ctrl_c_while_the_supervisor_starts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = {MARK: uuid.uuid4().hex, TASK_MARK: "chief-0"}
+    task = TaskPlan(Task(Role.CHIEF), ("sleep", "1000"), marks, tmp_path / "job/chief-0.log")
+
+    def interrupt(seconds: float) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(time, "sleep", interrupt)
+        BackgroundHandle.submit(ProcessPlan((task,), marks[MARK]), tmp_path / "job")
+    assert not (tmp_path / "job").exists()
+    wait_for(lambda: not marked_processes(marks[MARK]))
+
+
+def test_a_stack_is_removed_if_its_state_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker, calls = tmp_path / "docker", tmp_path / "calls"
+    docker.write_text(DOCKER.format(calls=calls))
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "file").touch()
+    launcher = SwarmLauncher(Container("digits:1"), tmp_path / "file/digits", "r1")
+    plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
+    with pytest.raises(LaunchError, match=r"state cannot be kept in .*: Not a directory"):
+        launcher.submit(plan)
+    *_, deployed, removed = calls.read_text().splitlines()
+    assert deployed.startswith("stack deploy")
+    assert removed == "stack rm digits"

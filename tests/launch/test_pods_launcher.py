@@ -1,0 +1,35 @@
+"""All objects of a job are made, or none stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from phalanx.launch.container import Container
+from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.kubernetes import KubernetesLauncher
+from phalanx.launch.kubernetes_client import Client
+from phalanx.launch.manifest import Manifest
+from phalanx.launch.pods import Place
+
+
+def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, there = [], set()
+
+    def create(client: Client, manifest: Manifest) -> None:
+        if manifest["kind"] == "Job":
+            raise KeyboardInterrupt
+        made.append(manifest["kind"])
+        there.add(manifest["kind"])
+
+    def delete(client: Client, kind: str, name: str, namespace: str) -> None:
+        there.remove(kind)
+
+    monkeypatch.setattr(Client, "create", create)
+    monkeypatch.setattr(Client, "delete", delete)
+    monkeypatch.setattr(Client, "complaints", lambda *about: [])
+    launcher = KubernetesLauncher(Container("digits:1"), Place())
+    plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
+    with pytest.raises(KeyboardInterrupt):
+        launcher.submit(plan)
+    assert made == ["NetworkPolicy", "Service"]
+    assert there == set()
