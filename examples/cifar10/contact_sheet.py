@@ -24,6 +24,7 @@ class ContactSheet(hooks.Hook):
         from matplotlib.patches import Rectangle  # noqa: PLC0415
 
         images, inputs, labels = self.pictures.sample(ROWS * COLUMNS)
+        session.pull()
         guesses = np.argmax(session.model(inputs, training=False), axis=-1)
         classes = self.pictures.classes()
         figure = Figure(figsize=(COLUMNS * 1.35, ROWS * 1.6), layout="constrained")

@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 import tensorflow as tf
+from tests.train.small_experiment import Line
 
-from phalanx.errors import PeerError, TrainingError
+import phalanx
+from phalanx.errors import ConfigurationError, PeerError, TrainingError
 from phalanx.train.checkpoint import State, Status, write_status
-from phalanx.train.continuous import Follow, follow
+from phalanx.train.continuous import Follow, evaluator, follow
 from phalanx.train.record import Evaluation, format_evaluation
 
 
@@ -92,6 +95,34 @@ def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
     run.evaluate = evaluate  # type: ignore[method-assign]
     run.follow()
     assert run.evaluated == [2]
+
+
+def test_what_goes_wrong_in_an_evaluation_is_not_taken_for_a_deletion(tmp_path: Path) -> None:
+    def evaluate(path: str) -> dict[str, float]:
+        raise tf.errors.NotFoundError(None, None, "no eval.tfrecord")
+
+    run = Run(tmp_path, lambda r: r.save(1), done)
+    run.evaluate = evaluate  # type: ignore[method-assign]
+    with pytest.raises(tf.errors.NotFoundError, match=r"no eval\.tfrecord"):
+        run.follow()
+
+
+def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
+    config = phalanx.RunConfig(model_dir=str(tmp_path), train_steps=1, global_batch_size=16)
+    saved = phalanx.run(Line(), config).checkpoint
+
+    class Deeper(Line):
+        def model(self, context: phalanx.Context) -> Any:
+            model = super().model(context)
+            deeper = keras.Sequential([*model.layers, keras.layers.Dense(1)])
+            deeper.compile("sgd", "mse")
+            return deeper
+
+    with (
+        evaluator(Deeper(), config) as (evaluate, _),
+        pytest.raises(ConfigurationError, match="a checkpoint of another model"),
+    ):
+        evaluate(saved)
 
 
 def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:

@@ -128,6 +128,22 @@ def test_a_step_without_data_takes_no_batch(tmp_path: Path) -> None:
         assert values == {"loss": 1.0}
 
 
+def test_two_steps_tell_values_of_their_own(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, steps=4)
+
+    def other(batch: Any) -> Any:
+        return {"loss": loop.step(batch)["loss"], "apart": 7.0}
+
+    told = []
+    with loop.session as session:
+        loop.make()
+        session.dataset(lambda: tf.data.Dataset.from_tensor_slices(make_points()).batch(16))
+        while not session.should_stop():
+            told.append(session.run(other if session.step % 2 else loop.step))
+    assert [values.keys() - {"loss"} for values in told] == [{"error"}, {"apart"}] * 2
+    assert told[1]["apart"] == pytest.approx(7.0)
+
+
 def test_hooks_can_change_the_learning_rate(tmp_path: Path) -> None:
     def halve(session: Any) -> None:
         session.learning_rate /= 2

@@ -79,6 +79,19 @@ def test_when_the_chief_is_killed_the_others_end(start_cluster: Any, tmp_path: P
     assert "went away without a word" in tasks.log("ps-0")
 
 
+def test_when_the_last_worker_stays_away_the_chief_gives_up(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        "c w p", "--model-dir", str(tmp_path), *LONG, "--wait-seconds", "20", "--save-steps", "10"
+    )
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes["worker-0"].kill()
+    codes = tasks.wait(120)
+    assert codes["chief-0"] == codes["ps-0"] == 1
+    assert "no worker has answered for 20 s: worker-0 at 127.0.0.1:" in tasks.log("chief-0")
+
+
 @pytest.mark.parametrize(
     ("shape", "missing"),
     [

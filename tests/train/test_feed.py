@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.feed import make_train_data
+from phalanx.train.feed import make_train_data, pass_over
 
 
 @pytest.mark.parametrize("asked", [None, True])
@@ -20,3 +20,21 @@ def test_a_dataset_is_tuned_only_if_so_asked(asked: bool | None) -> None:
     made = make_train_data(phalanx.Experiment(train_data=lambda: data), phalanx.Context())
     assert made.options().autotune.enabled is bool(asked)
     assert [list(batch) for batch in made.as_numpy_iterator()] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_whole_passes_are_not_read_again() -> None:
+    data = tf.data.Dataset.range(4)
+    of_unknown_length = data.filter(lambda _: True)
+    for numbers in (data, of_unknown_length):
+        endless = pass_over(numbers, None, 9)
+        assert [int(number) for number in endless.take(4)] == [1, 2, 3, 0]
+    assert [int(number) for number in pass_over(data, 3, 9)] == [1, 2, 3]
+    read: list[int] = []
+
+    def note(number: tf.Tensor) -> tf.Tensor:
+        read.append(int(number))
+        return number
+
+    noted = data.map(lambda number: tf.py_function(note, [number], tf.int64))
+    next(iter(pass_over(noted, None, 4001)))
+    assert len(read) < 100

@@ -246,6 +246,70 @@ def test_settings_weigh_code_then_flags_then_tf_config(
     assert run("--model-dir", str(tmp_path / "flag"), model_dir=code) == code
 
 
+def weigh(weight: float) -> Callable[[phalanx.Context], tf.data.Dataset]:
+    return lambda context: read(context).map(lambda x, y: (x, y, tf.fill(tf.shape(y)[:1], weight)))
+
+
+def test_sample_weights_count_whatever_kind_of_loss_there_is(tmp_path: Path) -> None:
+    plain: Any = {"model": make_model, "optimizer": "sgd", "steps": 1}
+    kinds = {"object": keras.losses.MeanSquaredError(), "name": "mse"}
+    kinds["function"] = lambda y, p: tf.reduce_mean(tf.square(y - p), axis=-1)
+    for name, loss in kinds.items():
+        found = [
+            train(tmp_path / f"{name}{weight}", loss=loss, eval_data=weigh(weight), **plain)
+            for weight in (0.0, 1.0, 2.0)
+        ]
+        nothing, once, twice = (result.metrics["loss"] for result in found)
+        assert nothing == 0
+        assert twice == pytest.approx(2 * once)
+    bad(tmp_path, "sample weights, but the loss is one number", train_data=weigh(1.0),
+        loss=lambda y, p: tf.reduce_mean(tf.square(y - p)), optimizer="sgd")  # fmt: skip
+
+
+def test_a_step_of_ones_own_beside_metrics_and_values_of_an_evaluation(tmp_path: Path) -> None:
+    def train_step(model: Any, batch: Any) -> Any:
+        x, y = batch
+        error = tf.square(model(x, training=True) - y)[:, 0]
+        return {"loss": error, "largest": tf.reduce_max(error)}
+
+    def eval_step(model: Any, batch: Any) -> Any:
+        x, y = batch
+        return {"loss": tf.square(model(x) - y)[:, 0], "bias": tf.reduce_mean(model(x) - y)}
+
+    told: list[dict[str, float]] = []
+
+    class Listen(phalanx.hooks.Hook):
+        def on_epoch(self, session: Session, values: Any) -> None:
+            told.append(dict(values))
+
+    result = train(tmp_path / "own", [Listen()], train_step=train_step, eval_step=eval_step)
+    assert result.metrics.keys() == {"loss", "bias"}
+    assert told[0].keys() == {"loss", "largest"}
+    result = train(tmp_path / "compiled", [Listen()], train_step=train_step)
+    assert result.metrics.keys() == {"loss", "mae"}
+    assert told[-1].keys() == {"loss", "largest"}
+
+
+def test_metrics_beside_those_of_a_compiled_model(tmp_path: Path) -> None:
+    metrics = [keras.metrics.RootMeanSquaredError(name="rmse")]
+    result = train(tmp_path, metrics=lambda: metrics)
+    assert result.metrics.keys() == {"loss", "mae", "rmse"}
+    assert result.metrics["rmse"] ** 2 == pytest.approx(result.metrics["loss"], rel=1e-4)
+
+
+def test_a_damaged_checkpoint_is_said_to_be_that(tmp_path: Path) -> None:
+    train(tmp_path, settings={"save_steps": 4})
+    data = next((tmp_path / "run").glob("model.ckpt-7.data-*"))
+    data.write_bytes(data.read_bytes()[:100])
+    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to go on", steps=9)
+    for file in (tmp_path / "run").glob("model.ckpt-7.*"):
+        file.unlink()
+    steps: list[int] = []
+    began = phalanx.hooks.ActionHook(phalanx.hooks.Every(steps=1), lambda s: steps.append(s.step))
+    assert train(tmp_path, [began], steps=9).step == 9
+    assert steps[0] == 5
+
+
 def test_nan_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the loss is nan at step 1"):
         train(tmp_path, model=lambda: make_model(loss=lambda y, p: p * float("nan")))

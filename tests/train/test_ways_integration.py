@@ -155,6 +155,17 @@ def test_a_worker_that_is_started_again_makes_its_data_again(
     assert set(tasks.wait().values()) == {75}
 
 
+def test_async_goes_on_in_the_middle_of_the_data(start_cluster: Any, tmp_path: Path) -> None:
+    # One trainer has 4 batches, the other 3, and they read them 5 times: 35 updates.
+    flags = ["--model-dir", str(tmp_path), *FLAGS, "--epochs", "5", "--steps-per-call", "1"]
+    start_cluster("c w p", *flags, "--train-steps", "20").check()
+    tasks = start_cluster("c w p", *flags)
+    tasks.check()
+    assert "restored step 20" in tasks.log("chief-0")
+    # Each is taken to have made half of the first 20.
+    assert "saved step 35" in tasks.log("chief-0")
+
+
 @pytest.mark.slow
 def test_one_process_goes_on_from_parameter_servers(
     start_cluster: Any, tmp_path: Path, read_checkpoint: Read

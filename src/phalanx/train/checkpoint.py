@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -82,8 +84,9 @@ class Checkpoints:
 
     @property
     def latest(self) -> str | None:
-        """The path of the last checkpoint."""
-        return self._manager.latest_checkpoint  # type: ignore[no-any-return]
+        """The path of the last checkpoint that was not deleted."""
+        kept = [self._manager.latest_checkpoint, *reversed(self._manager.checkpoints)]
+        return next((path for path in kept if path and tf.io.gfile.exists(f"{path}.index")), None)
 
     def restore(self) -> tuple[int, Position]:
         """Go on from the last checkpoint, if there is one."""
@@ -91,7 +94,8 @@ class Checkpoints:
         if path is None:
             return 0, Position()
         self.load(path)
-        totals = _read_totals(path)
+        with reading(path, "run"):
+            totals = _read_totals(path)
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
         batches = saved["batches"] * saved["batch"] // max(self._batch, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
@@ -101,25 +105,13 @@ class Checkpoints:
 
     def load(self, path: str) -> None:
         """Read one checkpoint into the model's own variables."""
-        try:
-            status = self._whole.restore(path)
-            status.assert_existing_objects_matched()
-            status.expect_partial()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise ConfigurationError(
-                f"{path} is a checkpoint of another model or optimizer: "
-                f"{str(error).splitlines()[0]}. Use another model_dir, or the model that was saved "
-                "there"
-            ) from None
+        with reading(path, "model or optimizer"):
+            fill(self._whole, path)
 
     def load_model(self, path: str) -> None:
         """Read only the model, as an evaluation needs it."""
-        try:
-            self._model.restore(path).expect_partial()
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{path} is a checkpoint of another model: {str(error).splitlines()[0]}"
-            ) from None
+        with reading(path, "model"):
+            fill(self._model, path)
 
     def save(self, step: int, position: Position) -> str:
         """Write the model's own variables as they are now."""
@@ -153,6 +145,30 @@ class Checkpoints:
         state = State.INTERRUPTED if isinstance(error, Interrupted) else State.FAILED
         reason = f"{type(error).__name__}: {error}"
         write_status(self.directory, Status(state, int(self._numbers["step"]), reason))
+
+
+def fill(checkpoint: Any, path: str) -> None:
+    """Every variable must be found; what else is in the file is left."""
+    status = checkpoint.restore(path)
+    status.assert_existing_objects_matched()
+    status.expect_partial()
+
+
+@contextlib.contextmanager
+def reading(path: str, what: str) -> Iterator[None]:
+    """A checkpoint of another model, or a damaged one, is said to be that."""
+    try:
+        yield
+    except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+        raise ConfigurationError(
+            f"{path} is a checkpoint of another {what}: {str(error).splitlines()[0]}. Use another "
+            "model_dir, or the model that was saved there"
+        ) from None
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError) as error:
+        raise ConfigurationError(
+            f"{path} is damaged ({str(error).splitlines()[0]}): delete {path}.* to go on from the "
+            "checkpoint before it, or use another model_dir"
+        ) from None
 
 
 def _read_totals(path: str) -> np.ndarray[Any, Any]:

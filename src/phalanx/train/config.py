@@ -86,7 +86,8 @@ class RunConfig:
     """Makes initial weights and dropout the same in every run."""
 
     devices: tuple[str, ...] | int | None = None
-    """Which devices of this host to use, by name ("GPU:0") or how many GPUs. Unset: all GPUs."""
+    """Which devices of this host to use, by name ("GPU:0") or how many GPUs. Unset: all GPUs. In a
+    cluster every task uses all that it sees: set CUDA_VISIBLE_DEVICES."""
 
     variables: Literal["device", "cpu"] = "device"
     """With several devices: a copy of the weights on each, or one on the host."""

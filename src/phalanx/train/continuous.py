@@ -58,7 +58,7 @@ def evaluator(experiment: Experiment, config: RunConfig) -> Iterator[tuple[Evalu
             "leave the evaluator out"
         )
     step = Step(experiment, context)
-    step.build(data.element_spec, training=False)
+    step.build(None, data.element_spec)
     master = step.make_master()
     engine = SpmdEngine(
         step, master, tf.distribute.get_strategy(), context, Feed(None, lambda: data),
@@ -91,16 +91,20 @@ def follow(
     """Evaluate each checkpoint until there will be no more; the last step and its figures."""
     last: tuple[int, dict[str, float]] = (-1, {})
     for path in await_checkpoints(directory, how, is_asked_to_stop):
-        with surviving_deletion():
+        with surviving_deletion(path):
             last = step_of(path), evaluate(path)
     return last
 
 
 @contextlib.contextmanager
-def surviving_deletion() -> Iterator[None]:
+def surviving_deletion(path: str) -> Iterator[None]:
     """A checkpoint may be deleted just while it is read: then there are newer ones."""
-    with contextlib.suppress(tf.errors.NotFoundError, tf.errors.DataLossError):
+    try:
         yield
+    except (tf.errors.NotFoundError, tf.errors.DataLossError, ConfigurationError):
+        if tf.io.gfile.exists(f"{path}.index") and tf.io.gfile.glob(f"{path}.data-*"):
+            raise
+        LOG.info("%s was deleted before it could be evaluated", path)
 
 
 def await_checkpoints(

@@ -235,7 +235,7 @@ class DistributedSession:
         )
         for path in await_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
-            with surviving_deletion():
+            with surviving_deletion(path):
                 checkpoints.load_model(path)
                 loaded = True
             if loaded:
@@ -325,13 +325,7 @@ class DistributedSession:
     def _make_dispatched(self, servers: Servers) -> DispatchedEngine:
         if self._make_data is not None:
             self._check_travels(servers.contexts[0])
-        return DispatchedEngine(
-            servers.coordinator,
-            self._step,
-            None if self._make_data is None else lambda skip: servers.open_remote(skip, None),
-            workers=len(self._formation.trainers),
-            is_interrupted=servers.is_interrupted,
-        )
+        return DispatchedEngine(servers, self._step, has_data=self._make_data is not None)
 
     def _check_travels(self, context: Context) -> None:
         """The function that makes the data is sent to the workers; a dataset cannot be."""

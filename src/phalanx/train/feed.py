@@ -42,6 +42,18 @@ def make_eval_data(experiment: Experiment, context: Context) -> Any:
     return None if data is None else _check(data, "eval_data", context)
 
 
+def pass_over(data: Any, passes: int | None, skip: int) -> Any:
+    """So many passes over the data, or passes without end, from some batches on."""
+    if not skip:
+        return data if passes == 1 else data.repeat(passes)
+    if passes is not None:
+        return data.repeat(passes).skip(skip)
+    # Whole passes need not be read again, where it is known how long one is.
+    length = data.cardinality()
+    left = tf.where(length > 0, skip % tf.maximum(length, 1), tf.constant(skip, tf.int64))
+    return data.repeat().skip(left)
+
+
 def _check(data: Any, function: str, context: Context) -> Any:
     if not isinstance(data, tf.data.Dataset):
         raise ConfigurationError(

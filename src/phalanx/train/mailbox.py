@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from phalanx.cluster import Cluster, Task
 from phalanx.cluster.spec import split_address
+from phalanx.limits import allow_open_files
 from phalanx.train.strategy import place_in_jobs
 
 LOG = logging.getLogger("phalanx")
@@ -28,6 +29,8 @@ LOG = logging.getLogger("phalanx")
 # The receiver's end has the same number in every process, so that a sender knows the path.
 _DESCRIPTOR = 1013
 _PATH = f"/dev/fd/{_DESCRIPTOR}"
+# own_data.py has the next one.
+HIGHEST_DESCRIPTOR = _DESCRIPTOR + 1
 
 # A pipe takes this much in one piece, so that two messages never mix.
 _LONGEST = 4000
@@ -60,6 +63,7 @@ class Mailbox:
 
     def open(self) -> None:
         """Listen from now on."""
+        allow_open_files(HIGHEST_DESCRIPTOR + 1)
         self._read, write = os.pipe()
         os.dup2(write, _DESCRIPTOR, inheritable=False)
         os.close(write)
@@ -80,7 +84,9 @@ class Mailbox:
         assert self._read is not None
         left = b""
         while True:
-            left += os.read(self._read, 65536)
+            if not (more := os.read(self._read, 65536)):
+                return
+            left += more
             *lines, left = left.split(b"\n")
             for line in lines:
                 try:

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.step import batch_length
+from phalanx.train.step import batch_length, read_means, sum_values
 
-# A report is a vector of sums: examples, loss, and up to so many other values.
+# A step tells its loss, and up to so many other values.
 _VALUES = 16
 
 Function = Callable[..., Any]
@@ -132,7 +132,7 @@ class OwnStep:
     @property
     def report_size(self) -> int:
         """How long a report is."""
-        return 2 + _VALUES
+        return 1 + 2 * (1 + _VALUES)
 
     def __init__(self, variables: Variables) -> None:
         self.variables = variables
@@ -151,18 +151,20 @@ class OwnStep:
             raise ConfigurationError(
                 f"the step returned {returned!r}: return the loss, or a dict that has it as 'loss'"
             )
-        self._names = ["loss", *sorted(set(values) - {"loss"})]
+        # Several steps of one session, each with values of its own, share the places.
+        self._names += sorted(set(values) - set(self._names))
         if len(self._names) > 1 + _VALUES:
-            raise ConfigurationError(f"a step reports at most {_VALUES} values beside the loss")
+            raise ConfigurationError(f"steps report at most {_VALUES} values beside the loss")
         count = tf.cast(batch_length(batch), tf.float32) if batch is not None else 1.0
-        sums = [tf.reduce_mean(tf.cast(values[name], tf.float32)) * count for name in self._names]
-        padding = [0.0] * (1 + _VALUES - len(sums))
-        return tf.stack([count, *sums, *padding])
+        means = {n: tf.reduce_mean(tf.cast(value, tf.float32)) for n, value in values.items()}
+        return tf.stack([count, *sum_values(self._places(), means, count)])
 
     def read_report(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
         """The means over examples that a sum of reports stands for."""
-        count = max(float(report[0]), 1e-12)
-        return {name: float(report[1 + place]) / count for place, name in enumerate(self._names)}
+        return read_means(self._places(), report[1:])
+
+    def _places(self) -> list[str]:
+        return [*self._names, *[""] * (1 + _VALUES - len(self._names))]
 
 
 def call_step(step: Function, batch: Any) -> Any:

@@ -24,7 +24,7 @@ from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.coordinator import CoordinatorEngine
 from phalanx.train.engines.spmd import SpmdEngine
-from phalanx.train.experiment import Experiment, experiment_name
+from phalanx.train.experiment import Experiment, experiment_name, is_written
 from phalanx.train.feed import Feed, make_eval_data, make_train_data
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.mailbox import Mailbox
@@ -327,9 +327,12 @@ def _build(
     step = Step(experiment, context)
     step.measures_gradients = any(hook.needs_gradient_norm for hook in hooks)
     data = make_train_data(experiment, context)
-    step.build(data.element_spec)
+    make_evaluation = partial(make_eval_data, experiment, context)
+    is_own = is_written(experiment, "train_step") or is_written(experiment, "eval_step")
+    tested = make_evaluation() if is_own else None
+    step.build(data.element_spec, None if tested is None else tested.element_spec)
     master = step.make_master()
-    return step, master, Feed(data, partial(make_eval_data, experiment, context))
+    return step, master, Feed(data, make_evaluation)
 
 
 def _open_checkpoints(config: RunConfig, step: Step, master: Master) -> Checkpoints:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import tensorflow as tf
 
 from phalanx.cluster import Task
-from phalanx.errors import WorkerError
+from phalanx.errors import PeerError, WorkerError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
-from phalanx.train.feed import make_train_data
-from phalanx.train.mailbox import Mailbox, Word
+from phalanx.train.feed import make_train_data, pass_over
+from phalanx.train.mailbox import Mailbox, Word, is_listening
 from phalanx.train.own_data import read_own_data
 from phalanx.train.strategy import Formation, ps_jobs
 
@@ -63,7 +64,7 @@ class Servers:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Any:
             if self.own_data is not None:
-                return _pass_over(read_own_data(self.own_data), skip, passes)
+                return pass_over(read_own_data(self.own_data), passes, skip)
             index = tf.distribute.coordinator.experimental_get_current_worker_index()
             shares = [
                 lambda context=context: self._make(context, skip, passes) for context in contexts
@@ -77,7 +78,24 @@ class Servers:
         return iter(self._make(self.contexts[0], skip, passes))
 
     def _make(self, context: Context, skip: int, passes: int | None) -> Any:
-        return _pass_over(make_train_data(self.experiment, context), skip, passes)
+        return pass_over(make_train_data(self.experiment, context), passes, skip)
+
+    def check_workers(self, since: float) -> None:
+        """TensorFlow waits for lost workers without limit: give up when none is left for long.
+
+        `since` is when one was last heard of, by `time.monotonic()`.
+        """
+        seconds = self.config.wait_seconds
+        workers = [task for task in self.trainers if task != self.formation.task]
+        if time.monotonic() - since < seconds:
+            return
+        if not any(is_listening(self.formation.cluster.addresses[task]) for task in workers):
+            raise PeerError(
+                f"no worker has answered for {seconds:.0f} s: "
+                + ", ".join(
+                    f"{task} at {self.formation.cluster.addresses[task]}" for task in workers
+                )
+            )
 
     def is_interrupted(self) -> bool:
         """Whether a worker or parameter server was asked to end; what failed there is raised."""
@@ -90,9 +108,3 @@ class Servers:
 def _is_not_told_again(record: logging.LogRecord) -> bool:
     """An error of the program is raised at the chief; TensorFlow would log it for each call too."""
     return "error when processing closure" not in record.getMessage()
-
-
-def _pass_over(data: Any, skip: int, passes: int | None) -> Any:
-    if passes != 1:
-        data = data.repeat(passes)
-    return data.skip(skip) if skip else data

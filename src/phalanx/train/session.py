@@ -102,6 +102,7 @@ class Session:
         self.is_interrupted = False
         self.is_restored = False
         self.evaluation: dict[str, float] = {}
+        self.evaluated_step: int | None = None
 
     @property
     def model(self) -> Any:
@@ -167,7 +168,7 @@ class Session:
         return self._total
 
     def set_limit(self, step: int) -> None:
-        """Never go past this step."""
+        """Never go past this step, and end there."""
         self.limit = step if self.limit is None else min(self.limit, step)
 
     def request_stop(self, reason: str) -> None:
@@ -195,7 +196,9 @@ class Session:
     def evaluate(self) -> dict[str, float]:
         """Evaluate the weights as they are."""
         if self._evaluate is not None:
+            self._count(self._engine.settle())
             self.evaluation = self._evaluate(self.step)
+            self.evaluated_step = self.step
             for hook in self._hooks:
                 hook.on_evaluate(self, self.evaluation)
             self.now = self._clock()
@@ -207,10 +210,10 @@ class Session:
         self.is_restored = self._checkpoints.latest is not None
         self._saved = self.step if self.is_restored else None
         self._told = self.step
-        for hook in self._hooks:
-            hook.on_restore(self)
-        self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
         try:
+            for hook in self._hooks:
+                hook.on_restore(self)
+            self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
             for hook in self._hooks:
                 hook.begin(self)
             self._check_epochs()
@@ -234,6 +237,8 @@ class Session:
             self._told = self.step
             for hook in self._hooks:
                 hook.after_step(self)
+        if self.limit is not None and self.step >= self.limit:
+            self.request_stop(f"step {self.step} of {self.limit} is done")
         if progress.ended:
             self._end_epoch(progress.passes)
         self._checkpoints.beat(self.step, self.now)

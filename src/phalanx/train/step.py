@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -37,8 +37,9 @@ class Step:
     """An experiment's model, and what one step does with it.
 
     A step changes no variable: everything it needs comes in, everything it changes goes out. What
-    it reports is one vector of sums, [examples, loss, other values ..., metrics' variables ...],
-    so that reports of replicas, steps and hosts are simply added up.
+    it reports is one vector of sums, [examples, loss, other values ..., examples that each value is
+    told for ..., metrics' variables ...], so that reports of replicas, steps and hosts are simply
+    added up.
     """
 
     def __init__(self, experiment: Experiment, context: Context) -> None:
@@ -55,17 +56,27 @@ class Step:
                 f"model() returned {self.model!r}: return a keras.Model or a callable tf.Module"
             )
         self.optimizer = make_optimizer(experiment, self.model, context)
-        self.metrics = [] if self._compiled else _make_metrics(experiment)
+        self.metrics = _make_metrics(experiment)
         self.element_spec: Any = None
         self.measures_gradients = False
         self.value_names = ["loss"]
         self.metric_variables: list[Any] = []
         self._loss = None if self._compiled else _make_loss(experiment)
 
-    def build(self, element_spec: Any, training: bool = True) -> None:
-        """Make every variable, by tracing a forward pass that is never run."""
-        self.element_spec = element_spec
-        function = self._train_values if training else self._eval_values
+    def build(self, train_spec: Any, eval_spec: Any = None) -> None:
+        """Make every variable, by tracing a forward pass that is never run.
+
+        It is traced for training, for evaluation where it may bring other values, or for both.
+        """
+        self.element_spec = eval_spec if train_spec is None else train_spec
+        if train_spec is not None:
+            self._trace(self._train_values, train_spec)
+        if eval_spec is not None:
+            self._trace(self._eval_values, eval_spec)
+        metrics = [*(self.model.metrics if self._compiled else []), *self.metrics]
+        self.metric_variables = [v for metric in metrics for v in metric.variables]
+
+    def _trace(self, function: Callable[[Any], dict[str, Tensor]], element_spec: Any) -> None:
         try:
             tf.function(lambda batch: self._note_names(function(batch))).get_concrete_function(
                 element_spec
@@ -87,8 +98,6 @@ class Step:
                     "batches, and of the right shape?"
                 ) from error
             raise
-        metrics = self.model.metrics if self._compiled else self.metrics
-        self.metric_variables = [v for metric in metrics for v in metric.variables]
 
     def make_master(self) -> Master:
         """The model's variables, as they are saved; the seeds follow from the step alone."""
@@ -158,30 +167,27 @@ class Step:
     def report_size(self) -> int:
         """How long a report is."""
         metrics = sum(int(np.prod(v.shape)) for v in self.metric_variables)
-        return 1 + len(self.value_names) + metrics + self.measures_gradients
+        return 1 + 2 * len(self.value_names) + metrics + self.measures_gradients
 
     def read_report(self, report: Report) -> dict[str, float]:
         """The means and metrics that a sum of reports stands for."""
-        count = max(float(report[0]), 1e-12)
-        names = len(self.value_names)
-        results = {
-            name: float(report[1 + index]) / count for index, name in enumerate(self.value_names)
-        }
-        start = 1 + names
+        results = read_means(self.value_names, report[1:])
+        start = 1 + 2 * len(self.value_names)
+        has_metrics = report[start : self.report_size - self.measures_gradients].any()
         for variable in self.metric_variables:
             size = int(np.prod(variable.shape))
             variable.assign(report[start : start + size].reshape(variable.shape))
             start += size
-        found = (
-            self.model.get_metrics_result()
-            if self._compiled
-            else {metric.name: metric.result() for metric in self.metrics}
-        )
+        found: dict[str, Any] = {}
+        # A step of the user's own updates no metrics.
+        if has_metrics:
+            found |= self.model.get_metrics_result() if self._compiled else {}
+            found |= {metric.name: metric.result() for metric in self.metrics}
         for name, value in found.items():
             if name != "loss" and np.ndim(value) == 0:
                 results[name] = float(value)
         if self.measures_gradients and report[-1] > 0:
-            results["gradient_norm"] = float(report[-1]) / count
+            results["gradient_norm"] = float(report[-1]) / float(report[0])
         return results
 
     def _scope(
@@ -224,33 +230,53 @@ class Step:
                 x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
             )
             self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            self._update_metrics(y, y_pred, sample_weight)
             return {"loss": loss}
         if self._loss is None:
             raise ConfigurationError(
                 f"{experiment_name(self.experiment)} has no loss: write loss(y_true, y_pred) or "
                 "train_step(model, batch), or compile the model"
             )
-        loss = _mean_over_batch(self._loss(y, y_pred), batch, "loss", sample_weight)
+        if isinstance(self._loss, keras.losses.Loss):
+            loss = self._loss(y, y_pred, sample_weight=sample_weight)
+        else:
+            loss = _mean_over_batch(self._loss(y, y_pred), batch, "loss", sample_weight)
         penalties = getattr(self.model, "losses", [])
-        for metric in self.metrics:
-            metric.update_state(y, y_pred, sample_weight=sample_weight)
+        self._update_metrics(y, y_pred, sample_weight)
         return {"loss": loss + tf.add_n(penalties) if penalties else loss}
 
+    def _update_metrics(self, y: Any, y_pred: Any, sample_weight: Any) -> None:
+        for metric in self.metrics:
+            metric.update_state(y, y_pred, sample_weight=sample_weight)
+
     def _note_names(self, values: dict[str, Tensor]) -> None:
-        self.value_names = ["loss", *sorted(set(values) - {"loss"})]
+        self.value_names += sorted(set(values) - set(self.value_names))
 
     def _reduce(self, values: dict[str, Tensor], batch: Any) -> tuple[dict[str, Tensor], Tensor]:
         count = tf.cast(batch_length(batch), tf.float32)
         return {name: _mean_over_batch(value, batch, name) for name, value in values.items()}, count
 
     def _report(self, values: dict[str, Tensor], count: Tensor, scope: Any) -> Tensor:
-        sums = [tf.cast(values[name], tf.float32) * count for name in self.value_names]
+        sums = sum_values(self.value_names, values, count)
         metrics = [
             tf.reshape(tf.cast(_current(scope, v), tf.float32), [-1]) for v in self.metric_variables
         ]
         # The last place is for the norm of the gradients, which an evaluation has none of.
         norm = [tf.zeros([1])] if self.measures_gradients else []
         return tf.concat([tf.stack([count, *sums]), *metrics, *norm], 0)
+
+
+def sum_values(names: Sequence[str], values: Mapping[str, Any], count: Any) -> list[Any]:
+    """The sum of each value over a batch, then for how many examples it is told."""
+    sums = [tf.cast(values[n], tf.float32) * count if n in values else 0.0 for n in names]
+    return [*sums, *(count if name in values else 0.0 for name in names)]
+
+
+def read_means(names: Sequence[str], sums: Report) -> dict[str, float]:
+    """The means over all examples for which there was such a value."""
+    counts = sums[len(names) : 2 * len(names)]
+    found = zip(names, sums, counts, strict=False)
+    return {name: float(total) / float(count) for name, total, count in found if count > 0}
 
 
 def batch_length(batch: Any) -> Tensor:
@@ -266,6 +292,11 @@ def _mean_over_batch(value: Any, batch: Any, name: str, sample_weight: Any = Non
         raise ConfigurationError(f"the {name} is None: return one number, or one an example")
     value = tf.convert_to_tensor(value)
     if value.shape.rank == 0:
+        if sample_weight is not None:
+            raise ConfigurationError(
+                f"the data has sample weights, but the {name} is one number for the whole batch: "
+                "return one an example, or use a loss of Keras"
+            )
         return value
     length = batch_length(batch)
     static = tf.get_static_value(length)

@@ -121,12 +121,13 @@ def find_devices(config: RunConfig) -> list[str]:
     if config.devices is None:
         return gpus or ["/device:CPU:0"]
     if isinstance(config.devices, int):
-        if config.devices > len(gpus):
+        if not 0 <= config.devices <= len(gpus):
             raise ConfigurationError(
                 f"devices is {config.devices}, but this host has {len(gpus)} GPUs"
             )
         return gpus[: config.devices] or ["/device:CPU:0"]
-    names = [f"/device:{name.removeprefix('/device:').upper()}" for name in config.devices]
+    devices = (config.devices,) if isinstance(config.devices, str) else config.devices
+    names = [f"/device:{name.removeprefix('/device:').upper()}" for name in devices]
     missing = sorted(set(names) - set(there))
     if missing:
         raise ConfigurationError(f"devices names {missing}, but this host has {there}")

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.checkpoint import Checkpoints
+from phalanx.train.checkpoint import Checkpoints, fill, reading
 from phalanx.train.config import RunConfig
 from phalanx.train.experiment import Experiment, call
 from phalanx.train.feed import make_eval_data, make_train_data
@@ -71,7 +71,7 @@ def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> 
         return Trained(model, _step(checkpoint), checkpoint)
     data = make_eval_data(experiment, context) or make_train_data(experiment, context)
     step = Step(experiment, context)
-    step.build(data.element_spec, training=False)
+    step.build(None, data.element_spec)
     Checkpoints(str(config.model_dir), step, step.make_master()).load_model(checkpoint)
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
     variables = tuple(step.named.values())
@@ -79,14 +79,8 @@ def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> 
 
 
 def _load(model: Any, path: str) -> None:
-    try:
-        status = tf.train.Checkpoint(model=model).restore(path)
-        status.assert_existing_objects_matched()
-        status.expect_partial()
-    except (AssertionError, ValueError) as error:
-        raise ConfigurationError(
-            f"{path} is a checkpoint of another model: {str(error).splitlines()[0]}"
-        ) from None
+    with reading(path, "model"):
+        fill(tf.train.Checkpoint(model=model), path)
 
 
 def _find_best(

@@ -69,6 +69,25 @@ def test_stop_at_time_ends_the_run_with_a_final_checkpoint(config: phalanx.RunCo
     assert read_evaluations(str(config.model_dir))[-1].step == result.step
 
 
+def test_every_goes_by_steps_and_by_seconds() -> None:
+    every = hooks.Every(steps=10, seconds=60)
+    every.start(0, 0.0)
+    times = [(9, 59.0), (9, 61.0), (10, 62.0), (11, 121.0), (11, 122.0)]
+    assert [every.is_due(*time) for time in times] == [False, True, True, False, True]
+    with pytest.raises(ConfigurationError, match=r"Every\(steps=0\): it must be more than 0"):
+        hooks.Every(steps=0)
+
+
+def test_a_hook_may_set_the_last_step(config: phalanx.RunConfig) -> None:
+    enough = hooks.ActionHook(hooks.At(2), lambda session: session.set_limit(3))
+    assert train(config, enough, train_steps=10**9).step == 3
+
+
+def test_one_evaluation_of_the_last_step_is_enough(config: phalanx.RunConfig) -> None:
+    train(config, hooks.EvaluationHook(hooks.Every(steps=4)))
+    assert [found.step for found in read_evaluations(str(config.model_dir))] == [4, 6]
+
+
 def test_stop_at_time_wants_time() -> None:
     with pytest.raises(ConfigurationError, match="more than 0"):
         hooks.StopAtTimeHook(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.accumulation import cut_batches
+from phalanx.train.background import call_in_background
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
@@ -94,7 +95,6 @@ class AggregationEngine:
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
         self._pace = Pace(fixed=steps_per_call)
-        self._threads = ThreadPoolExecutor(max_workers=trainers + 2)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._has_tokens = False
@@ -118,11 +118,11 @@ class AggregationEngine:
         if not steps:
             return Progress(0, np.zeros([self._step.report_size]))
         started = time.perf_counter()
-        call = self._threads.submit(
+        call = call_in_background(
             self._update, tf.constant(steps), tf.constant(self._turn, tf.int64),
             tf.constant(not self._has_tokens),
         )  # fmt: skip
-        done, report, more, turn = self._wait_for(call, step)
+        done, report, more, turn = self._wait_for(call, step, self._wait_seconds * steps)
         self._turn = int(turn)
         self._has_tokens = bool(more)
         self._pace.record(int(done), time.perf_counter() - started)
@@ -139,6 +139,9 @@ class AggregationEngine:
         self._dismiss()
         self._open(0)
 
+    def settle(self) -> None:
+        """Nothing is ever under way."""
+
     def pull(self) -> None:
         """Between two updates nothing changes."""
         self.weights.pull()
@@ -149,7 +152,7 @@ class AggregationEngine:
             return self._panel.examine_alone(notify)
         for tokens in self._tokens[self._servers.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
-        return self._panel.examine([self._threads.submit(self._take_evaluations)], notify)
+        return self._panel.examine([call_in_background(self._take_evaluations)], notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
@@ -159,7 +162,6 @@ class AggregationEngine:
         """Send the trainers home."""
         if error is None:
             self._dismiss()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, skip: int) -> None:
         remote = self._servers.open_remote(skip, 1)
@@ -169,10 +171,10 @@ class AggregationEngine:
             number = tf.constant(slot)
             if slot == 0 and self._servers.chief_trains:
                 local = self._servers.open_local(skip, 1)
-                self._working.append(self._threads.submit(self._work_here, local, number))
+                self._working.append(call_in_background(self._work_here, local, number))
             else:
                 value = self._servers.coordinator.schedule(self._there, args=(remote, number))
-                self._working.append(self._threads.submit(self._watch, value))
+                self._working.append(call_in_background(self._watch, value))
 
     def _dismiss(self) -> None:
         for tokens in self._tokens:
@@ -207,9 +209,9 @@ class AggregationEngine:
             time.sleep(_POLL_SECONDS / 10)
         return self._evaluations.dequeue_many(wanted).numpy().sum(axis=0)
 
-    def _wait_for(self, call: Future[Any], step: int) -> Any:
+    def _wait_for(self, call: Future[Any], step: int, seconds: float) -> Any:
         """An update waits inside TensorFlow for gradients that may never come: keep watch."""
-        deadline = time.monotonic() + self._wait_seconds
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 return call.result(timeout=_POLL_SECONDS)
@@ -219,7 +221,7 @@ class AggregationEngine:
                 if time.monotonic() > deadline:
                     names = ", ".join(str(task) for task in self._servers.trainers)
                     raise PeerError(
-                        f"gave up after {self._wait_seconds:.0f} s at step {step}: fewer than "
+                        f"gave up after {seconds:.0f} s at step {step}: fewer than "
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
 

@@ -37,11 +37,11 @@ class Engine(Protocol):
     def rewind(self) -> None:
         """Open the data again from its start."""
 
-    def pull(self) -> Progress | None:
-        """Bring the weights, and all that belongs to them, to the model's own variables.
+    def settle(self) -> Progress | None:
+        """Let steps that are under way end; those that were not yet told of."""
 
-        Steps that had to end first, and were not yet told of, are returned.
-        """
+    def pull(self) -> Progress | None:
+        """Settle, and bring the weights, and all that belongs to them, to the model's variables."""
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
         """The sum of the reports of the whole evaluation set; `notify` is told of each batch."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from phalanx.errors import DataError
 from phalanx.train.accumulation import cut_batches
+from phalanx.train.background import call_in_background
 from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
@@ -89,7 +89,6 @@ class CoordinatorEngine:
         self._examine: Any = None
         self._pace = Pace(fixed=steps_per_call)
         self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
-        self._waiters = ThreadPoolExecutor(max_workers=2 * len(servers.trainers) + 2)
         self._remote: Any = None
         self._local: Any = None
         self._interrupted = False
@@ -105,7 +104,11 @@ class CoordinatorEngine:
         self.weights.push()
         self._counter.assign(step)
         self._allotted = step
-        self._open(skip)
+        trainers = len(self._servers.trainers)
+        if skip:
+            # Whose share was read to its end before has nothing left to do, and is no mistake.
+            self._worked = set(range(trainers))
+        self._open(skip // trainers)
 
     def count_updates(self) -> int:
         """How many updates the parameter servers have seen."""
@@ -126,19 +129,20 @@ class CoordinatorEngine:
         self._ended.clear()
         self._open(0)
 
-    def pull(self) -> Progress:
-        """Let all updates under way end first, so that what is saved belongs together."""
-        self._settle()
-        self.weights.pull()
-        return self._tell()
-
-    def _settle(self) -> None:
+    def settle(self) -> Progress:
+        """Let all updates under way end."""
         while self._in_flight:
             self._held.append(self._take())
+        return self._tell()
+
+    def pull(self) -> Progress:
+        """Let all updates under way end first, so that what is saved belongs together."""
+        progress = self.settle()
+        self.weights.pull()
+        return progress
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On all hosts, with the weights as they are when all updates under way have ended."""
-        self._settle()
+        """On all hosts, with the weights as they are: nothing is under way."""
         if not self._panel.is_shared():
             return self._panel.examine_alone(notify)
         if self._examine is None:
@@ -147,7 +151,7 @@ class CoordinatorEngine:
             )
         schedule = self._servers.coordinator.schedule
         values = [schedule(self._examine, args=(tf.constant(m),)) for m in self._panel.members]
-        others = [self._waiters.submit(value.fetch) for value in values]
+        others = [call_in_background(value.fetch) for value in values]
         return self._panel.examine(others, notify)
 
     def is_interrupted(self) -> bool:
@@ -157,7 +161,6 @@ class CoordinatorEngine:
     def finish(self, error: BaseException | None) -> None:
         """Nothing is under way after a good end; after a bad one nobody waits for it."""
         self._local = None
-        self._waiters.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, skip: int) -> None:
         self._remote = self._servers.open_remote(skip, self._epochs)
@@ -181,12 +184,12 @@ class CoordinatorEngine:
             self._in_flight += 1
             if to_chief:
                 self._chief_is_busy = True
-                self._waiters.submit(self._run_here, arguments, steps, started)
+                call_in_background(self._run_here, arguments, steps, started)
             else:
                 value = self._servers.coordinator.schedule(
                     self._there, args=(self._remote, *arguments)
                 )
-                self._waiters.submit(self._wait_for, value, steps, started)
+                call_in_background(self._wait_for, value, steps, started)
 
     def _wait_for(self, value: Any, steps: int, started: float) -> None:
         try:
@@ -217,6 +220,7 @@ class CoordinatorEngine:
         )  # fmt: skip
 
     def _take(self) -> Outcome:
+        asked = time.monotonic()
         while True:
             try:
                 outcome = self._outcomes.get(timeout=_POLL_SECONDS)
@@ -224,6 +228,7 @@ class CoordinatorEngine:
             except queue.Empty:
                 # A worker that failed brings nothing; it has said why.
                 self._interrupted = self._interrupted or self._servers.is_interrupted()
+                self._servers.check_workers(asked)
         if isinstance(outcome, BaseException):
             raise outcome
         self._in_flight -= 1

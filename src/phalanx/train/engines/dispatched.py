@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
+from phalanx.train.background import call_in_background
 from phalanx.train.engines.base import Progress
 from phalanx.train.own_step import Function, OwnStep, call_step
+from phalanx.train.servers import Servers
 
+_POLL_SECONDS = 1.0
 # While a worker runs one step, its next one is already there.
 _AHEAD = 2
 
@@ -24,22 +30,19 @@ class DispatchedEngine:
 
     def __init__(
         self,
-        coordinator: Any,
+        servers: Servers,
         step: OwnStep,
-        open_data: Callable[[int], Any] | None,
-        *,
-        workers: int,
-        is_interrupted: Callable[[], bool],
+        has_data: bool,
     ) -> None:
-        self._coordinator = coordinator
+        self._servers = servers
+        self._coordinator = servers.coordinator
         self._step = step
-        self._open_data = open_data
-        self._workers = workers
-        self.is_interrupted = is_interrupted
+        self._has_data = has_data
+        self._workers = len(servers.trainers)
         self._iterator: Any = None
         self._function: Function | None = None
         self._traced: dict[Function, Any] = {}
-        self._under_way: deque[Any] = deque()
+        self._under_way: deque[Future[Any]] = deque()
         self.weights: Any = step.variables
 
     def use(self, function: Function) -> None:
@@ -51,8 +54,8 @@ class DispatchedEngine:
     def begin(self, step: int, skip: int) -> None:
         """Fill the parameter servers, open the data on every worker."""
         self._step.variables.push()
-        if self._open_data is not None:
-            self._iterator = self._open_data(skip)
+        if self._has_data:
+            self._iterator = self._servers.open_remote(skip // self._workers, None)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Keep every worker busy; come back with the step that ends first."""
@@ -62,7 +65,7 @@ class DispatchedEngine:
             arguments = () if self._iterator is None else (self._iterator,)
             with self._step.variables.forbid():
                 scheduled = self._coordinator.schedule(self._traced[self._function], args=arguments)
-            self._under_way.append(scheduled)
+            self._under_way.append(call_in_background(scheduled.fetch))
         if not self._under_way:
             return Progress(0, np.zeros([self._step.report_size]))
         return Progress(1, self._fetch())
@@ -70,30 +73,43 @@ class DispatchedEngine:
     def rewind(self) -> None:
         """Data is repeated: it never ends."""
 
-    def pull(self) -> Progress:
-        """Let all steps under way end first, so that what is saved belongs together."""
+    def settle(self) -> Progress:
+        """Let all steps under way end."""
         steps, report = len(self._under_way), np.zeros([self._step.report_size])
         while self._under_way:
             report = report + self._fetch()
-        self._step.variables.pull()
         return Progress(steps, report)
+
+    def pull(self) -> Progress:
+        """Let all steps under way end first, so that what is saved belongs together."""
+        progress = self.settle()
+        self._step.variables.pull()
+        return progress
 
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
         """Who writes the step evaluates too."""
         raise NotImplementedError
+
+    def is_interrupted(self) -> bool:
+        """Whether another task was asked to end."""
+        return self._servers.is_interrupted()
 
     def agree_to_stop(self, wants_to: bool) -> bool:
         """The chief decides."""
         return wants_to
 
     def finish(self, error: BaseException | None) -> None:
-        """Nothing is under way after a good end."""
+        """Nothing is under way after a good end; after a bad one nobody waits for it."""
 
     def _fetch(self) -> Any:
-        try:
-            return np.asarray(self._under_way.popleft().fetch(), np.float64)
-        except tf.errors.OutOfRangeError:
-            raise DataError("the data of session.dataset(...) is empty on a worker") from None
+        step, asked = self._under_way.popleft(), time.monotonic()
+        while True:
+            try:
+                return np.asarray(step.result(timeout=_POLL_SECONDS), np.float64)
+            except FutureTimeoutError:
+                self._servers.check_workers(asked)
+            except tf.errors.OutOfRangeError:
+                raise DataError("the data of session.dataset(...) is empty on a worker") from None
 
     def _make_remote(self, function: Function) -> Function:
         strategy = self._coordinator.strategy

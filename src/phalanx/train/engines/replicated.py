@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
 from phalanx.train.engines.base import Progress
+from phalanx.train.feed import pass_over
 from phalanx.train.own_step import Function, OwnStep, Variables, call_step
 from phalanx.train.reduction import Reduction
 
@@ -61,8 +62,7 @@ class ReplicatedEngine:
 
     def _open(self, skip: int) -> Any:
         assert self._make_data is not None
-        data = self._make_data().repeat()
-        return data.skip(skip) if skip else data
+        return pass_over(self._make_data(), None, skip)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """One step."""
@@ -78,6 +78,9 @@ class ReplicatedEngine:
 
     def rewind(self) -> None:
         """Data is repeated: it never ends."""
+
+    def settle(self) -> None:
+        """Nothing is ever under way."""
 
     def pull(self) -> None:
         """All replicas are equal."""

@@ -122,6 +122,9 @@ class SpmdEngine:
         self._agree(Command.REWIND)
         self._iterator = self._feed.open(0)
 
+    def settle(self) -> None:
+        """Nothing is ever under way."""
+
     def pull(self) -> None:
         """All copies are equal: take the first."""
         self.weights.pull()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from phalanx.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from phalanx.train.session import Session
 
@@ -78,7 +80,9 @@ class When(Protocol):
 
 @dataclass
 class Every:
-    """Each so many steps, or each so many seconds.
+    """Each so many steps, or each so many seconds; with both, whatever comes first.
+
+    It keeps count, so every hook needs one of its own.
 
     >>> every = Every(steps=10)
     >>> every.next_step(13)
@@ -92,6 +96,11 @@ class Every:
     _passed: int = 0
     _acted: float | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in (("steps", self.steps), ("seconds", self.seconds)):
+            if value is not None and value <= 0:
+                raise ConfigurationError(f"Every({name}={value}): it must be more than 0, or None")
+
     def next_step(self, step: int) -> int | None:
         """The next step at which it is due, as far as steps decide it."""
         return None if self.steps is None else (step // self.steps + 1) * self.steps
@@ -103,18 +112,13 @@ class Every:
 
     def is_due(self, step: int, now: float) -> bool:
         """Whether to act now; asked again, no longer."""
-        if self.steps is not None:
-            passed = step // self.steps
-            due = passed > self._passed
-            self._passed = passed
-            return due
-        if self.seconds is None:
-            return False
+        passed = step // self.steps if self.steps else 0
         if self._acted is None:
             self._acted = now
-        if now - self._acted < self.seconds:
+        is_late = self.seconds is not None and now - self._acted >= self.seconds
+        if passed <= self._passed and not is_late:
             return False
-        self._acted = now
+        self._passed, self._acted = passed, now
         return True
 
 

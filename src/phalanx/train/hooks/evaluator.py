@@ -16,7 +16,6 @@ class EvaluationHook(Hook):
     def __init__(self, every: Every, at_end: bool = True) -> None:
         self.every = every
         self.at_end = at_end
-        self._evaluated: int | None = None
 
     def begin(self, session: Session) -> None:
         """Count from the restored step."""
@@ -29,13 +28,10 @@ class EvaluationHook(Hook):
     def after_step(self, session: Session) -> None:
         """Evaluate."""
         if self.every.is_due(session.step, session.now):
-            self._evaluate(session)
+            session.evaluate()
 
     def end(self, session: Session) -> None:
         """Once more, unless that was just done or the run was interrupted."""
-        if self.at_end and self._evaluated != session.step and not session.is_interrupted:
-            self._evaluate(session)
-
-    def _evaluate(self, session: Session) -> None:
-        session.evaluate()
-        self._evaluated = session.step
+        is_new = session.evaluated_step != session.step
+        if self.at_end and is_new and not session.is_interrupted:
+            session.evaluate()

@@ -19,9 +19,5 @@ class StopAtStepHook(Hook):
     def begin(self, session: Session) -> None:
         """A restored run may be there already."""
         session.set_limit(self.last_step)
-        self.after_step(session)
-
-    def after_step(self, session: Session) -> None:
-        """Stop."""
         if session.step >= self.last_step:
             session.request_stop(f"step {session.step} of {self.last_step} is done")

@@ -13,19 +13,13 @@ if TYPE_CHECKING:
 
 
 class NanHook(Hook):
-    """Fails the run (or only stops it) as soon as the loss is NaN or infinite; nothing is saved."""
-
-    def __init__(self, fail: bool = True) -> None:
-        self.fail = fail
+    """Fails the run as soon as the loss is NaN or infinite; nothing is saved."""
 
     def after_step(self, session: Session) -> None:
         """Look at the sum of the last losses: it is no number if one of them is none."""
         if math.isfinite(session.last_loss_sum):
             return
-        message = (
+        raise TrainingError(
             f"the loss is {session.last_loss_sum} at step {session.step}: lower the learning rate, "
             "clip the gradients (--clip-norm 1), or look for bad numbers in the data"
         )
-        if self.fail:
-            raise TrainingError(message)
-        session.request_stop(message)
