@@ -38,3 +38,21 @@ def test_whole_passes_are_not_read_again() -> None:
     noted = data.map(lambda number: tf.py_function(note, [number], tf.int64))
     next(iter(pass_over(noted, None, 4001)))
     assert len(read) < 100
+
+
+def test_data_that_is_made_while_a_function_is_traced_is_made_by_plain_python(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def read() -> tf.data.Dataset:
+        # What AutoGraph does not understand, and says at length.
+        return tf.data.Dataset.range(count := 3).take(count)
+
+    experiment = phalanx.Experiment(train_data=read)
+    tf.get_logger().addHandler(caplog.handler)
+    try:
+        made = tf.function(lambda: make_train_data(experiment, phalanx.Context()).reduce(
+            tf.constant(0, tf.int64), tf.add))()  # fmt: skip
+    finally:
+        tf.get_logger().removeHandler(caplog.handler)
+    assert int(made) == 3
+    assert "AutoGraph" not in caplog.text

@@ -30,15 +30,19 @@ class Feed:
         return iter(self.make_evaluation())
 
 
+# A dataset may be made while a function is traced: there, too, it is made by plain Python.
+_call = tf.autograph.experimental.do_not_convert(call)
+
+
 def make_train_data(experiment: Experiment, context: Context) -> Any:
     """The experiment's training data, checked as far as that is possible without reading it."""
-    return _check(call(experiment.train_data, context), "train_data", context)
+    return _check(_call(experiment.train_data, context), "train_data", context)
 
 
 def make_eval_data(experiment: Experiment, context: Context) -> Any:
     """The experiment's evaluation data, or None."""
     # Every evaluation reads all of its data; what is served is shared, and comes once.
-    data = call(experiment.eval_data, replace(context, data_service=None))
+    data = _call(experiment.eval_data, replace(context, data_service=None))
     return None if data is None else _check(data, "eval_data", context)
 
 
