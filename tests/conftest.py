@@ -71,3 +71,17 @@ def start_phalanx(
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def damaged_parquet(tmp_path: Path) -> Path:
+    """A file whose table of contents is whole, and whose rows are not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(10_000)}), path)
+    data = bytearray(path.read_bytes())
+    data[100:5000] = b"\xff" * 4900
+    path.write_bytes(data)
+    return path

@@ -220,14 +220,9 @@ def test_from_table_and_parquet(tmp_path: Path) -> None:
         len(Pipeline.from_parquet(tmp_path / "b.parquet"))
 
 
-def test_damage_inside_a_parquet_file_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": range(10_000)}), path)
-    data = bytearray(path.read_bytes())
-    data[100:5000] = b"\xff" * 4900
-    path.write_bytes(data)
+def test_damage_inside_a_parquet_file_is_said(damaged_parquet: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet is not a Parquet file that can be read"):
-        next(Pipeline.from_parquet(path).batches(10))
+        next(Pipeline.from_parquet(damaged_parquet).batches(10))
 
 
 def test_from_csv(tmp_path: Path) -> None:

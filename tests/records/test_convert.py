@@ -5,8 +5,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from phalanx.errors import DataError
@@ -105,14 +103,9 @@ def test_what_cannot_be_converted_is_said(
     assert not (tmp_path / out).exists()
 
 
-def test_damage_inside_a_parquet_file_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": range(10_000)}), path)
-    data = bytearray(path.read_bytes())
-    data[100:5000] = b"\xff" * 4900
-    path.write_bytes(data)
+def test_damage_inside_a_parquet_file_is_said(damaged_parquet: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet is not a Parquet file that can be read"):
-        convert(str(path), str(tmp_path / "b.tfrecord"))
+        convert(str(damaged_parquet), str(tmp_path / "b.tfrecord"))
 
 
 def test_pictures_are_recognised() -> None:
