@@ -87,7 +87,7 @@ class Servers:
         """
         seconds = self.config.wait_seconds
         workers = [task for task in self.trainers if task != self.formation.task]
-        if time.monotonic() - since < seconds:
+        if not workers or time.monotonic() - since < seconds:
             return
         if not any(is_listening(self.formation.cluster.addresses[task]) for task in workers):
             raise PeerError(
