@@ -43,14 +43,22 @@ class Schedule:
 
 
 @keras.saving.register_keras_serializable(package="cifar10")
-class SeenInMirror(keras.Model):  # type: ignore[misc]
-    """Outside of training, says of a picture what it says, in the mean, of it and its mirror."""
+class ManyViews(keras.Model):  # type: ignore[misc]
+    """Outside of training, says what it says in the mean of a picture and of five like it.
+
+    Half of the mean is the picture and its mirror, half these two moved by one pixel each way.
+    """
 
     def call(self, images: Any, training: bool | None = None, mask: Any = None) -> Any:
-        logits = super().call(images, training=training)
         if training:
-            return logits
-        return (logits + super().call(images[:, :, ::-1], training=training)) / 2
+            return super().call(images, training=training)
+        framed = keras.ops.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        views = [(images, 1 / 4), (framed[:, :-2, :-2], 1 / 8), (framed[:, 2:, 2:], 1 / 8)]
+        return sum(
+            part * super(ManyViews, self).call(seen, training=False)
+            for view, part in views
+            for seen in (view, view[:, :, ::-1])
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Cifar10(phalanx.Experiment):
     weight_decay: float = 2e-4
     batch_norm_decay: float = 0.9
     label_smoothing: float = 0.0
-    mirror_test: bool = False
+    many_views: bool = False
     data_format: DataFormat | None = None
     log_shapes: bool = False
 
@@ -78,7 +86,7 @@ class Cifar10(phalanx.Experiment):
             data_format=self.data_format,
             log_shapes=self.log_shapes,
         )
-        return SeenInMirror(network.input, network.output) if self.mirror_test else network
+        return ManyViews(network.input, network.output) if self.many_views else network
 
     def optimizer(self, context: phalanx.Context) -> keras.optimizers.Optimizer:
         rate = self.schedule.make(self.pictures.count(), context.examples_per_update)

@@ -28,14 +28,14 @@ RECIPES = {
         "learning_rate": 0.1,
         "weight_decay": 2e-4,
         "label_smoothing": 0.0,
-        "mirror_test": False,
+        "many_views": False,
     },
     "one-cycle": {
-        "epochs": 60,
+        "epochs": 64,
         "learning_rate": 0.2,
         "weight_decay": 5e-4,
         "label_smoothing": 0.1,
-        "mirror_test": True,
+        "many_views": True,
     },
 }
 VARIABLES = {"CPU": "cpu", "GPU": "device"}
@@ -76,8 +76,8 @@ def parse_flags() -> argparse.Namespace:
         help="cut out of a frame, mirror")  # fmt: skip
     add("--change-light", action=argparse.BooleanOptionalAction, default=False,
         help="change brightness and contrast too")  # fmt: skip
-    add("--mirror-test", action=argparse.BooleanOptionalAction,
-        help="test with each picture and its mirror: not staged, but in one cycle")  # fmt: skip
+    add("--many-views", action=argparse.BooleanOptionalAction,
+        help="test with each picture in six ways: not staged, but in one cycle")  # fmt: skip
     add("--data-format", choices=["channels_first", "channels_last"],
         help="channels first where there is a GPU, if not set")  # fmt: skip
     add("--num-gpus", type=int, metavar="N", help="all of them, if not set")
@@ -129,7 +129,7 @@ def main() -> None:
         weight_decay=arguments.weight_decay,
         batch_norm_decay=arguments.batch_norm_decay,
         label_smoothing=arguments.label_smoothing,
-        mirror_test=arguments.mirror_test,
+        many_views=arguments.many_views,
         data_format=arguments.data_format,
         log_shapes=arguments.log_shapes,
     )

@@ -160,15 +160,16 @@ def test_every_epoch_is_cut_out_and_ordered_anew(open_pictures: Any, data: Path)
     assert abs(first[0] - second[0]).numpy().max() > 0.1
 
 
-def test_outside_of_training_a_picture_is_seen_in_the_mirror_too(open_pictures: Any) -> None:
+def test_outside_of_training_a_picture_is_seen_in_many_ways(open_pictures: Any) -> None:
     experiment = import_module("experiment")
     keras = import_module("keras")
     image = keras.Input((2, 3, 1))
-    # Tells left from right: in the mirror the last of each row comes first.
-    network = experiment.SeenInMirror(image, image[:, 0, 0, 0] * 2)
-    picture = keras.ops.reshape(keras.ops.arange(6.0), (1, 2, 3, 1))
-    assert network(picture, training=True).numpy().tolist() == [0]
-    assert network(picture).numpy().tolist() == [2]
+    # Tells each view from the others: only what comes first in it counts.
+    network = experiment.ManyViews(image, image[:, 0, 0, 0])
+    picture = keras.ops.reshape(keras.ops.arange(1.0, 7.0), (1, 2, 3, 1))
+    assert network(picture, training=True).numpy().tolist() == [1]
+    # As it is and in the mirror 1 and 3, moved one way 0 and 0, moved the other way 5 and 0.
+    assert network(picture).numpy().tolist() == [(1 + 3) / 4 + 5 / 8]
 
 
 @pytest.mark.slow

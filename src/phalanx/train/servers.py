@@ -18,6 +18,8 @@ from phalanx.train.mailbox import Mailbox, Word, is_listening
 from phalanx.train.own_data import read_own_data
 from phalanx.train.strategy import Formation, ps_jobs
 
+_ASK_AGAIN_SECONDS = 0.1
+
 
 class Servers:
     """A chief's view of its parameter servers and workers."""
@@ -87,7 +89,7 @@ class Servers:
         """
         seconds = self.config.wait_seconds
         workers = [task for task in self.trainers if task != self.formation.task]
-        if not workers or time.monotonic() - since < seconds:
+        if time.monotonic() - since < seconds:
             return
         if not any(is_listening(self.formation.cluster.addresses[task]) for task in workers):
             raise PeerError(
@@ -103,6 +105,24 @@ class Servers:
         if message is not None and message.word is Word.FAILED:
             raise WorkerError(f"{message.sender} failed:\n{message.text}")
         return message is not None and message.word is Word.TERMINATED
+
+
+def fetch(value: Any) -> Any:
+    """The result of a scheduled function, or the error that TensorFlow gave it up for.
+
+    A result is handed out before it is made. If its worker is lost meanwhile, whoever asks sees the
+    connection break, though another worker will make it. An error that is final is told by being
+    one and the same however often one asks.
+    """
+    seen: Exception | None = None
+    while True:
+        try:
+            return value.fetch()
+        except Exception as error:
+            if error is seen:
+                raise
+            seen = error
+        time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def _is_not_told_again(record: logging.LogRecord) -> bool:

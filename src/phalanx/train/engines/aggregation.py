@@ -20,7 +20,7 @@ from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
 from phalanx.train.row_sums import RowSums
-from phalanx.train.servers import Servers
+from phalanx.train.servers import Servers, fetch
 from phalanx.train.step import Step
 from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
@@ -197,7 +197,7 @@ class AggregationEngine:
 
     def _watch(self, value: Any) -> None:
         try:
-            value.fetch()
+            fetch(value)
         except BaseException as error:
             self._failures.put(error)
 

@@ -18,7 +18,7 @@ from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
-from phalanx.train.servers import Servers
+from phalanx.train.servers import Servers, fetch
 from phalanx.train.step import Step
 from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
@@ -151,7 +151,7 @@ class CoordinatorEngine:
             )
         schedule = self._servers.coordinator.schedule
         values = [schedule(self._examine, args=(tf.constant(m),)) for m in self._panel.members]
-        others = [call_in_background(value.fetch) for value in values]
+        others = [call_in_background(fetch, value) for value in values]
         return self._panel.examine(others, notify)
 
     def is_interrupted(self) -> bool:
@@ -193,7 +193,7 @@ class CoordinatorEngine:
 
     def _wait_for(self, value: Any, steps: int, started: float) -> None:
         try:
-            done, report, more, trainer = value.fetch()
+            done, report, more, trainer = fetch(value)
             number = int(trainer) + self._servers.chief_trains
             self._put(steps, done, report, more, number, started, is_chief=False)
         except BaseException as error:

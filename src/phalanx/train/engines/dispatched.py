@@ -16,7 +16,7 @@ from phalanx.errors import DataError
 from phalanx.train.background import call_in_background
 from phalanx.train.engines.base import Progress
 from phalanx.train.own_step import Function, OwnStep, call_step
-from phalanx.train.servers import Servers
+from phalanx.train.servers import Servers, fetch
 
 _POLL_SECONDS = 1.0
 # While a worker runs one step, its next one is already there.
@@ -65,7 +65,7 @@ class DispatchedEngine:
             arguments = () if self._iterator is None else (self._iterator,)
             with self._step.variables.forbid():
                 scheduled = self._coordinator.schedule(self._traced[self._function], args=arguments)
-            self._under_way.append(call_in_background(scheduled.fetch))
+            self._under_way.append(call_in_background(fetch, scheduled))
         if not self._under_way:
             return Progress(0, np.zeros([self._step.report_size]))
         return Progress(1, self._fetch())

@@ -1,0 +1,68 @@
+"""What a chief makes of workers that are lost, or do not answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from phalanx import Cluster, PeerError, Role, RunConfig, Task, TFConfig
+from phalanx.train.servers import Servers, fetch
+from phalanx.train.strategy import form
+
+
+class Scheduled:
+    """A result that raises, one after the other, what it is made of, and then stays as it is."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+
+    def fetch(self) -> Any:
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def make_error(words: str) -> tf.errors.OpError:
+    return tf.errors.UnavailableError(None, None, words)
+
+
+def test_a_result_whose_worker_was_lost_is_made_by_another() -> None:
+    assert fetch(Scheduled(make_error("reset"), make_error("refused"), 7)) == 7
+
+
+def test_an_error_that_stays_is_raised() -> None:
+    with pytest.raises(tf.errors.UnavailableError, match="given up"):
+        fetch(Scheduled(make_error("reset"), make_error("given up")))
+
+
+@pytest.fixture
+def address() -> Any:
+    """Where somebody takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def make_servers(*workers: str) -> Servers:
+    cluster = Cluster.of(chief="127.0.0.1:1", workers=workers, ps=["127.0.0.1:2"])
+    config = RunConfig(wait_seconds=5)
+    formation = form(TFConfig(cluster, Task(Role.CHIEF)), config)
+    return Servers(formation, config, None, None)  # type: ignore[arg-type]
+
+
+LONG_AGO = time.monotonic() - 6
+
+
+def test_when_no_worker_is_there_for_long_they_are_named() -> None:
+    servers = make_servers("127.0.0.1:3", "127.0.0.1:4")
+    servers.check_workers(time.monotonic())
+    with pytest.raises(PeerError, match=r"5 s: worker-0 at 127.0.0.1:3, worker-1 at 127.0.0.1:4"):
+        servers.check_workers(LONG_AGO)
+
+
+def test_one_worker_is_enough(address: str) -> None:
+    make_servers("127.0.0.1:3", address).check_workers(LONG_AGO)
