@@ -215,30 +215,9 @@ def _build_and_lead_on_ps(
     element_spec, limits = feed.train.element_spec, clipping(step, config)
     if not can_travel(feed.train, partial(make_train_data, experiment, servers.contexts[0])):
         servers.own_data = element_spec
-    engine: Engine
-    if servers.formation.way is Way.ASYNC_PS:
-        engine = CoordinatorEngine(
-            servers,
-            step,
-            master,
-            element_spec=element_spec,
-            limits=limits,
-            epochs=config.epochs,
-            steps_per_call=config.steps_per_call,
-            xla=config.xla,
-        )
-    else:
-        engine = AggregationEngine(
-            servers,
-            step,
-            master,
-            element_spec=element_spec,
-            limits=limits,
-            required=config.replicas_to_aggregate,
-            wait_seconds=config.wait_seconds,
-            steps_per_call=config.steps_per_call,
-            xla=config.xla,
-        )
+    is_async = servers.formation.way is Way.ASYNC_PS
+    kind = CoordinatorEngine if is_async else AggregationEngine
+    engine = kind(servers, step, master, element_spec, limits)
     return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
 
 

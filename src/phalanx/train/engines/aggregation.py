@@ -46,22 +46,18 @@ class AggregationEngine:
         servers: Servers,
         step: Step,
         master: Master,
-        *,
         element_spec: Any,
         limits: dict[str, float | None],
-        required: int | None,
-        wait_seconds: float,
-        steps_per_call: int | None,
-        xla: bool = False,
     ) -> None:
+        config = servers.config
         self._servers = servers
         self._step = step
-        self._wait_seconds = wait_seconds
+        self._wait_seconds = config.wait_seconds
         trainers = len(servers.trainers)
-        self._required = required or trainers
+        self._required = config.replicas_to_aggregate or trainers
         if self._required > trainers:
             raise ConfigurationError(
-                f"replicas_to_aggregate is {required}, but there are only {trainers} trainers"
+                f"replicas_to_aggregate is {self._required}, but there are only {trainers} trainers"
             )
         self.weights = Weights.place(master, servers.devices, limits)
         self._rows = RowSums(self.weights, trainers)
@@ -85,8 +81,8 @@ class AggregationEngine:
         with tf.device(servers.devices[0]):
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
-        compute = cut_batches(step, servers.config.accumulate)
-        self._compute = tf.function(compute, jit_compile=True) if xla else compute
+        compute = cut_batches(step, config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if config.xla else compute
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
         self._there = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
@@ -94,7 +90,7 @@ class AggregationEngine:
         self._here = tf.function(self._work)
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
-        self._pace = Pace(fixed=steps_per_call)
+        self._pace = Pace(fixed=config.steps_per_call)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._has_tokens = False

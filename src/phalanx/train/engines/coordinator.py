@@ -56,16 +56,13 @@ class CoordinatorEngine:
         servers: Servers,
         step: Step,
         master: Master,
-        *,
         element_spec: Any,
         limits: dict[str, float | None],
-        epochs: int | None,
-        steps_per_call: int | None,
-        xla: bool = False,
     ) -> None:
+        config = servers.config
         self._servers = servers
         self._step = step
-        self._epochs = epochs
+        self._epochs = config.epochs
         self.weights = Weights.place(master, servers.devices, limits)
         self._locks = []
         for device in servers.devices:
@@ -73,10 +70,10 @@ class CoordinatorEngine:
                 self._locks.append(tf.CriticalSection())
         with tf.device(servers.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-        compute = cut_batches(step, servers.config.accumulate)
-        self._compute = tf.function(compute, jit_compile=True) if xla else compute
+        compute = cut_batches(step, config.accumulate)
+        self._compute = tf.function(compute, jit_compile=True) if config.xla else compute
         # Only data without an end can be taken several batches at a time.
-        is_short = epochs is None and self.weights.whole_bytes() < _SMALL
+        is_short = self._epochs is None and self.weights.whole_bytes() < _SMALL
         self._turns = (_STEPS_A_TURN, 1) if is_short else (1,)
         # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
         # where Keras would do what is our part.
@@ -87,7 +84,7 @@ class CoordinatorEngine:
         self._here = tf.function(self._train_steps)
         self._panel = Panel(servers, step, self.weights)
         self._examine: Any = None
-        self._pace = Pace(fixed=steps_per_call)
+        self._pace = Pace(fixed=config.steps_per_call)
         self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
         self._remote: Any = None
         self._local: Any = None
