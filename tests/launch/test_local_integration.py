@@ -27,6 +27,7 @@ from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
 from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.supervisor import Silent
+from phalanx.launch.rules import Patience
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -328,7 +329,9 @@ def test_what_a_task_left_behind_cannot_outtalk_the_end(tmp_path: Path) -> None:
     command = ("sh", "-c", "timeout 60 yes noise & exit 0")
     marks = {MARK: uuid.uuid4().hex, TASK_MARK: "chief-0"}
     task = TaskPlan(Task(Role.CHIEF), command, marks, tmp_path / "chief-0.log")
-    handle = start(ProcessPlan((task,), marks[MARK], grace=1), os.environ, SlowDisplay())
+    handle = start(
+        ProcessPlan((task,), marks[MARK], patience=Patience(grace=1)), os.environ, SlowDisplay()
+    )
     assert handle.wait(30) == JobResult(0, "succeeded")
 
 

@@ -27,13 +27,9 @@ from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.ports import hold_ports
 from phalanx.launch.local.program import check_program
 from phalanx.launch.processes.handle import SupervisedHandle
-from phalanx.launch.processes.plan import (
-    EVALUATOR_LINGER_SECONDS,
-    GRACE_SECONDS,
-    LINGER_SECONDS,
-    ProcessPlan,
-)
+from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer
+from phalanx.launch.rules import Patience
 
 _COUNT = click.IntRange(1, 10_000)
 _LAST_WORDS_SECONDS = 10.0
@@ -84,7 +80,7 @@ _LAST_WORDS_SECONDS = 10.0
 @click.option(
     "--grace",
     type=Seconds(),
-    default=GRACE_SECONDS,
+    default=Patience.grace,
     show_default=True,
     metavar="SECONDS",
     help="Between SIGTERM and SIGKILL, when a task is ended.",
@@ -92,7 +88,7 @@ _LAST_WORDS_SECONDS = 10.0
 @click.option(
     "--linger",
     type=Seconds(),
-    default=LINGER_SECONDS,
+    default=Patience.linger,
     show_default=True,
     metavar="SECONDS",
     help="How long workers may go on after the chief is done.",
@@ -100,7 +96,7 @@ _LAST_WORDS_SECONDS = 10.0
 @click.option(
     "--evaluator-linger",
     type=Seconds(),
-    default=EVALUATOR_LINGER_SECONDS,
+    default=Patience.evaluator_linger,
     show_default=True,
     metavar="SECONDS",
     help="How long the evaluator may go on after the chief is done.",
@@ -171,9 +167,7 @@ def command(
             log_dir=Path(log_dir or default_log_dir),
             run_id=run_id,
             share=not no_share,
-            grace=grace,
-            linger=linger,
-            evaluator_linger=evaluator_linger,
+            patience=Patience(grace, linger, evaluator_linger),
         )
         plan = launcher.plan(job)
         if dry_run:

@@ -63,6 +63,16 @@ class Task:
     def __str__(self) -> str:
         return f"{self.role}-{self.index}"
 
+    @classmethod
+    def parse(cls, name: str) -> Task:
+        """The task that is written so.
+
+        >>> Task.parse("data-worker-1") == Task(Role.DATA_WORKER, 1)
+        True
+        """
+        role, _, index = name.rpartition("-")
+        return cls(Role(role), int(index))
+
     def __lt__(self, other: Task) -> bool:
         return (_ORDER[self.role], self.index) < (_ORDER[other.role], other.index)
 

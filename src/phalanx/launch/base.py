@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar
 
@@ -31,6 +33,16 @@ class TaskStatus:
     exit_code: int | None = None
     last_line: str = ""
 
+    def dump(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "task": str(self.task), "state": self.state.value}
+
+    @classmethod
+    def load(cls, entry: Mapping[str, Any]) -> TaskStatus:
+        """From plain data."""
+        own = {"task": Task.parse(entry["task"]), "state": TaskState(entry["state"])}
+        return cls(**{**entry, **own})
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -40,6 +52,16 @@ class JobResult:
     reason: str
     failed: Task | None = None
     last_lines: tuple[str, ...] = ()
+
+    def dump(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "failed": self.failed and str(self.failed)}
+
+    @classmethod
+    def load(cls, entry: Mapping[str, Any]) -> JobResult:
+        """From plain data."""
+        failed = entry["failed"] and Task.parse(entry["failed"])
+        return cls(**{**entry, "failed": failed, "last_lines": tuple(entry["last_lines"])})
 
 
 class Plan(Protocol):
@@ -76,6 +98,16 @@ class LastingHandle(Handle, Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What its launcher's `attach` needs to find it again, as plain data."""
         ...
+
+
+def poll(
+    look: Callable[[], JobResult | None], timeout: float | None, every: float
+) -> JobResult | None:
+    """Look until there is a result; None if there is none after `timeout` seconds."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while (result := look()) is None and time.monotonic() < deadline:
+        time.sleep(every)
+    return result
 
 
 PlanT = TypeVar("PlanT", bound=Plan)

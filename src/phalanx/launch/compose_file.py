@@ -17,7 +17,6 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest, dump
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.starts import make_starts
 from phalanx.launch.tensorboard import tensorboard_command
 
@@ -27,8 +26,7 @@ def make_services(
 ) -> Iterator[tuple[Task, dict[str, Any]]]:
     """A service for each task; its name is the task's, and with it the host of its address."""
     job.validate()
-    container.validate(job)
-    check_placeholders(job.program.arguments)
+    container.validate()
     addresses = {task: f"{task}:{PORT}" for task in job.listening()}
     for start in make_starts(job, addresses, container.python):
         key = {CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if container.credentials else {}

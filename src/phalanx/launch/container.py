@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from phalanx.errors import JobError
-from phalanx.launch.job import Job
 
 PORT = 2222
 CREDENTIALS_PATH = "/var/run/phalanx/credentials.json"
@@ -65,7 +64,7 @@ class Container:
     labels: Mapping[str, str] = field(default_factory=dict)
     credentials: str | None = None
 
-    def validate(self, job: Job) -> None:
+    def validate(self) -> None:
         """Raise a JobError if two mounts are in each other's way."""
         targets = [mount.target for mount in self.mounts]
         twice = sorted({target for target in targets if targets.count(target) > 1})

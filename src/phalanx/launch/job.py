@@ -9,6 +9,7 @@ from enum import Enum
 
 from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
+from phalanx.launch.placeholders import check_placeholders
 
 
 class ProgramKind(Enum):
@@ -107,6 +108,7 @@ class Job:
 
     def validate(self) -> None:
         """Raise a JobError if no launcher could run this."""
+        check_placeholders(self.program.arguments)
         if not self.chief and not self.workers:
             raise JobError(
                 "without a chief and without workers nobody trains: "

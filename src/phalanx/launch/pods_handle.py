@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
-from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.kubernetes_client import Client, NotThereError
 from phalanx.launch.manifest import Manifest
 
@@ -156,14 +156,7 @@ class PodsHandle:
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            result = self._result()
-            if result is not None:
-                return result
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
-            time.sleep(_POLL_SECONDS)
+        return poll(self._result, timeout, _POLL_SECONDS)
 
     def _result(self) -> JobResult | None:
         try:

@@ -13,7 +13,6 @@ from phalanx.launch.job import Job
 from phalanx.launch.kubernetes_client import Client, TakenError
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import apply_patches
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.pods import (
     ObjectsPlan,
     Place,
@@ -45,8 +44,7 @@ class PodsLauncher(ABC):
     def plan(self, job: Job) -> ObjectsPlan:
         """The objects that would be made, in their order."""
         job.validate()
-        self.container.validate(job)
-        check_placeholders(job.program.arguments)
+        self.container.validate()
         about = (job, self.container, self.place)
         objects = [
             *make_credentials(*about),

@@ -22,7 +22,7 @@ from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
 from phalanx.records.images import identify_image
 from phalanx.records.schema import Schema, saved_schema
-from phalanx.records.storage import expand, open_input, open_output
+from phalanx.records.storage import expand, open_input, writing
 from phalanx.records.summary import infer_schema
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
@@ -77,14 +77,8 @@ def convert(
     batches = _counted(read_batches(files, schema), progress)
     if out_format == "images":
         return _write_images(out, batches, image)
-    output = open_output(out)
-    try:
-        count = _WRITERS[out_format](output.file, batches, schema)
-        output.commit()
-    except BaseException:
-        output.discard()
-        raise
-    return count
+    with writing(out) as file:
+        return _WRITERS[out_format](file, batches, schema)
 
 
 def _counted(

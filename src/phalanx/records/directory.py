@@ -23,7 +23,7 @@ from phalanx.records.storage import (
     has_directories,
     is_remote,
     look_until_settled,
-    open_output,
+    writing,
 )
 
 _WILD = re.compile(r"[*?\[]")
@@ -178,13 +178,8 @@ def remove_empty_below(path: str) -> None:
 
 def write_mark(path: str, data: bytes = b"") -> None:
     """Write a small file, whole or not at all."""
-    output = open_output(path)
-    try:
-        output.file.write(data)
-        output.commit()
-    except BaseException:
-        output.discard()
-        raise
+    with writing(path) as file:
+        file.write(data)
 
 
 def read_mark(path: str) -> bytes:

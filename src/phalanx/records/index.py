@@ -10,7 +10,7 @@ from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.storage import file_size, open_input, open_output, read_range
+from phalanx.records.storage import file_size, open_input, read_range, writing
 
 SUFFIX = ".index"
 _MAGIC = b"phxindex"
@@ -75,14 +75,9 @@ class RecordIndex:
 
     def save(self) -> str:
         """Keep the index beside its file; the name is returned."""
-        output = open_output(self.path + SUFFIX)
-        try:
-            output.file.write(_HEADER.pack(_MAGIC, self.size, self.count, self.stride))
-            output.file.write(self.offsets.tobytes())
-            output.commit()
-        except BaseException:
-            output.discard()
-            raise
+        with writing(self.path + SUFFIX) as file:
+            file.write(_HEADER.pack(_MAGIC, self.size, self.count, self.stride))
+            file.write(self.offsets.tobytes())
         return self.path + SUFFIX
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
-from phalanx.records.storage import exists, open_input, open_output
+from phalanx.records.storage import exists, open_input, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,13 +153,8 @@ class Schema:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file; call it `schema.json` and put it beside the data to have it used."""
-        output = open_output(os.fspath(path))
-        try:
-            output.file.write(self.dumps().encode())
-            output.commit()
-        except BaseException:
-            output.discard()
-            raise
+        with writing(os.fspath(path)) as file:
+            file.write(self.dumps().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -229,6 +229,18 @@ class Output:
                 filesystem.rm(inside)
         else:
             Path(self.hidden).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[BinaryIO]:
+    """A file that is whole at the end of the block, or not there."""
+    output = open_output(path)
+    try:
+        yield output.file
+        output.commit()
+    except BaseException:
+        output.discard()
+        raise
 
 
 def open_output(path: str) -> Output:

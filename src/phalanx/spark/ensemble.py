@@ -14,11 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.processes.plan import (
-    EVALUATOR_LINGER_SECONDS,
-    GRACE_SECONDS,
-    LINGER_SECONDS,
-)
+from phalanx.launch.rules import Patience
 
 CAUSE_SECONDS = 5.0
 
@@ -49,9 +45,8 @@ class Failure:
 class Ensemble:
     """The tasks of one job, and what became of them."""
 
-    def __init__(self, tasks: Sequence[Task], grace: float = GRACE_SECONDS) -> None:
+    def __init__(self, tasks: Sequence[Task]) -> None:
         self._running = set(tasks)
-        self._grace = grace
         self._asked: dict[Task, float] = {}
         self._failures: list[tuple[float, Failure]] = []
         self._succeeded_at: float | None = None
@@ -92,7 +87,7 @@ class Ensemble:
 
     def is_over(self, now: float) -> bool:
         """Whether nobody runs any more, or those who do have had their time."""
-        late = self._grace + CAUSE_SECONDS
+        late = Patience.grace + CAUSE_SECONDS
         return all(now > self._asked.get(task, now) + late for task in self._running)
 
     def _is_due(self, task: Task, now: float) -> bool:
@@ -103,7 +98,7 @@ class Ensemble:
             return False
         evaluates = task.role is Role.EVALUATOR
         return now >= self._succeeded_at + (
-            EVALUATOR_LINGER_SECONDS if evaluates else LINGER_SECONDS
+            Patience.evaluator_linger if evaluates else Patience.linger
         )
 
     def _failure_is_clear(self) -> bool:

@@ -20,12 +20,13 @@ from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.local.ports import hold_ports
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.handle import start
-from phalanx.launch.processes.plan import GRACE_SECONDS, ProcessPlan, TaskPlan
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.spark.call import CALL, ERROR, VALUE
 from phalanx.spark.ensemble import CAUSE_SECONDS, Cause
 from phalanx.spark.link import Link
 
-_LEAVE_SECONDS = GRACE_SECONDS + 3 * CAUSE_SECONDS
+_LEAVE_SECONDS = Patience.grace + 3 * CAUSE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def plan_process(
     tasks = (TaskPlan(task, argv, environment, folder / "output.log"),)
     # Should this process be killed, its guardian removes the folder.
     cleanup = (("rm", "-rf", str(folder)),)
-    return ProcessPlan(tasks, run_id, linger=0, evaluator_linger=0, cleanup=cleanup)
+    patience = Patience(linger=0, evaluator_linger=0)
+    return ProcessPlan(tasks, run_id, patience=patience, cleanup=cleanup)
 
 
 def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:

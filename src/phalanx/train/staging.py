@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from phalanx.errors import PhalanxError, TrainingError
-from phalanx.records.storage import filesystem_of, open_output
+from phalanx.records.storage import filesystem_of, writing
 
 if TYPE_CHECKING:
     from phalanx.train.runner import Result
@@ -104,14 +104,9 @@ class Mirror:
         return sent
 
     def _send(self, name: str, path: Path) -> None:
-        with path.open("rb") as file:
-            output = open_output(f"{self.remote.rstrip('/')}/{name}")
-            try:
-                shutil.copyfileobj(file, output.file, 1 << 20)
-                output.commit()
-            except BaseException:
-                output.discard()
-                raise
+        target = f"{self.remote.rstrip('/')}/{name}"
+        with path.open("rb") as file, writing(target) as there:
+            shutil.copyfileobj(file, there, 1 << 20)
 
 
 def is_staged(directory: str | None) -> bool:

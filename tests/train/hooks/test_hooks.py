@@ -39,25 +39,21 @@ def test_an_action_is_called_when_it_is_due(config: phalanx.RunConfig) -> None:
     assert seen == {"every": [2, 4, 6], "at": [1, 5]}
 
 
-def test_a_hook_of_ten_lines(config: phalanx.RunConfig) -> None:
-    class HalveTheRate(hooks.Hook):
-        def __init__(self) -> None:
-            self.when = hooks.At(3)
-
-        def due(self, step: int) -> int | None:
-            return self.when.next_step(step)
-
-        def after_step(self, session: Any) -> None:
-            if self.when.is_due(session.step, session.now):
-                session.learning_rate /= 2
+def test_a_hook_of_three_lines(config: phalanx.RunConfig) -> None:
+    class HalveTheRate(hooks.PeriodicHook):
+        def act(self, session: Any) -> None:
+            session.learning_rate /= 2
 
     rates: dict[int, float] = {}
     watch = hooks.ActionHook(
         hooks.Every(steps=1), lambda session: rates.update({session.step: session.learning_rate})
     )
-    train(config, watch, HalveTheRate())
+    train(config, watch, HalveTheRate(hooks.At(3)))
     assert rates[2] == pytest.approx(0.05)
     assert rates[4] == pytest.approx(0.025)
+    # A run that goes on counts from there.
+    train(config, watch, HalveTheRate(hooks.At(3)), train_steps=8)
+    assert rates[8] == pytest.approx(0.025)
 
 
 def test_stop_at_time_ends_the_run_with_a_final_checkpoint(config: phalanx.RunConfig) -> None:

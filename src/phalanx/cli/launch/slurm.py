@@ -22,6 +22,7 @@ from phalanx.cli.launch.options import (
 )
 from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.options import Seconds
+from phalanx.launch.rules import Patience
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
 
@@ -54,7 +55,7 @@ _SECONDS = Seconds()
     click.option(
         "--linger",
         type=_SECONDS,
-        default=10.0,
+        default=Patience.linger,
         show_default=True,
         metavar="SECONDS",
         help="How long workers may go on after the chief is done.",
@@ -62,7 +63,7 @@ _SECONDS = Seconds()
     click.option(
         "--evaluator-linger",
         type=_SECONDS,
-        default=600.0,
+        default=Patience.evaluator_linger,
         show_default=True,
         metavar="SECONDS",
         help="How long the evaluator may go on after the chief is done.",
@@ -106,9 +107,7 @@ def command(**values: Any) -> None:
         nodes=values["nodes"],
         requeue=values["requeue"],
         notice=values["notice"],
-        grace=values["grace"],
-        linger=values["linger"],
-        evaluator_linger=values["evaluator_linger"],
+        patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
         options=values["sbatch_options"],
     )
     launch("slurm", SlurmLauncher(place), job, values)

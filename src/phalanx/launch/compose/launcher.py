@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from phalanx.errors import JobError
 from phalanx.launch.compose.plan import COMMAND, ComposePlan, plan_file
@@ -16,15 +14,15 @@ from phalanx.launch.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
 from phalanx.launch.kept_file import check_own, write_kept
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.processes.plan import GRACE_SECONDS
+from phalanx.launch.rules import Patience
 
 _MAKE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class ComposeLauncher:
+class ComposeLauncher(BackgroundLauncher):
     """Starts the tasks of a job as the services of a compose file, which stays in `output`.
 
     A process of this machine looks after the containers, and goes on after `submit`.
@@ -34,7 +32,7 @@ class ComposeLauncher:
     output: Path
     directory: Path
     run_id: str
-    grace: float = GRACE_SECONDS
+    grace: float = Patience.grace
     tensorboard: bool = False
     patches: tuple[Manifest, ...] = ()
 
@@ -74,11 +72,6 @@ class ComposeLauncher:
         except BaseException:
             tidy_up(cleanup)
             raise
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
-        return BackgroundHandle(Path(facts["directory"]))
 
 
 def _find_compose() -> list[str]:

@@ -18,6 +18,7 @@ from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 COMMAND = "launch compose"
@@ -79,7 +80,7 @@ def plan_file(
         for task in job.all_tasks()
     )
     # The engine keeps the grace, and takes a moment to tell of it.
-    processes = ProcessPlan(tasks, run_id, job.restarts, grace + 15, time_limit=job.time_limit)
+    processes = ProcessPlan(tasks, run_id, job.restarts, Patience(grace + 15), job.time_limit)
     names = tuple(_name(job, task) for task in job.all_tasks())
     return ComposePlan(job.name, container.image, file, names, processes, tensorboard)
 

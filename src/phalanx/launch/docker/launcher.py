@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from phalanx.launch.container import Container
 from phalanx.launch.docker.plan import DockerPlan, plan_containers
 from phalanx.launch.engine import ask, check_ready
 from phalanx.launch.job import Job
-from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.processes.plan import GRACE_SECONDS
+from phalanx.launch.rules import Patience
 
 
 @dataclass(frozen=True)
-class DockerLauncher:
+class DockerLauncher(BackgroundLauncher):
     """Starts the tasks of a job as containers of the engine that `docker` talks to.
 
     A process of this machine looks after the containers, and goes on after `submit`.
@@ -26,7 +24,7 @@ class DockerLauncher:
     container: Container
     directory: Path
     run_id: str
-    grace: float = GRACE_SECONDS
+    grace: float = Patience.grace
     tensorboard: bool = False
 
     def plan(self, job: Job) -> DockerPlan:
@@ -46,8 +44,3 @@ class DockerLauncher:
         except BaseException:
             tidy_up(plan.processes.cleanup)
             raise
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
-        return BackgroundHandle(Path(facts["directory"]))

@@ -19,9 +19,9 @@ from phalanx.launch.container import (
 from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.launch.starts import Start, make_starts
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 from phalanx.launch.tensorboard import tensorboard_command
@@ -60,8 +60,7 @@ def plan_containers(
 ) -> DockerPlan:
     """Every task in a container whose name is its address."""
     job.validate()
-    container.validate(job)
-    check_placeholders(job.program.arguments)
+    container.validate()
     addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening()}
     network = f"phalanx-{job.name}"
     gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
@@ -75,8 +74,8 @@ def plan_containers(
         plans,
         run_id,
         job.restarts,
-        grace,
-        time_limit=job.time_limit,
+        Patience(grace),
+        job.time_limit,
         cleanup=(
             ("docker", "rm", "--force", *names, *([_board_name(job)] if board else [])),
             ("docker", "network", "rm", network),

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.launch.job import Job
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.plan import plan_tasks
 from phalanx.launch.processes.handle import SupervisedHandle, start
-from phalanx.launch.processes.plan import (
-    EVALUATOR_LINGER_SECONDS,
-    GRACE_SECONDS,
-    LINGER_SECONDS,
-    ProcessPlan,
-)
+from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer
+from phalanx.launch.rules import Patience
 
 
 @dataclass(frozen=True)
@@ -36,22 +32,12 @@ class LocalLauncher:
     log_dir: Path
     run_id: str
     share: bool = True
-    grace: float = GRACE_SECONDS
-    linger: float = LINGER_SECONDS
-    evaluator_linger: float = EVALUATOR_LINGER_SECONDS
+    patience: Patience = field(default_factory=Patience)
 
     def plan(self, job: Job) -> ProcessPlan:
         """What each task is started with, on the ports and with the machine given."""
         tasks = plan_tasks(job, self.machine, self.ports, self.log_dir, self.share, self.run_id)
-        return ProcessPlan(
-            tasks,
-            self.run_id,
-            job.restarts,
-            self.grace,
-            self.linger,
-            self.evaluator_linger,
-            job.time_limit,
-        )
+        return ProcessPlan(tasks, self.run_id, job.restarts, self.patience, job.time_limit)
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
         """Start the tasks; `observer` is told of their output and of what becomes of them."""

@@ -9,7 +9,6 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.local.machine import Machine
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import TaskPlan
 from phalanx.launch.starts import make_starts
@@ -20,7 +19,6 @@ def plan_tasks(
 ) -> tuple[TaskPlan, ...]:
     """What each task of the job is started with. There is a port for each but the evaluators."""
     job.validate()
-    check_placeholders(job.program.arguments)
     tasks = job.all_tasks()
     listening = zip(job.listening(), ports, strict=True)
     addresses = {task: f"127.0.0.1:{port}" for task, port in listening}

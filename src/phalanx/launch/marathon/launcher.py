@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.container import Container
 from phalanx.launch.job import Job
 from phalanx.launch.marathon.api import Marathon
 from phalanx.launch.marathon.plan import MarathonPlan, Place, app_id, plan_group
-from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 
@@ -22,7 +20,7 @@ _REMOVAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class MarathonLauncher:
+class MarathonLauncher(BackgroundLauncher):
     """Makes a group through the REST API.
 
     Marathon runs the tasks and starts them again; a process of this machine follows them, counts,
@@ -58,11 +56,6 @@ class MarathonLauncher:
             marathon.delete_group(f"/{plan.name}")
             raise
 
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
-        return BackgroundHandle(Path(facts["directory"]))
-
     def _follow(self, plan: MarathonPlan) -> ProcessPlan:
         """A relay for each task, and the end of the group."""
         python = (sys.executable, "-m")
@@ -79,14 +72,5 @@ class MarathonLauncher:
             for task in plan.tasks
         )
         delete = (*python, "phalanx.launch.marathon.api", "delete", self.url, f"/{plan.name}")
-        patience = plan.patience
-        return ProcessPlan(
-            tasks,
-            self.run_id,
-            plan.restarts,
-            patience.grace + _REMOVAL_SECONDS,
-            patience.linger,
-            patience.evaluator_linger,
-            plan.time_limit,
-            (delete,),
-        )
+        patience = replace(plan.patience, grace=plan.patience.grace + _REMOVAL_SECONDS)
+        return ProcessPlan(tasks, self.run_id, plan.restarts, patience, plan.time_limit, (delete,))

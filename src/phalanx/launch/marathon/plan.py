@@ -20,7 +20,6 @@ from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import MARATHON_KEYS, merge_patches
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.rules import Patience
 from phalanx.launch.starts import Start, make_starts
 from phalanx.launch.tensorboard import tensorboard_command
@@ -81,8 +80,7 @@ def app_id(job: str, task: Task | str) -> str:
 def plan_group(job: Job, container: Container, place: Place) -> MarathonPlan:
     """An app for each task, each with a port that no other task of the job has."""
     job.validate()
-    container.validate(job)
-    check_placeholders(job.program.arguments)
+    container.validate()
     _check(job, container)
     tasks = job.all_tasks()
     ports = {task: place.port + number for number, task in enumerate(tasks)}

@@ -17,17 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
-from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.log_files import read_log
 from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 
 _START_SECONDS = 30.0
 _TICK_SECONDS = 0.2
@@ -77,16 +78,8 @@ class BackgroundHandle:
         except FileNotFoundError:
             raise LaunchError(f"{self.directory} is gone, and with it the job's state") from None
         killed = self._is_over() and not (self.directory / "result.json").exists()
-        return [
-            TaskStatus(
-                Task(Role(entry["role"]), entry["index"]),
-                TaskState.ENDED if killed else TaskState(entry["state"]),
-                entry["restarts"],
-                entry["exit_code"],
-                entry["last_line"],
-            )
-            for entry in entries
-        ]
+        statuses = [TaskStatus.load(entry) for entry in entries]
+        return [replace(each, state=TaskState.ENDED) for each in statuses] if killed else statuses
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""
@@ -100,22 +93,15 @@ class BackgroundHandle:
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._is_over():
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
-            time.sleep(_TICK_SECONDS)
+        return poll(self._result, timeout, _TICK_SECONDS)
+
+    def _result(self) -> JobResult | None:
+        if not self._is_over():
+            return None
         try:
-            entry = json.loads((self.directory / "result.json").read_text())
+            return JobResult.load(json.loads((self.directory / "result.json").read_text()))
         except FileNotFoundError:
             return JobResult(1, "its supervisor was killed, and its tasks were ended with it")
-        failed = entry["failed"]
-        return JobResult(
-            entry["exit_code"],
-            entry["reason"],
-            Task(Role(failed["role"]), failed["index"]) if failed else None,
-            tuple(entry["last_lines"]),
-        )
 
     def _is_over(self) -> bool:
         try:
@@ -126,6 +112,15 @@ class BackgroundHandle:
         except BlockingIOError:
             return False
         return True
+
+
+class BackgroundLauncher:
+    """What the launchers share whose jobs are each in a directory."""
+
+    @classmethod
+    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
+        """The job in its directory."""
+        return BackgroundHandle(Path(facts["directory"]))
 
 
 def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
@@ -160,13 +155,10 @@ def supervise(directory: Path) -> None:
                 handle.cancel()
             statuses = handle.status()
             if statuses != written:
-                entries = [asdict(each) | asdict(each.task) for each in statuses]
-                for entry, status in zip(entries, statuses, strict=True):
-                    entry["state"] = status.state.value
-                _write(directory / "status.json", entries)
+                _write(directory / "status.json", [each.dump() for each in statuses])
                 written = statuses
             if result is not None:
-                _write(directory / "result.json", asdict(result))
+                _write(directory / "result.json", result.dump())
                 return
 
 
@@ -195,7 +187,8 @@ def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
         for entry in content["tasks"]
     )
     cleanup = tuple(tuple(command) for command in content["cleanup"])
-    return ProcessPlan(**{**content, "tasks": tasks, "cleanup": cleanup})
+    own = {"tasks": tasks, "cleanup": cleanup, "patience": Patience(**content["patience"])}
+    return ProcessPlan(**{**content, **own})
 
 
 if __name__ == "__main__":

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.rules import Patience
-
-GRACE_SECONDS = Patience.grace
-LINGER_SECONDS = Patience.linger
-EVALUATOR_LINGER_SECONDS = Patience.evaluator_linger
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,9 @@ class ProcessPlan:
     tasks: tuple[TaskPlan, ...]
     run_id: str
     restarts: int = 0
-    grace: float = GRACE_SECONDS
-    linger: float = LINGER_SECONDS
-    evaluator_linger: float = EVALUATOR_LINGER_SECONDS
+    patience: Patience = field(default_factory=Patience)
     time_limit: float | None = None
     cleanup: tuple[tuple[str, ...], ...] = ()
-
-    def patience(self) -> Patience:
-        """How long tasks are waited for."""
-        return Patience(self.grace, self.linger, self.evaluator_linger)
 
     def render(self) -> str:
         """A shell command for each task."""

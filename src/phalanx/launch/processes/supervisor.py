@@ -82,7 +82,7 @@ class Supervisor:
     def run(self) -> None:
         """Start every task and stay until the last process is gone."""
         try:
-            with guardian.guarded(self.plan.run_id, self.plan.grace) as self._tell:
+            with guardian.guarded(self.plan.run_id, self.plan.patience.grace) as self._tell:
                 for command in self.plan.cleanup:
                     self._tell("!" + json.dumps(command))
                 try:
@@ -146,7 +146,7 @@ class Supervisor:
             return
         self._show(process, process.read_rest())
         if not process.is_gone():
-            if process.end_rest(now, 0 if self._kill.is_set() else self.plan.grace):
+            if process.end_rest(now, 0 if self._kill.is_set() else self.plan.patience.grace):
                 return
             self._note(f"something that {task} has started cannot be ended")
         self._tell(f"-{process.group}")
@@ -192,7 +192,7 @@ class Supervisor:
         """Each when its time has come."""
         failed = self.result is not None and self.result.exit_code != 0
         for task, process in self._processes.items():
-            left = time_left(task, self._processes, failed, self.plan.patience())
+            left = time_left(task, self._processes, failed, self.plan.patience)
             if now >= self._settled_at + left and process.terminated_at is None:
                 if left:
                     self._note(f"{task} went on after the job had succeeded, and is ended")
@@ -200,7 +200,10 @@ class Supervisor:
             self._kill_if_late(process, now)
 
     def _kill_if_late(self, process: TaskProcess, now: float) -> None:
-        late = process.terminated_at is not None and now >= process.terminated_at + self.plan.grace
+        late = (
+            process.terminated_at is not None
+            and now >= process.terminated_at + self.plan.patience.grace
+        )
         if late or self._kill.is_set():
             process.kill()
 
@@ -212,7 +215,7 @@ class Supervisor:
         for process in broken:
             process.reap()
         in_hurry = broken or self._kill.is_set()
-        guardian.end_strays(self.plan.run_id, grace=0 if in_hurry else self.plan.grace)
+        guardian.end_strays(self.plan.run_id, grace=0 if in_hurry else self.plan.patience.grace)
         self._selector.close()
 
     def _set(self, task: Task, **changes: Any) -> None:

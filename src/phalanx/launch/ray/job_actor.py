@@ -71,24 +71,8 @@ class JobActor:
         """Every task as it is now, and how the job ended if it has."""
         outcome = self._outcome if self._is_over else None
         return {
-            "tasks": [
-                {
-                    "role": str(each.task.role),
-                    "index": each.task.index,
-                    "state": each.state.value,
-                    "restarts": each.restarts,
-                    "exit_code": each.exit_code,
-                    "last_line": each.last_line,
-                }
-                for each in list(self._statuses.values())
-            ],
-            "result": outcome
-            and {
-                "exit_code": outcome.exit_code,
-                "reason": outcome.reason,
-                "failed": outcome.failed and [str(outcome.failed.role), outcome.failed.index],
-                "last_lines": list(outcome.last_lines),
-            },
+            "tasks": [each.dump() for each in list(self._statuses.values())],
+            "result": outcome and outcome.dump(),
         }
 
     def read(self, task: str, place: int) -> tuple[bytes, bool]:

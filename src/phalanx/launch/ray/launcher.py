@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import Task
 from phalanx.errors import ConfigurationError, JobError, LaunchError
-from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.base import JobResult, TaskStatus, poll
 from phalanx.launch.job import Job
 from phalanx.launch.ray.job_actor import JobActor
 from phalanx.launch.ray.plan import Place, RayPlan, actor_name, plan_actors
@@ -80,16 +80,7 @@ class RayHandle:
         job = self._actor()
         if job is None:
             raise LaunchError(f"the cluster no longer has the actor of the job {self._name!r}")
-        return [
-            TaskStatus(
-                Task(Role(entry["role"]), entry["index"]),
-                TaskState(entry["state"]),
-                entry["restarts"],
-                entry["exit_code"],
-                entry["last_line"],
-            )
-            for entry in _answer(job.state.remote())["tasks"]
-        ]
+        return [TaskStatus.load(entry) for entry in _answer(job.state.remote())["tasks"]]
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""
@@ -125,20 +116,14 @@ class RayHandle:
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            job = self._actor()
-            if job is None:
-                return JobResult(1, "its actor is no longer there, and its tasks ended with it")
-            result = _answer(job.state.remote())["result"]
-            if result is not None:
-                role, index = result["failed"] or (None, 0)
-                failed = Task(Role(role), index) if role else None
-                lines = tuple(result["last_lines"])
-                return JobResult(result["exit_code"], result["reason"], failed, lines)
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
-            time.sleep(_POLL_SECONDS)
+        return poll(self._result, timeout, _POLL_SECONDS)
+
+    def _result(self) -> JobResult | None:
+        job = self._actor()
+        if job is None:
+            return JobResult(1, "its actor is no longer there, and its tasks ended with it")
+        result = _answer(job.state.remote())["result"]
+        return None if result is None else JobResult.load(result)
 
     def _actor(self) -> Any:
         """The job's actor, if it is there."""

@@ -10,7 +10,6 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import dump
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.rules import Patience
 
 
@@ -78,5 +77,4 @@ def actor_name(job: str) -> str:
 def plan_actors(job: Job, place: Place) -> RayPlan:
     """An actor for each task."""
     job.validate()
-    check_placeholders(job.program.arguments)
     return RayPlan(job, place)

@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, LaunchError
-from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.job import Job
 from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.slurm.plan import Place, SlurmPlan, plan_script
@@ -170,16 +170,12 @@ class SlurmHandle:
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         """How the job ended; None if it goes on after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            state, reason = self._state()
-            if not state or state in _OVER:
-                return self._result(state, reason)
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
-            time.sleep(_POLL_SECONDS)
+        return poll(self._result, timeout, _POLL_SECONDS)
 
-    def _result(self, state: str, reason: str) -> JobResult:
+    def _result(self) -> JobResult | None:
+        state, reason = self._state()
+        if state and state not in _OVER:
+            return None
         try:
             code, _, said = (self._log_dir / "result").read_text().strip().partition(" ")
         except FileNotFoundError:

@@ -7,14 +7,15 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from phalanx.cluster.shape import PORT_VARIABLE
 from phalanx.cluster.spec import Role
 from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job, Resources
-from phalanx.launch.placeholders import check_placeholders, fill_with
+from phalanx.launch.placeholders import fill_with
+from phalanx.launch.rules import Patience
 
 _MIB = 1 << 20
 
@@ -31,9 +32,7 @@ class Place:
     nodes: int | None = None
     requeue: bool = False
     notice: int = 60
-    grace: float = 30.0
-    linger: float = 10.0
-    evaluator_linger: float = 600.0
+    patience: Patience = field(default_factory=Patience)
     options: tuple[str, ...] = ()
 
 
@@ -54,7 +53,6 @@ class SlurmPlan:
 def plan_script(job: Job, place: Place) -> SlurmPlan:
     """The script of a job."""
     job.validate()
-    check_placeholders(job.program.arguments)
     counts = _counts(job)
     heterogeneous = len({job.needs(role) for role in counts}) > 1
     lines = ["#!/bin/bash", *_directives(job, place, heterogeneous), ""]
@@ -131,8 +129,8 @@ def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
         yield f"python={shlex.quote(place.python)}"
     yield f"restarts={job.restarts} requeue={'yes' if place.requeue else ''}"
     yield (
-        f"grace={place.grace:.0f} linger={place.linger:.0f} "
-        f"evaluator_linger={place.evaluator_linger:.0f}"
+        f"grace={place.patience.grace:.0f} linger={place.patience.linger:.0f} "
+        f"evaluator_linger={place.patience.evaluator_linger:.0f}"
     )
     # Threads are the same for all: a variable of the script reaches every step.
     threads = {each for each in cpus.values() if each}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from phalanx.errors import JobError
 from phalanx.launch.job import Job
-from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import MARK, TASK_MARK, signal_group
-from phalanx.launch.processes.plan import GRACE_SECONDS, TaskPlan
+from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.launch.ssh import relay
 from phalanx.launch.ssh.plan import Host, Place, SshPlan, plan_tasks
 
@@ -25,7 +24,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class SshLauncher:
+class SshLauncher(BackgroundLauncher):
     """Starts the tasks of a job on hosts that `ssh` reaches without a password.
 
     The tasks are looked after from here, by a process of its own that goes on after `submit`.
@@ -34,7 +33,7 @@ class SshLauncher:
     place: Place
     directory: Path
     run_id: str
-    grace: float = GRACE_SECONDS
+    grace: float = Patience.grace
 
     def plan(self, job: Job) -> SshPlan:
         """What would be copied, and the ssh of each task."""
@@ -47,11 +46,6 @@ class SshLauncher:
             _copy(host, command)
         tasks = tuple(_relayed(each, plan.processes.run_id) for each in plan.processes.tasks)
         return BackgroundHandle.submit(replace(plan.processes, tasks=tasks), self.directory)
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
-        return BackgroundHandle(Path(facts["directory"]))
 
 
 def _relayed(plan: TaskPlan, run_id: str) -> TaskPlan:

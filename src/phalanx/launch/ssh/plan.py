@@ -12,8 +12,8 @@ from phalanx.errors import JobError
 from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
-from phalanx.launch.placeholders import check_placeholders
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.launch.starts import Start, make_starts
 from phalanx.launch.tether import tether
 
@@ -107,7 +107,6 @@ class SshPlan:
 def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: float) -> SshPlan:
     """Deal the tasks out to the hosts in turn; task k of a host listens on its port + k."""
     job.validate()
-    check_placeholders(job.program.arguments)
     if not place.hosts:
         raise JobError("there is no host to start anything on: name them with --host")
     hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.all_tasks())}
@@ -130,7 +129,7 @@ def plan_tasks(job: Job, place: Place, directory: Path, run_id: str, grace: floa
         )
         for start in make_starts(job, addresses, place.python)
     )
-    processes = ProcessPlan(tasks, run_id, job.restarts, grace + 5, time_limit=job.time_limit)
+    processes = ProcessPlan(tasks, run_id, job.restarts, Patience(grace + 5), job.time_limit)
     return SshPlan(job.name, place, processes)
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from phalanx.errors import JobError
 from phalanx.launch.container import Container
 from phalanx.launch.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
-from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.processes.plan import GRACE_SECONDS
+from phalanx.launch.rules import Patience
 from phalanx.launch.swarm.plan import NodeLabel, SwarmPlan, plan_stack
 
 _DEPLOY_SECONDS = 300.0
@@ -24,7 +22,7 @@ _REMOVE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class SwarmLauncher:
+class SwarmLauncher(BackgroundLauncher):
     """Deploys a stack through the manager that `docker` talks to.
 
     A process of this machine follows the services, and removes the stack when the job is over.
@@ -34,7 +32,7 @@ class SwarmLauncher:
     directory: Path
     run_id: str
     node_labels: tuple[NodeLabel, ...] = ()
-    grace: float = GRACE_SECONDS
+    grace: float = Patience.grace
     tensorboard: bool = False
     patches: tuple[Manifest, ...] = ()
 
@@ -72,11 +70,6 @@ class SwarmLauncher:
         except BaseException:
             tidy_up(plan.processes.cleanup)
             raise
-
-    @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
-        return BackgroundHandle(Path(facts["directory"]))
 
 
 def _wait_for_network(name: str) -> None:

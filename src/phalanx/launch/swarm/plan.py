@@ -16,6 +16,7 @@ from phalanx.launch.manifest import Manifest
 from phalanx.launch.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.rules import Patience
 from phalanx.launch.swarm import follow
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
@@ -109,8 +110,8 @@ def plan_stack(
         run_id,
         job.restarts,
         # The engines keep the grace, and take a moment to tell of it.
-        grace + 15,
-        time_limit=job.time_limit,
+        Patience(grace + 15),
+        job.time_limit,
         cleanup=(("docker", "stack", "rm", job.name),),
     )
     stack = render(merge_patches(file, patches, COMPOSE_KEYS))

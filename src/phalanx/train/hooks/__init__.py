@@ -1,7 +1,7 @@
 """What happens before, during and after the loop. Each hook is a file of its own."""
 
 from phalanx.train.hooks.action import ActionHook
-from phalanx.train.hooks.base import At, Every, Hook, When
+from phalanx.train.hooks.base import At, Every, Hook, PeriodicHook, When
 from phalanx.train.hooks.best_exporter import BestExporterHook
 from phalanx.train.hooks.checkpoint_saver import CheckpointHook
 from phalanx.train.hooks.early_stopping import EarlyStoppingHook
@@ -31,6 +31,7 @@ __all__ = [
     "LoadCheckpoint",
     "LoggingHook",
     "NanHook",
+    "PeriodicHook",
     "ProfilerHook",
     "ProgressBarHook",
     "StopAtStepHook",

@@ -15,19 +15,13 @@ if TYPE_CHECKING:
 class Hook:
     """Something that happens around the loop. Override what you need:
 
-        class Beep(hooks.Hook):
-            def __init__(self):
-                self.every = hooks.Every(steps=100)
+        class Ring(hooks.Hook):
+            def on_save(self, session, path):
+                print(f"saved {session.step}")
 
-            def due(self, step):
-                return self.every.next_step(step)
-
-            def after_step(self, session):
-                if self.every.is_due(session.step, session.now):
-                    print(f"beep {session.step}")
-
-    Only the chief runs hooks. A session calls `after_step` after each group of steps, never later
-    than the step that `due` names.
+    To act now and then, derive from `PeriodicHook`. The chief alone runs hooks, but for those of a
+    `DistributedSession` in step. A session calls `after_step` after each group of steps, never
+    later than the step that `due` names.
     """
 
     needs_gradient_norm = False
@@ -149,3 +143,34 @@ class At:
         due = any(self._seen < at <= step for at in self._steps)
         self._seen = step
         return due
+
+
+class PeriodicHook(Hook):
+    """Acts whenever it is time to: give it a *when*, and override `act`.
+
+    class Beep(hooks.PeriodicHook):
+        def act(self, session):
+            print(f"beep {session.step}")
+
+    Beep(hooks.Every(steps=100))
+    """
+
+    def __init__(self, when: When) -> None:
+        self.when = when
+
+    def begin(self, session: Session) -> None:
+        """Count from the restored step."""
+        self.when.start(session.step, session.now)
+
+    def due(self, step: int) -> int | None:
+        """When the steps say."""
+        return self.when.next_step(step)
+
+    def after_step(self, session: Session) -> None:
+        """Act, if it is time to."""
+        if self.when.is_due(session.step, session.now):
+            self.act(session)
+
+    def act(self, session: Session) -> None:
+        """What to do."""
+        raise NotImplementedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from phalanx.train.hooks.base import Every, Hook
+from phalanx.train.hooks.base import PeriodicHook, When
 
 if TYPE_CHECKING:
     from phalanx.train.session import Session
@@ -13,37 +13,28 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 
-class ExamplesPerSecondHook(Hook):
+class ExamplesPerSecondHook(PeriodicHook):
     """Logs the average and the current speed: `Average examples/sec: 1116.92 (1116.92), step = 10`.
 
     The first group of steps is left out: it includes the tracing.
     """
 
-    def __init__(self, every: Every, log: bool = True) -> None:
-        self.every = every
+    def __init__(self, when: When) -> None:
+        super().__init__(when)
         self.average = 0.0
         self.current = 0.0
-        self._log = log
         self._start: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
-
-    def begin(self, session: Session) -> None:
-        """Count from the restored step."""
-        self.every.start(session.step, session.now)
-
-    def due(self, step: int) -> int | None:
-        """When the steps say."""
-        return self.every.next_step(step)
 
     def after_step(self, session: Session) -> None:
         """Measure, and log if it is time to."""
         if self._start is None:
             self._start = self._last = (session.now, session.examples)
             return
-        if not self.every.is_due(session.step, session.now):
+        if not self.when.is_due(session.step, session.now):
             return
         self.measure(session)
-        if self._log and self.average:
+        if self.average:
             LOG.info(
                 "Average examples/sec: %.2f (%.2f), step = %d",
                 self.average,

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.hooks.base import Every, Hook, When
+from phalanx.train.hooks.base import Every, PeriodicHook, When
 
 if TYPE_CHECKING:
     from phalanx.train.session import Session, Window
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 
-class GradientNormHook(Hook):
+class GradientNormHook(PeriodicHook):
     """Logs the norm of each replica's gradients before clipping, and warns above a limit.
 
         GradientNormHook(Every(steps=100), limit=10.0)
@@ -26,23 +26,18 @@ class GradientNormHook(Hook):
     needs_gradient_norm = True
 
     def __init__(self, when: When | None = None, limit: float | None = None) -> None:
-        self.when = when or Every(steps=100)
+        super().__init__(when or Every(steps=100))
         self.limit = limit
         self._window: Window | None = None
 
     def begin(self, session: Session) -> None:
         """Count from the restored step."""
-        self.when.start(session.step, session.now)
+        super().begin(session)
         self._window = session.open_window()
 
-    def due(self, step: int) -> int | None:
-        """When the steps say."""
-        return self.when.next_step(step)
-
-    def after_step(self, session: Session) -> None:
+    def act(self, session: Session) -> None:
         """Log."""
-        if not self.when.is_due(session.step, session.now) or self._window is None:
-            return
+        assert self._window is not None
         values = self._window.read()
         if "gradient_norm" not in values:
             raise ConfigurationError(

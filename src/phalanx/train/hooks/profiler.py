@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from phalanx.train.hooks.base import At, Hook, When
+from phalanx.train.hooks.base import At, PeriodicHook, When
 
 if TYPE_CHECKING:
     from phalanx.train.session import Session
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 
-class ProfilerHook(Hook):
+class ProfilerHook(PeriodicHook):
     """Records some steps of the chief, by default 5 from step 10 on, into the run's directory.
 
         ProfilerHook()
@@ -25,13 +25,9 @@ class ProfilerHook(Hook):
     """
 
     def __init__(self, when: When | None = None, steps: int = 5) -> None:
-        self.when = when or At(10)
+        super().__init__(when or At(10))
         self.steps = steps
         self._until: int | None = None
-
-    def begin(self, session: Session) -> None:
-        """Count from the restored step."""
-        self.when.start(session.step, session.now)
 
     def due(self, step: int) -> int | None:
         """Where a recording begins or ends."""

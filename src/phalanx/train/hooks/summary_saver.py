@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from phalanx.train.hooks.base import Every, Hook
+from phalanx.train.hooks.base import PeriodicHook, When
 
 if TYPE_CHECKING:
     from phalanx.train.session import Session, Window
 
 
-class SummaryHook(Hook):
+class SummaryHook(PeriodicHook):
     """Writes loss, metrics, learning rate and examples/s into the run's event files.
 
     `speed` gives the examples/s of the moment. `images`, if given, is called each time and returns
@@ -23,12 +23,12 @@ class SummaryHook(Hook):
 
     def __init__(
         self,
-        every: Every,
+        when: When,
         speed: Callable[[Session], float] | None = None,
         images: Callable[[], Mapping[str, Any]] | None = None,
         histograms: bool = False,
     ) -> None:
-        self.every = every
+        super().__init__(when)
         self._speed = speed
         self._images = images
         self._histograms = histograms
@@ -36,18 +36,9 @@ class SummaryHook(Hook):
 
     def begin(self, session: Session) -> None:
         """Count from the restored step; draw the model's graph."""
-        self.every.start(session.step, session.now)
+        super().begin(session)
         self._window = session.open_window()
         session.summaries.write_graph(session.model)
-
-    def due(self, step: int) -> int | None:
-        """When the steps say."""
-        return self.every.next_step(step)
-
-    def after_step(self, session: Session) -> None:
-        """Write."""
-        if self.every.is_due(session.step, session.now):
-            self._write(session)
 
     def on_epoch(self, session: Session, values: Mapping[str, float]) -> None:
         """A point for the whole pass over the data."""
@@ -56,9 +47,10 @@ class SummaryHook(Hook):
 
     def end(self, session: Session) -> None:
         """The last point of the curves."""
-        self._write(session)
+        self.act(session)
 
-    def _write(self, session: Session) -> None:
+    def act(self, session: Session) -> None:
+        """Write."""
         assert self._window is not None
         values = self._window.read()
         if not values:
