@@ -1,6 +1,6 @@
 """The last worker does not train: it evaluates each checkpoint as it comes.
 
-phalanx run --ps 1 --workers 3 continuous_evaluation.py --checkpoint-dir runs/evaluated
+phalanx run --ps 1 --workers 3 examples/custom_loop/continuous_evaluation.py
 """
 
 import argparse

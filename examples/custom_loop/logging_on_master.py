@@ -1,6 +1,6 @@
 """Hooks that only the master runs: here, a log of the loss and of the learning rate.
 
-phalanx run --ps 1 --workers 3 logging_on_master.py --checkpoint-dir runs/logging
+phalanx run --ps 1 --workers 3 examples/custom_loop/logging_on_master.py
 """
 
 import argparse

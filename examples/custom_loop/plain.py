@@ -1,7 +1,7 @@
 """Your own loop, the same in one process, in step, and on parameter servers.
 
-python plain.py --checkpoint-dir runs/plain
-phalanx run --ps 1 --workers 3 plain.py --checkpoint-dir runs/plain
+python examples/custom_loop/plain.py --checkpoint-dir runs/plain
+phalanx run --ps 1 --workers 3 examples/custom_loop/plain.py --checkpoint-dir runs/plain
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Each worker reads its own share of the data.
 
-phalanx run --workers 3 sharded.py --checkpoint-dir runs/sharded
-phalanx run --ps 1 --workers 3 sharded.py --checkpoint-dir runs/sharded
+phalanx run --workers 3 examples/custom_loop/sharded.py --checkpoint-dir runs/sharded
+phalanx run --ps 1 --workers 3 examples/custom_loop/sharded.py --checkpoint-dir runs/sharded
 """
 
 import argparse

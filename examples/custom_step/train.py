@@ -59,7 +59,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     phalanx.RunConfig.add_flags(parser)
-    parser.set_defaults(model_dir="runs/autoencoder", train_steps=500, global_batch_size=64)
+    parser.set_defaults(train_steps=500, global_batch_size=64)
     result = phalanx.run(Autoencoder(), phalanx.RunConfig.from_flags(parser.parse_args()))
     if result.metrics:
         print(f"error {result.metrics['loss']:.4f}, at worst {result.metrics['worst']:.4f}")

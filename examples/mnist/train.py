@@ -90,17 +90,16 @@ def main() -> None:
     parser.add_argument("--data", help="mnist.npz; left out, digits are drawn")
     parser.add_argument("--learning-rate", type=float, default=0.002)
     phalanx.RunConfig.add_flags(parser)
-    parser.set_defaults(model_dir="runs/digits", train_steps=400, global_batch_size=96)
+    parser.set_defaults(train_steps=400, global_batch_size=96)
     arguments = parser.parse_args()
     config = phalanx.RunConfig.from_flags(arguments)
     result = phalanx.run(Digits(arguments.data, arguments.learning_rate), config)
     if result.metrics:
-        print(
-            f"\n  accuracy      {result.metrics['accuracy']:.1%} on the test pictures"
-            f"\n  speed         {result.examples_per_second:,.0f} examples/s"
-            f"\n  checkpoints   {result.model_dir} (step {result.step})"
-            f"\n  TensorBoard   tensorboard --logdir {result.model_dir}\n"
-        )
+        print(f"\n  accuracy      {result.metrics['accuracy']:.1%} on the test pictures")
+        if result.examples_per_second:  # an evaluator has none
+            print(f"  speed         {result.examples_per_second:,.0f} examples/s")
+        print(f"  checkpoints   {result.model_dir} (step {result.step})")
+        print(f"  TensorBoard   tensorboard --logdir {result.model_dir}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who clicks on what: two towers with tables of any size, on clicks it makes up itself.
+"""Who clicks on what: two towers with large tables, on clicks it makes up itself.
 
     python examples/recommender/train.py --model-dir runs/clicks
     phalanx run --workers 2 --ps 2 examples/recommender/train.py --model-dir runs/clicks
@@ -84,16 +84,15 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16, help="how many numbers make a vector")
     parser.add_argument("--learning-rate", type=float, default=0.01)
     phalanx.RunConfig.add_flags(parser)
-    parser.set_defaults(model_dir="runs/clicks", train_steps=1500, global_batch_size=384)
+    parser.set_defaults(train_steps=1500, global_batch_size=384)
     arguments = parser.parse_args()
     experiment = Clicks(arguments.users, arguments.items, arguments.width, arguments.learning_rate)
     result = phalanx.run(experiment, phalanx.RunConfig.from_flags(arguments))
     if result.metrics:
-        print(
-            f"\n  accuracy      {result.metrics['accuracy']:.1%} (at best 90%)"
-            f"\n  speed         {result.examples_per_second:,.0f} examples/s"
-            f"\n  checkpoints   {result.model_dir} (step {result.step})\n"
-        )
+        print(f"\n  accuracy      {result.metrics['accuracy']:.1%} (at best 90%)")
+        if result.examples_per_second:  # an evaluator has none
+            print(f"  speed         {result.examples_per_second:,.0f} examples/s")
+        print(f"  checkpoints   {result.model_dir} (step {result.step})\n")
 
 
 if __name__ == "__main__":

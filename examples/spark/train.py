@@ -1,10 +1,10 @@
 """From a DataFrame to predictions in a DataFrame, all in one Spark cluster.
 
-    python examples/spark/train.py --dir runs/spark
+    python examples/spark/train.py --master 'local[4]' --dir runs/spark
 
 Rows are written as TFRecord files, a model is trained on them by a chief, two workers and a
 parameter server, each a task of Spark, and its predictions come back as a column. With
-spark-submit, or another --master, it runs on a cluster; --dir is then a directory that all of its
+spark-submit (and its --master), it runs on a cluster; --dir is then a directory that all of its
 machines share.
 """
 
@@ -52,7 +52,7 @@ class Circle(phalanx.Experiment):
                 keras.layers.Dense(1, activation="sigmoid"),
             ]
         )
-        model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
+        model.compile(keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=["accuracy"])
         return model
 
     def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
@@ -66,12 +66,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--dir", type=Path, default=Path("runs/spark"))
-    parser.add_argument("--master", default=os.environ.get("MASTER", "local[4]"))
+    parser.add_argument("--master", help="left out: that of spark-submit")
     parser.add_argument("--steps", type=int, default=400)
     arguments = parser.parse_args()
     directory = arguments.dir.resolve()
 
-    builder = SparkSession.builder.appName("circle").master(arguments.master)
+    builder = SparkSession.builder.appName("circle")
+    if arguments.master:
+        builder = builder.master(arguments.master)  # in code, it would win over spark-submit's
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     points = make_points(spark, 6000)
     train, test = points.randomSplit([0.9, 0.1], seed=1)

@@ -20,7 +20,7 @@ def test_from_a_data_frame_to_predictions(tmp_path: Path, environ: dict[str, str
     if shutil.which("java") is None:
         pytest.skip("Java is not installed, which Spark needs")
     ran = subprocess.run(
-        [sys.executable, EXAMPLE, "--dir", tmp_path / "run"],
+        [sys.executable, EXAMPLE, "--master", "local[4]", "--dir", tmp_path / "run"],
         cwd=tmp_path,
         env=environ,
         capture_output=True,

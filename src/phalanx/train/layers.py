@@ -13,7 +13,7 @@ from phalanx.train.tables import mark_table, open_lookups
 
 @keras.saving.register_keras_serializable(package="phalanx")
 class Embedding(keras.layers.Layer):  # type: ignore[misc]
-    """A table of vectors, of any size: a step reads and changes only the rows it looks up.
+    """A large table of vectors: a step reads and changes only the rows it looks up.
 
         users = phalanx.layers.Embedding(50_000_000, 64)
         vectors = users(user_numbers)

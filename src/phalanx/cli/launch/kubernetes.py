@@ -32,7 +32,8 @@ def command(**values: Any) -> None:
     \b
     Example:
       phalanx launch kubernetes --image digits:1 --workers 4 --ps 2 --cpus 4 \\
-          --gpus worker=1 --model-dir gs://bucket/digits --credentials key.json train.py
+          --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
+          --credentials key.json train.py
     """
     job = make_job(values)
     place = replace(make_place(values), conductor_account=values["conductor_account"])

@@ -59,12 +59,13 @@ def command(**values: Any) -> None:
     """Start the tasks of a job as actors in one placement group of a Ray cluster.
 
     Each actor runs PROGRAM as a process of its node, in a directory that all nodes have. A task
-    without --cpus takes one. Needs the extra phalanx[ray]; the nodes need Ray and nothing else.
+    without --cpus takes one. Needs the extra phalanx[ray]; the nodes need Ray, and what
+    PROGRAM imports.
 
     \b
     Example:
-      phalanx launch ray --workers 4 --ps 2 --cpus 4 --gpus worker=1 --strategy spread \\
-          --directory /shared/digits train.py --rate 0.1
+      phalanx launch ray --workers 4 --ps 2 --cpus 4 --gpus chief=1 --gpus worker=1 \\
+          --strategy spread --directory /shared/digits train.py --rate 0.1
     """
     place = Place(
         directory=values["directory"] or str(Path.cwd()),

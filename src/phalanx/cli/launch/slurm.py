@@ -93,8 +93,8 @@ def command(**values: Any) -> None:
 
     \b
     Example:
-      phalanx launch slurm --workers 4 --ps 2 --cpus 8 --memory 16G --gpus worker=1 \\
-          --partition gpu --time-limit 12h --requeue train.py --rate 0.1
+      phalanx launch slurm --workers 4 --ps 2 --cpus 8 --memory 16G --gpus chief=1 \\
+          --gpus worker=1 --partition gpu --time-limit 12h --requeue train.py --rate 0.1
     """
     job = make_job(values)
     check_file(job)

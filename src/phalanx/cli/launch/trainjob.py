@@ -23,8 +23,9 @@ def command(**values: Any) -> None:
 
     \b
     Example:
-      phalanx launch trainjob --image digits:1 --workers 4 --ps 2 --cpus 4 --gpus worker=1 \\
-          --model-dir gs://bucket/digits --credentials key.json train.py
+      phalanx launch trainjob --image digits:1 --workers 4 --ps 2 --cpus 4 \\
+          --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
+          --credentials key.json train.py
     """
     job = make_job(values)
     launcher = TrainJobLauncher(make_container(values), make_place(values), values["context"])
