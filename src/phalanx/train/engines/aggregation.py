@@ -42,8 +42,6 @@ class AggregationEngine:
     next tokens. If more trainers are there than are required, the slowest of each step are backups.
     """
 
-    exact = True
-
     def __init__(
         self,
         servers: Servers,

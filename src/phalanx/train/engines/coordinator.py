@@ -49,8 +49,6 @@ class CoordinatorEngine:
     optimizer does with the values in between.
     """
 
-    exact = False
-
     def __init__(
         self,
         servers: Servers,

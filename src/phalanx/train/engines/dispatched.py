@@ -26,8 +26,6 @@ _AHEAD = 2
 class DispatchedEngine:
     """Hands a step to whichever worker is free; variables are updated on the ps as it says."""
 
-    exact = True
-
     def __init__(
         self,
         servers: Servers,
