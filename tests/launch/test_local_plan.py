@@ -67,6 +67,10 @@ python3 train.py --job_name=worker --rate 0.1"""
     )
 
 
+def test_the_chief_is_told_of_the_evaluator() -> None:
+    assert environment("chief-0")["PHALANX_SHAPE"] == "chief=1,worker=2,ps=1,evaluator=1"
+
+
 def test_an_evaluator_has_a_task_and_no_address() -> None:
     config = json.loads(environment("evaluator-0")["TF_CONFIG"])
     assert config["task"] == {"type": "evaluator", "index": 0}

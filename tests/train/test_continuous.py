@@ -159,5 +159,5 @@ def test_silence_has_an_end(tmp_path: Path) -> None:
 def test_the_word_of_an_earlier_run_does_not_count_where_one_is_expected(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.say(State.RUNNING, time.time() + 9), lambda r: r.save(5), done)
     run.say(State.DONE, at=1.0)
-    run.follow(expects_run=True)
+    run.follow(since=time.time() - 9)
     assert run.evaluated == [5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_in_step_two_workers_get_the_weights_of_one_process(
         if name.startswith("batch/"):
             continue
         np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_sigterm_to_a_worker_asks_all_for_another_run(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    tasks = start_cluster("w w", str(tmp_path), "1000000", "24", program=OWN_LOOP)
+    tasks.wait_for_line("worker-0", "Average examples/sec")
+    tasks.processes["worker-1"].send_signal(signal.SIGTERM)
+    assert set(tasks.wait().values()) == {75}
+    assert read_run(str(tmp_path)).state == "interrupted"
 
 
 @pytest.mark.slow

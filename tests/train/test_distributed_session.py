@@ -60,11 +60,6 @@ class Loop:
         return {v.path: v.numpy() for v in [*self.model.variables, *self.optimizer.variables]}
 
 
-def last_parts(weights: dict[str, Any]) -> dict[str, Any]:
-    """Without the names that Keras numbers anew for each model of a process."""
-    return {name.partition("/")[2]: value for name, value in weights.items()}
-
-
 def test_it_learns_saves_and_writes_curves(tmp_path: Path) -> None:
     loop = Loop(tmp_path, 40, save_summaries_steps=10).run()
     assert loop.values["loss"] < 0.1

@@ -92,6 +92,33 @@ def test_when_the_last_worker_stays_away_the_chief_gives_up(
     assert "no worker has answered for 20 s: worker-0 at 127.0.0.1:" in tasks.log("chief-0")
 
 
+@pytest.mark.slow
+def test_a_share_of_the_data_that_nobody_reads_ends_the_run(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        "c w w p", "--model-dir", str(tmp_path), *FLAGS, "--epochs", "500", "--wait-seconds", "20"
+    )
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes["worker-1"].kill()
+    codes = tasks.wait(240)
+    assert codes["chief-0"] == codes["worker-0"] == codes["ps-0"] == 1
+    assert "though some are there; gone: worker-1 at 127.0.0.1:" in tasks.log("chief-0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["--async", "--sync"])
+def test_a_lost_parameter_server_ends_the_run(
+    mode: str, start_cluster: Any, tmp_path: Path
+) -> None:
+    tasks = start_cluster("c w p p", "--model-dir", str(tmp_path), *LONG, mode)
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes["ps-1"].kill()
+    codes = tasks.wait(240)
+    assert codes["chief-0"] == codes["worker-0"] == codes["ps-0"] == 1
+    assert "a peer went away without a word" in tasks.log("chief-0")
+
+
 @pytest.mark.parametrize(
     ("shape", "missing"),
     [

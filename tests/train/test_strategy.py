@@ -25,3 +25,18 @@ def test_the_examples_of_an_update(cluster: Cluster, config: RunConfig, examples
     chief = Task(Role.CHIEF)
     formation = form(TFConfig(cluster, chief), config)
     assert formation.share(config, chief).examples_per_update == examples
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [("chief=1,worker=1,evaluator=1", True), ("chief=1,worker=1", False)]
+)
+def test_of_an_evaluator_the_shape_tells(
+    monkeypatch: pytest.MonkeyPatch, shape: str, expected: bool
+) -> None:
+    monkeypatch.setenv("PHALANX_SHAPE", shape)
+    assert form(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig()).has_evaluator == expected
+
+
+def test_of_an_evaluator_tf_config_may_tell() -> None:
+    cluster = Cluster({**WITHOUT.addresses, Task(Role.EVALUATOR): "d:1"})
+    assert form(TFConfig(cluster, Task(Role.CHIEF)), RunConfig()).has_evaluator

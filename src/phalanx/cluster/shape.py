@@ -1,12 +1,14 @@
-"""PHALANX_SHAPE: how many tasks of each role the processes of a numbered job are.
+"""PHALANX_SHAPE: how many tasks of each role a job has.
 
 Slurm and Kubernetes number their processes and know nothing of roles. The shape says which number
 is whom: the chief first, then the workers, the ps, the evaluators, and those that serve data.
+Elsewhere it tells the chief that an evaluator is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ClusterError
@@ -32,6 +34,22 @@ def parse_shape(text: str) -> list[Task]:
     if counts.get(Role.CHIEF, 0) > 1:
         raise ClusterError(f"{VARIABLE} is {text!r}: a cluster has one chief at the most")
     return [Task(role, index) for role in Role for index in range(counts.get(role, 0))]
+
+
+def shape_variables(tasks: Iterable[Task]) -> dict[str, str]:
+    """The variable, for these tasks.
+
+    >>> shape_variables([Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)])
+    {'PHALANX_SHAPE': 'chief=1,worker=2'}
+    """
+    counts = Counter(task.role for task in tasks)
+    return {VARIABLE: ",".join(f"{role}={count}" for role, count in counts.items())}
+
+
+def has_evaluator(environ: Mapping[str, str]) -> bool:
+    """Whether the shape has an evaluator, of which TF_CONFIG does not tell the others."""
+    text = environ.get(VARIABLE, "")
+    return bool(text) and any(task.role is Role.EVALUATOR for task in parse_shape(text))
 
 
 def read_port(environ: Mapping[str, str], default: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from phalanx.cluster.shape import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, dump_each
 from phalanx.errors import JobError
@@ -38,6 +39,11 @@ def task_variables(job: Job, role: Role, own: Mapping[str, str]) -> dict[str, st
     threads = job.threads or (max(1, int(cpus)) if cpus else None)
     limits = thread_variables(threads) if threads else {}
     return {**own, **DEFAULTS, **limits, **job.environment}
+
+
+def evaluator_variables(job: Job) -> dict[str, str]:
+    """What tells the chief that it need not evaluate: TF_CONFIG says nothing of evaluators."""
+    return shape_variables(job.tasks()) if job.evaluators else {}
 
 
 # Linux takes no longer variable or argument; the rest is for what stands around it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from phalanx.cluster.shape import VARIABLE as SHAPE
+from phalanx.cluster.shape import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
 from phalanx.errors import JobError
 from phalanx.launch.container import (
@@ -169,7 +169,7 @@ def role_variables(job: Job, role: Role) -> dict[str, str]:
     """What task.sh, and phalanx.detect() in its place, need to know of the job."""
     return {
         "PHALANX_ROLE": str(role),
-        SHAPE: ",".join(f"{role}={count}" for role, count in count_tasks(job).items()),
+        **shape_variables(job.all_tasks()),
         "PHALANX_SERVICE": job.name,
         "PHALANX_PORT": str(PORT),
     }

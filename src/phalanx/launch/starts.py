@@ -10,7 +10,7 @@ from phalanx.cluster.spec import Task
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import JobError
 from phalanx.launch.data_service import service_command, service_variables
-from phalanx.launch.environment import tf_config_variables
+from phalanx.launch.environment import evaluator_variables, tf_config_variables
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import fill
 
@@ -35,9 +35,10 @@ def make_starts(job: Job, addresses: Mapping[Task, str], python: str) -> Iterato
             raise JobError(str(problem))
     cluster = job.cluster(addresses)
     start = job.program.start(python)
+    shape = evaluator_variables(job)
     for task, text in tf_config_variables(cluster, job.tasks(), job.model_dir):
         filled = (fill(argument, task, cluster) for argument in job.program.arguments)
-        variables = {VARIABLE: text, **service_variables(addresses)}
+        variables = {VARIABLE: text, **shape, **service_variables(addresses)}
         yield Start(task, (*start, *filled), variables)
     for task in job.data_tasks():
         yield Start(task, tuple(service_command(task, addresses, python)), {})

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from phalanx.cluster.shape import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError
@@ -86,6 +87,7 @@ def plan_process(
     }
     environment = {
         VARIABLE: TFConfig(Cluster(members), task).dumps(),
+        **shape_variables(assignment.tasks),
         # What Spark has put on the path of its workers, as by addPyFile, is wanted here too.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         **{name: text for name, text in DEFAULTS.items() if name not in os.environ},

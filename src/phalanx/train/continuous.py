@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +27,8 @@ from phalanx.train.summaries import Summaries
 
 LOG = logging.getLogger("phalanx")
 
+_SELF = Path("/proc/self/stat")
+
 Evaluate = Callable[[str], dict[str, float]]
 
 
@@ -40,11 +44,20 @@ class Follow:
     """End after so long, whatever the run does."""
     wait_seconds: float = 600.0
     """Give up when there was no new checkpoint and no word of the chief for so long."""
-    expects_run: bool = False
-    """A run is about to begin: what an earlier one last said in this directory does not count."""
+    since: float = 0.0
+    """What the chief last said before that time is of an earlier run, and does not count."""
     poll_seconds: float = 1.0
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+
+def process_start() -> float:
+    """When this process was started: its run may be over before TensorFlow is imported."""
+    if not _SELF.exists():
+        return time.time()
+    ticks = int(_SELF.read_text().rpartition(")")[2].split()[19])
+    started: float = ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started
 
 
 @contextlib.contextmanager
@@ -115,7 +128,7 @@ def await_checkpoints(
     The final checkpoint is never left out. What an earlier evaluator has already written down does
     not come again.
     """
-    started, started_at = how.clock(), time.time()
+    started = how.clock()
     done = _evaluated_before(directory)
     heard, word, began = started, 0.0, -float("inf")
     while True:
@@ -133,7 +146,7 @@ def await_checkpoints(
             done |= set(waiting) if how.skip else {path}
             heard = how.clock()
             continue
-        is_old = how.expects_run and status is not None and _is_old(status, started_at)
+        is_old = status is not None and _is_old(status, how.since)
         if not waiting and status is not None and not is_old:
             if status.state == State.DONE:
                 return
@@ -170,6 +183,6 @@ def _evaluated_before(directory: str) -> set[str]:
     }
 
 
-def _is_old(status: Status, started: float) -> bool:
+def _is_old(status: Status, since: float) -> bool:
     """A run that goes on in this directory has not yet replaced the word of the one before."""
-    return status.state != State.RUNNING and status.time < started
+    return status.state != State.RUNNING and status.time < since

@@ -16,7 +16,13 @@ from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.continuous import Follow, await_checkpoints, step_of, surviving_deletion
+from phalanx.train.continuous import (
+    Follow,
+    await_checkpoints,
+    process_start,
+    step_of,
+    surviving_deletion,
+)
 from phalanx.train.default_hooks import default_hooks
 from phalanx.train.engines.dispatched import DispatchedEngine
 from phalanx.train.engines.replicated import ReplicatedEngine
@@ -128,9 +134,8 @@ class DistributedSession:
 
     def _connect(self) -> None:
         formation = self._formation
-        is_many = formation.way is not Way.ONE
-        self._stack.enter_context(telling_others(formation, self._mailbox, is_many))
-        if not is_many:
+        self._stack.enter_context(telling_others(formation, self._mailbox))
+        if formation.way is Way.ONE:
             self._devices = find_devices(self._config)
             self._strategy = make_strategy(self._devices)
         elif formation.way.has_ps:
@@ -196,7 +201,9 @@ class DistributedSession:
         session = self._running()
         stops: bool = self._engine.agree_to_stop(session.should_stop())
         if stops:
-            session.request_stop("another task asked for it")
+            session.is_interrupted |= self._engine.is_interrupted()
+            asked = session.is_interrupted
+            session.request_stop("asked to end (SIGTERM)" if asked else "another task asked for it")
         return stops
 
     def run(self, step: Callable[..., Any]) -> dict[str, float]:
@@ -231,7 +238,7 @@ class DistributedSession:
         self._variables.copy()
         checkpoints = self._open_checkpoints()
         how = Follow(
-            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, expects_run=True
+            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start()
         )
         for path in await_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False

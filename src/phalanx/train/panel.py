@@ -85,8 +85,8 @@ class Panel:
         reports = [np.asarray(other.result()) for other in done]
         if late:
             raise PeerError(
-                f"gave up after {limit:.0f} s waiting for {len(late)} of {len(others)} workers to "
-                "end their share of the evaluation"
+                f"gave up after {limit:.0f} s waiting for the workers to end their share of the "
+                "evaluation"
             )
         return np.asarray(np.sum([total, *reports], axis=0))
 

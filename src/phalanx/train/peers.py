@@ -140,7 +140,7 @@ def _serve_until_told(formation: Formation, mailbox: Mailbox, wait_seconds: floa
         while True:
             message = mailbox.wait(0.5 if stop() else _PROBE_SECONDS)
             if message is not None:
-                _obey(message, chief == formation.task)
+                _obey(message)
                 return
             now = time.monotonic()
             if stop() and asked is None:
@@ -161,7 +161,7 @@ def _serve_until_told(formation: Formation, mailbox: Mailbox, wait_seconds: floa
                 LOG.info("waiting for %s at %s", chief, address)
 
 
-def _obey(message: Message, is_chief: bool) -> None:
+def _obey(message: Message) -> None:
     # Let the sender get its answer, and after an error its last word, before the server goes.
     time.sleep(0.3 if message.word is Word.DONE else 2.0)
     if message.word is Word.FAILED:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
 from phalanx.train.mailbox import Mailbox, Message, Word, post
-from phalanx.train.strategy import Formation
+from phalanx.train.strategy import Formation, Way
 
 _TRACE = "Traceback (most recent call last):"
 # The line that names an error and says what it is; not the one with which AutoGraph begins.
@@ -23,9 +23,9 @@ _WORKER = re.compile(r"remote target /job:worker/replica:0/task:(\d+)")
 
 
 @contextlib.contextmanager
-def telling_others(formation: Formation, mailbox: Mailbox, is_many: bool) -> Iterator[None]:
+def telling_others(formation: Formation, mailbox: Mailbox) -> Iterator[None]:
     """What goes wrong here is told to the others, and what went wrong there is told here."""
-    if not is_many:
+    if formation.way is Way.ONE:
         yield
         return
     chief = formation.cluster.chief()
@@ -60,6 +60,8 @@ def _word_of_another(
     error: BaseException, mailbox: Mailbox, formation: Formation
 ) -> PhalanxError | None:
     """When TensorFlow gives up because a peer is gone, that peer may have said why."""
+    # That a dataset could not be made comes wrapped.
+    error = getattr(error, "original_exception", error)
     if not isinstance(error, tf.errors.OpError):
         return None
     message = mailbox.wait(5)

@@ -11,14 +11,14 @@ from typing import Any
 
 import keras
 
-from phalanx.cluster import Role, TFConfig, detect
+from phalanx.cluster import Role, detect
 from phalanx.errors import ConfigurationError, Interrupted
 from phalanx.train import evaluation
 from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.continuous import Follow, evaluator, follow
+from phalanx.train.continuous import Follow, evaluator, follow, process_start
 from phalanx.train.default_hooks import default_hooks
 from phalanx.train.engines.aggregation import AggregationEngine
 from phalanx.train.engines.base import Engine
@@ -83,13 +83,19 @@ def run(
     if config.train_steps is None and config.epochs is None:
         config = config.replace(epochs=1)
     formation = form(tf_config, config)
+    if formation.is_chief and tf_config.model_dir not in (None, config.model_dir):
+        LOG.warning(
+            "model_dir is %s, as the program sets it; %s in TF_CONFIG does not count: leave "
+            "it open in the program to use that",
+            config.model_dir, tf_config.model_dir,
+        )  # fmt: skip
     evaluates = formation.task.role is Role.EVALUATOR
     if not is_staged(config.model_dir) or not (evaluates or formation.is_chief):
-        return _run_as(experiment, config, formation, hooks, tf_config)
+        return _run_as(experiment, config, formation, hooks)
     remote = str(config.model_dir)
     with staged(remote, evaluates) as local:
         here = config.replace(model_dir=local)
-        result = _run_as(experiment, here, formation, hooks, tf_config)
+        result = _run_as(experiment, here, formation, hooks)
     return there_again(result, remote, local)
 
 
@@ -98,7 +104,6 @@ def _run_as(
     config: RunConfig,
     formation: Formation,
     hooks: Sequence[Hook],
-    tf_config: TFConfig,
 ) -> Result:
     _prepare(config)
     if formation.task.role is Role.EVALUATOR:
@@ -116,8 +121,8 @@ def _run_as(
             make = partial(_make_own_data, experiment, config, formation)
             serve(formation, config, make if is_trainer else None)
             return Result()
-        return _lead_on_ps(experiment, config, formation, hooks, tf_config)
-    return _run_in_step(experiment, config, formation, hooks, tf_config)
+        return _lead_on_ps(experiment, config, formation, hooks)
+    return _run_in_step(experiment, config, formation, hooks)
 
 
 def _run_in_step(
@@ -125,11 +130,10 @@ def _run_in_step(
     config: RunConfig,
     formation: Formation,
     hooks: Sequence[Hook],
-    tf_config: TFConfig,
 ) -> Result:
     is_many = formation.way is Way.IN_STEP
     mailbox = Mailbox()
-    with telling_others(formation, mailbox, is_many):
+    with telling_others(formation, mailbox):
         if is_many:
             mailbox.open()
             # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
@@ -161,7 +165,7 @@ def _run_in_step(
                 is_asked_to_stop=stop,
             )
             if formation.is_chief:
-                return _lead(config, formation, step, master, engine, feed, hooks, stop, tf_config)
+                return _lead(config, formation, step, master, engine, feed, hooks, stop)
             try:
                 engine.begin(0, 0)
                 engine.follow()
@@ -179,16 +183,15 @@ def _lead_on_ps(
     config: RunConfig,
     formation: Formation,
     hooks: Sequence[Hook],
-    tf_config: TFConfig,
 ) -> Result:
     mailbox = Mailbox()
     mailbox.open()
-    with telling_others(formation, mailbox, True):
+    with telling_others(formation, mailbox):
         wait_for_peers(formation, config.wait_seconds)
         servers = Servers(formation, config, experiment, mailbox)
         servers.connect()
         with catch_sigterm() as stop:
-            result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop, tf_config)
+            result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop)
         # What TensorFlow keeps on the servers must go while they are still there.
         gc.collect()
         return result
@@ -208,7 +211,6 @@ def _build_and_lead_on_ps(
     servers: Servers,
     hooks: Sequence[Hook],
     stop: StopRequest,
-    tf_config: TFConfig,
 ) -> Result:
     step, master, feed = _build(experiment, servers.contexts[0], hooks)
     check_fits_ps(config, step, master)
@@ -218,7 +220,7 @@ def _build_and_lead_on_ps(
     is_async = servers.formation.way is Way.ASYNC_PS
     kind = CoordinatorEngine if is_async else AggregationEngine
     engine = kind(servers, step, master, element_spec, limits)
-    return _lead(config, servers.formation, step, master, engine, feed, hooks, stop, tf_config)
+    return _lead(config, servers.formation, step, master, engine, feed, hooks, stop)
 
 
 def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
@@ -244,13 +246,11 @@ def _lead(
     feed: Feed,
     hooks: Sequence[Hook],
     stop: StopRequest,
-    tf_config: TFConfig,
 ) -> Result:
     directory = str(config.model_dir)
     checkpoints = _open_checkpoints(config, step, master)
     summaries = Summaries(directory)
     speed = ExamplesPerSecondHook(Every(steps=config.log_steps))
-    has_evaluator = bool(tf_config.cluster.tasks(Role.EVALUATOR))
     data = feed.make_evaluation()
     evaluate = None
     if data is not None:
@@ -263,7 +263,10 @@ def _lead(
         engine,
         checkpoints,
         summaries,
-        [*default_hooks(config, speed, evaluate is not None and not has_evaluator), *hooks],
+        [
+            *default_hooks(config, speed, evaluate is not None and not formation.has_evaluator),
+            *hooks,
+        ],
         epochs=config.epochs,
         evaluate=evaluate,
         resume_data=config.resume_data,
@@ -294,7 +297,7 @@ def _evaluate(
 
 def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
     directory = check_directory(config.model_dir)
-    how = Follow(wait_seconds=config.wait_seconds, expects_run=True)
+    how = Follow(wait_seconds=config.wait_seconds, since=process_start())
     with evaluator(experiment, config) as (evaluate, model), catch_sigterm() as stop:
         step, values = follow(directory, evaluate, how, stop)
     return Result(step, values, model_dir=directory, model=model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import Any
 
@@ -19,6 +20,8 @@ from phalanx.train.own_data import read_own_data
 from phalanx.train.strategy import Formation, ps_jobs
 
 _ASK_AGAIN_SECONDS = 0.1
+_PATIENCE = 10
+_TOLD = re.compile("error when processing (resource )?closure|Start cancelling closures")
 
 
 class Servers:
@@ -82,21 +85,25 @@ class Servers:
     def _make(self, context: Context, skip: int, passes: int | None) -> Any:
         return pass_over(make_train_data(self.experiment, context), passes, skip)
 
-    def check_workers(self, since: float) -> None:
-        """TensorFlow waits for lost workers without limit: give up when none is left for long.
+    def check_workers(self, since: float, longest: float) -> None:
+        """TensorFlow waits for lost workers without limit: give up when nothing comes for long.
 
-        `since` is when one was last heard of, by `time.monotonic()`.
+        `since` is when something last came, by `time.monotonic()`; `longest` is what a call to a
+        worker has taken at the most: one that is there, and takes that much longer, hangs.
         """
-        seconds = self.config.wait_seconds
-        workers = [task for task in self.trainers if task != self.formation.task]
-        if time.monotonic() - since < seconds:
+        silent = time.monotonic() - since
+        if silent < self.config.wait_seconds:
             return
-        if not any(is_listening(self.formation.cluster.addresses[task]) for task in workers):
+        addresses = self.formation.cluster.addresses
+        workers = [task for task in self.trainers if task != self.formation.task]
+        gone = [task for task in workers if not is_listening(addresses[task])]
+        names = ", ".join(f"{task} at {addresses[task]}" for task in gone)
+        if len(gone) == len(workers):
+            raise PeerError(f"no worker has answered for {self.config.wait_seconds:.0f} s: {names}")
+        if longest and silent > self.config.wait_seconds + _PATIENCE * longest:
             raise PeerError(
-                f"no worker has answered for {seconds:.0f} s: "
-                + ", ".join(
-                    f"{task} at {self.formation.cluster.addresses[task]}" for task in workers
-                )
+                f"no worker has made a step for {silent:.0f} s, though some are there; gone: "
+                f"{names or 'none'} (TensorFlow takes lost workers back when all of them are there)"
             )
 
     def is_interrupted(self) -> bool:
@@ -127,4 +134,4 @@ def fetch(value: Any) -> Any:
 
 def _is_not_told_again(record: logging.LogRecord) -> bool:
     """An error of the program is raised at the chief; TensorFlow would log it for each call too."""
-    return "error when processing closure" not in record.getMessage()
+    return not _TOLD.search(record.getMessage())

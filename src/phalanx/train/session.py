@@ -264,7 +264,11 @@ class Session:
             except BaseException as failure:
                 self._fail(failure)
                 raise
-            self._engine.finish(None)
+            try:
+                self._engine.finish(None)
+            except BaseException as failure:
+                self._checkpoints.mark_failed(failure)
+                raise
             self._checkpoints.mark_done(self.step)
         else:
             self._fail(error)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
 from phalanx.cluster.data_service import find_dispatcher
+from phalanx.cluster.shape import has_evaluator
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig
@@ -39,6 +40,7 @@ class Formation:
     task: Task
     cluster: Cluster
     trainers: tuple[Task, ...]
+    has_evaluator: bool = False
 
     @property
     def is_chief(self) -> bool:
@@ -63,6 +65,7 @@ class Formation:
 def form(tf_config: TFConfig, config: RunConfig) -> Formation:
     """The way that follows from the cluster and the config."""
     cluster = tf_config.cluster.without_evaluators()
+    evaluator = bool(tf_config.cluster.tasks(Role.EVALUATOR)) or has_evaluator(os.environ)
     if len(cluster.addresses) <= 1:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(
@@ -71,7 +74,7 @@ def form(tf_config: TFConfig, config: RunConfig) -> Formation:
             )
         task = Task(Role.CHIEF) if not cluster.addresses else cluster.chief()
         mine = tf_config.task if tf_config.task.role is Role.EVALUATOR else task
-        return Formation(Way.ONE, mine, cluster, (task,))
+        return Formation(Way.ONE, mine, cluster, (task,), evaluator)
     chief = cluster.chief()
     workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != chief]
     if cluster.tasks(Role.PS):
@@ -89,7 +92,7 @@ def form(tf_config: TFConfig, config: RunConfig) -> Formation:
                 "train in step (--sync)"
             )
         way, trainers = Way.IN_STEP, [chief, *workers]
-    return Formation(way, tf_config.task, cluster, tuple(trainers))
+    return Formation(way, tf_config.task, cluster, tuple(trainers), evaluator)
 
 
 def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> Context:

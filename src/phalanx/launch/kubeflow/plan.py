@@ -10,6 +10,7 @@ from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import TFConfig
 from phalanx.errors import JobError
 from phalanx.launch.container import PORT, Container
+from phalanx.launch.environment import evaluator_variables
 from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.placeholders import fill_with
@@ -57,7 +58,7 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
                             place,
                             role,
                             _script(job, container, place, role),
-                            {},
+                            evaluator_variables(job),
                             name=_CONTAINER,
                             port=_PORT,
                             # The operator's Services name a pod only once it is ready.

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from phalanx.cluster.shape import PORT_VARIABLE
 from phalanx.cluster.spec import Role
-from phalanx.launch.environment import DEFAULTS, thread_variables
+from phalanx.launch.environment import DEFAULTS, evaluator_variables, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
 from phalanx.launch.rules import Patience
@@ -134,7 +134,8 @@ def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     )
     # Threads are the same for all: a variable of the script reaches every step.
     threads = {each for each in cpus.values() if each}
-    defaults = {**DEFAULTS, **(thread_variables(threads.pop()) if len(threads) == 1 else {})}
+    limits = thread_variables(threads.pop()) if len(threads) == 1 else {}
+    defaults = {**DEFAULTS, **limits, **evaluator_variables(job)}
     if PORT_VARIABLE in job.environment:
         defaults[PORT_VARIABLE] = job.environment[PORT_VARIABLE]
     for name, text in defaults.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from phalanx.train.step import Step
 from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
 
+LOG = logging.getLogger("phalanx")
+
 STOP = -1
 EVALUATE = -2
 _POLL_SECONDS = 0.5
@@ -38,8 +41,6 @@ class AggregationEngine:
     servers. The chief takes a sum as soon as enough have come, makes the update, and hands out the
     next tokens. If more trainers are there than are required, the slowest of each step are backups.
     """
-
-    exact = True
 
     def __init__(
         self,
@@ -61,14 +62,16 @@ class AggregationEngine:
             )
         self.weights = Weights.place(master, servers.devices, limits)
         self._rows = RowSums(self.weights, trainers)
-        # The first sum has the report and who took part before the gradients, the state after them.
+        # Before the gradients, each sum has the examples they are of: with backups, one server may
+        # have got a gradient that another has not. The first has the whole report there, and who
+        # took part, and the state after them.
         self._head = step.report_size + trainers
         self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
         self._sizes = [
             sum(_size(self.weights.packing.pieces[i].shape) for i in self._whole_in(n))
+            + (1 if n else self._head + sum(self._state_sizes))
             for n in range(len(servers.devices))
         ]
-        self._sizes[0] += self._head + sum(self._state_sizes)
         self._sums = []
         for device, size in zip(servers.devices, self._sizes, strict=True):
             with tf.device(device):
@@ -96,6 +99,8 @@ class AggregationEngine:
         self._has_tokens = False
         self._started = False
         self._turn = 0
+        with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+            self._made = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def begin(self, step: int, skip: int) -> None:
         """Fill the parameter servers and set everybody to work."""
@@ -114,11 +119,12 @@ class AggregationEngine:
         if not steps:
             return Progress(0, np.zeros([self._step.report_size]))
         started = time.perf_counter()
+        self._made.assign(step)
         call = call_in_background(
             self._update, tf.constant(steps), tf.constant(self._turn, tf.int64),
             tf.constant(not self._has_tokens),
         )  # fmt: skip
-        done, report, more, turn = self._wait_for(call, step, self._wait_seconds * steps)
+        done, report, more, turn = self._wait_for(call)
         self._turn = int(turn)
         self._has_tokens = bool(more)
         self._pace.record(int(done), time.perf_counter() - started)
@@ -155,9 +161,12 @@ class AggregationEngine:
         return self._servers.is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
-        """Send the trainers home."""
+        """Send the trainers home. By now everything is saved: none is worth a failure."""
         if error is None:
-            self._dismiss()
+            try:
+                self._dismiss()
+            except PeerError as late:
+                LOG.warning("%s", late)
 
     def _open(self, skip: int) -> None:
         remote = self._servers.open_remote(skip, 1)
@@ -176,12 +185,13 @@ class AggregationEngine:
         for tokens in self._tokens:
             tokens.enqueue(tf.constant(STOP, tf.int64))
         deadline = time.monotonic() + self._wait_seconds
-        for task, future in zip(self._servers.trainers, self._working, strict=True):
+        for future in self._working:
             try:
                 future.result(timeout=max(0.1, deadline - time.monotonic()))
             except FutureTimeoutError:
                 raise PeerError(
-                    f"gave up after {self._wait_seconds:.0f} s waiting for {task} to end its work"
+                    f"gave up after {self._wait_seconds:.0f} s waiting for a trainer to end its "
+                    "work"
                 ) from None
 
     def _work_here(self, iterator: Any, slot: Tensor) -> None:
@@ -205,19 +215,22 @@ class AggregationEngine:
             time.sleep(_POLL_SECONDS / 10)
         return self._evaluations.dequeue_many(wanted).numpy().sum(axis=0)
 
-    def _wait_for(self, call: Future[Any], step: int, seconds: float) -> Any:
+    def _wait_for(self, call: Future[Any]) -> Any:
         """An update waits inside TensorFlow for gradients that may never come: keep watch."""
-        deadline = time.monotonic() + seconds
+        seen, since = self._made.numpy(), time.monotonic()
         while True:
             try:
                 return call.result(timeout=_POLL_SECONDS)
             except FutureTimeoutError:
                 if not self._failures.empty():
                     raise self._failures.get() from None
-                if time.monotonic() > deadline:
+                made = self._made.numpy()
+                if made != seen:
+                    seen, since = made, time.monotonic()
+                if time.monotonic() - since > self._wait_seconds:
                     names = ", ".join(str(task) for task in self._servers.trainers)
                     raise PeerError(
-                        f"gave up after {seconds:.0f} s at step {step}: fewer than "
+                        f"gave up after {self._wait_seconds:.0f} s at step {made}: fewer than "
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
 
@@ -280,7 +293,9 @@ class AggregationEngine:
                 joined = self.weights.state_packing.join(new_state)
                 parts = [report, tf.one_hot(slot, len(self._tokens)), *parts]
                 parts += [tf.cast(value, tf.float32) * count for value in joined]
-            sums.append(tf.concat(parts, 0) if parts else tf.zeros([0]))
+            else:
+                parts = [report[:1], *parts]
+            sums.append(tf.concat(parts, 0))
         rows = [merge_rows(gradients[number]) for number in self.weights.table_pieces()]
         return sums, [(r.indices, r.values * tf.cast(count, r.values.dtype)) for r in rows]
 
@@ -312,6 +327,7 @@ class AggregationEngine:
                 done += 1
                 with tf.control_dependencies([applied]):
                     self._hand_out(turn)
+                    self._made.assign_add(1)
         return done, total, more, turn
 
     def _take(self, store: int) -> Tensor:
@@ -336,21 +352,20 @@ class AggregationEngine:
             gradients[number] = tf.IndexedSlices(mean, indices, shape)
         for store, whole in enumerate(sums):
             mine = self._whole_in(store)
-            head = [self._head] if store == 0 else []
-            tail = self._state_sizes if store == 0 else []
+            head = 1 if store else self._head
+            tail = [] if store else self._state_sizes
             sizes = [_size(packing.pieces[i].shape) for i in mine]
-            if not sizes and not head:
-                continue
-            parts = tf.split(whole, [*head, *sizes, *tail])
-            for index, part in zip(mine, parts[len(head) : len(head) + len(sizes)], strict=True):
+            parts = tf.split(whole, [head, *sizes, *tail])[1:]
+            for index, part in zip(mine, parts[: len(sizes)], strict=True):
                 piece = packing.pieces[index]
-                gradients[index] = tf.cast(tf.reshape(part / count, piece.shape), piece.dtype)
+                mean = tf.math.divide_no_nan(part, whole[0])
+                gradients[index] = tf.cast(tf.reshape(mean, piece.shape), piece.dtype)
             if tail:
                 self.weights.write_state(
                     [
                         tf.cast(tf.reshape(part / count, piece.shape), piece.dtype)
                         for part, piece in zip(
-                            parts[len(head) + len(sizes) :], state_packing.pieces, strict=True
+                            parts[len(sizes) :], state_packing.pieces, strict=True
                         )
                     ]
                 )

@@ -25,14 +25,12 @@ class Engine(Protocol):
     """Runs steps. A session drives it; it knows nothing of hooks, files or when to stop."""
 
     weights: Weights
-    exact: bool
-    """Whether `advance` stops just where it is told to, or may be somewhat later."""
 
     def begin(self, step: int, skip: int) -> None:
         """Send the model's variables to where they are trained; open the data, some batches in."""
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Go on from `step`, at most to `due` (a little more, if not exact), never past `limit`."""
+        """Go on from `step`, at most to `due` (async: a little more), never past `limit`."""
 
     def rewind(self) -> None:
         """Open the data again from its start."""

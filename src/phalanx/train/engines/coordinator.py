@@ -49,8 +49,6 @@ class CoordinatorEngine:
     optimizer does with the values in between.
     """
 
-    exact = False
-
     def __init__(
         self,
         servers: Servers,
@@ -89,6 +87,9 @@ class CoordinatorEngine:
         self._remote: Any = None
         self._local: Any = None
         self._interrupted = False
+        # When a worker last did something; not known while they have nothing to do.
+        self._heard: float | None = None
+        self._looked = self._longest = 0.0
         self._in_flight = 0
         self._chief_is_busy = False
         self._allotted = 0
@@ -130,6 +131,7 @@ class CoordinatorEngine:
         """Let all updates under way end."""
         while self._in_flight:
             self._held.append(self._take())
+        self._heard = None
         return self._tell()
 
     def pull(self) -> Progress:
@@ -183,6 +185,7 @@ class CoordinatorEngine:
                 self._chief_is_busy = True
                 call_in_background(self._run_here, arguments, steps, started)
             else:
+                self._heard = self._heard or time.monotonic()
                 value = self._servers.coordinator.schedule(
                     self._there, args=(self._remote, *arguments)
                 )
@@ -217,26 +220,40 @@ class CoordinatorEngine:
         )  # fmt: skip
 
     def _take(self) -> Outcome:
-        asked = time.monotonic()
         while True:
+            self._look_after_workers()
             try:
                 outcome = self._outcomes.get(timeout=_POLL_SECONDS)
                 break
             except queue.Empty:
-                # A worker that failed brings nothing; it has said why.
-                self._interrupted = self._interrupted or self._servers.is_interrupted()
-                self._servers.check_workers(asked)
+                continue
         if isinstance(outcome, BaseException):
             raise outcome
         self._in_flight -= 1
         if outcome.is_chief:
             self._chief_is_busy = False
+        elif outcome.done or outcome.trainer not in self._ended:
+            self._heard = time.monotonic()
+            self._longest = max(self._longest, outcome.seconds)
         self._allotted -= outcome.asked - outcome.done
         if outcome.ended:
             self._ended.add(outcome.trainer)
             if not outcome.done:
                 time.sleep(0.02)
         return outcome
+
+    def _look_after_workers(self) -> None:
+        """A worker that failed brings nothing, but has said why; one that is lost says nothing.
+
+        The chief's own steps go on without them, and so do calls to those whose data has ended.
+        """
+        now = time.monotonic()
+        if now - self._looked < _POLL_SECONDS:
+            return
+        self._looked = now
+        self._interrupted = self._interrupted or self._servers.is_interrupted()
+        if self._heard is not None and self._in_flight > self._chief_is_busy:
+            self._servers.check_workers(self._heard, self._longest)
 
     def _tell(self) -> Progress:
         """What was done since this was last asked."""

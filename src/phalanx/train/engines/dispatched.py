@@ -26,8 +26,6 @@ _AHEAD = 2
 class DispatchedEngine:
     """Hands a step to whichever worker is free; variables are updated on the ps as it says."""
 
-    exact = True
-
     def __init__(
         self,
         servers: Servers,
@@ -43,6 +41,7 @@ class DispatchedEngine:
         self._function: Function | None = None
         self._traced: dict[Function, Any] = {}
         self._under_way: deque[Future[Any]] = deque()
+        self._longest = 0.0
         self.weights: Any = step.variables
 
     def use(self, function: Function) -> None:
@@ -105,9 +104,11 @@ class DispatchedEngine:
         step, asked = self._under_way.popleft(), time.monotonic()
         while True:
             try:
-                return np.asarray(step.result(timeout=_POLL_SECONDS), np.float64)
+                report = np.asarray(step.result(timeout=_POLL_SECONDS), np.float64)
+                self._longest = max(self._longest, time.monotonic() - asked)
+                return report
             except FutureTimeoutError:
-                self._servers.check_workers(asked)
+                self._servers.check_workers(asked, self._longest)
             except tf.errors.OutOfRangeError:
                 raise DataError("the data of session.dataset(...) is empty on a worker") from None
 

@@ -18,8 +18,6 @@ from phalanx.train.reduction import Reduction
 class ReplicatedEngine:
     """Runs one step a call, in every process at the same time. Nobody leads: all agree."""
 
-    exact = True
-
     def __init__(
         self,
         strategy: Any,

@@ -43,8 +43,6 @@ class SpmdEngine:
     says, so that only the chief decides: the others `follow`.
     """
 
-    exact = True
-
     def __init__(
         self,
         step: Step,
