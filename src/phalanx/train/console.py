@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.train.background import are_all_back
 
 LOG = logging.getLogger("phalanx")
 
@@ -32,8 +34,15 @@ def explain_errors() -> None:
     def explain(kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, PhalanxError):
             print(f"phalanx: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
-        before(kind, error, trace)
+        else:
+            before(kind, error, trace)
+        code = getattr(error, "exit_code", 130 if kind is KeyboardInterrupt else 1)
+        if not are_all_back():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        if isinstance(error, PhalanxError):
+            sys.exit(code)
 
     explain.explains_phalanx = True  # type: ignore[attr-defined]
     sys.excepthook = explain

@@ -1,0 +1,43 @@
+"""Calls that do not come back do not keep a program from ending, nor change how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from phalanx.train.background import are_all_back, call_in_background
+
+STUCK = """
+import threading
+from phalanx.errors import DataError
+from phalanx.train.background import call_in_background
+from phalanx.train.console import explain_errors
+explain_errors()
+call_in_background(threading.Event().wait)
+raise {}
+"""
+
+
+def test_what_a_call_brings_is_its_result() -> None:
+    assert call_in_background(sum, [1, 2]).result(60) == 3
+    assert are_all_back(60)
+
+
+def test_a_call_that_is_stuck_is_not_back() -> None:
+    release = threading.Event()
+    call = call_in_background(release.wait)
+    assert not are_all_back(0.1)
+    release.set()
+    assert call.result(60)
+
+
+def test_a_program_with_a_stuck_call_ends_with_its_own_code() -> None:
+    for error, code, said in (
+        ("DataError('no data')", 2, "phalanx: no data\n"),
+        ("ValueError('wrong')", 1, "ValueError: wrong\n"),
+    ):
+        command = [sys.executable, "-c", STUCK.format(error)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+        assert ended.returncode == code
+        assert ended.stderr.endswith(said)
