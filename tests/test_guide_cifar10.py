@@ -6,6 +6,7 @@ import re
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,11 @@ def test_quoted_code_is_that_of_the_example() -> None:
 
 
 def test_the_hook_of_the_guide_tells_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, type] = {}
+    names: dict[str, Any] = {}
     exec(next(block for block in BLOCKS if "class ExamplesPerSecond" in block), names)
-    hook = names["ExamplesPerSecond"]()
+    hook = names["speed"]
     assert hook.due(130) == 200
-    for step, now in ((1, 10.0), (100, 20.0), (150, 21.0), (200, 25.0)):
+    hook.begin(SimpleNamespace(step=1, now=10.0, examples=8))
+    for step, now in ((100, 20.0), (150, 21.0), (200, 25.0)):
         hook.after_step(SimpleNamespace(step=step, now=now, examples=step * 8))
     assert capsys.readouterr().out == "step 100: 79.2 examples/s\nstep 200: 160.0 examples/s\n"
