@@ -31,7 +31,7 @@ RECIPES = {
         "many_views": False,
     },
     "one-cycle": {
-        "epochs": 64,
+        "epochs": 60,
         "learning_rate": 0.2,
         "weight_decay": 5e-4,
         "label_smoothing": 0.1,

@@ -58,6 +58,7 @@ def command(
     \b
     Example:
       phalanx evaluate train.py --model-dir runs/digits --throttle 60
+      phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
       phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
     """
     found = open_program(program, arguments, model_dir)

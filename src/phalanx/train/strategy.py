@@ -151,6 +151,13 @@ def join_strategy(formation: Formation) -> Any:
     os.environ[VARIABLE] = TFConfig(formation.cluster, formation.task).dumps()
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise ConfigurationError(
+            "TensorFlow was used before the cluster was joined: make tensors and datasets in the "
+            "experiment's methods, or in functions they call, not where the program begins"
+        ) from error
     finally:
         del os.environ[VARIABLE]
         if before is not None:
