@@ -99,8 +99,8 @@ def test_an_environment_and_a_module_in_a_dry_run(phalanx: Phalanx) -> None:
     shape = ["--workers", 1, "--env", "SEED=7", "--env", "NOTE=a b"]
     for flag in ("-m", "--module"):
         done = phalanx("run", "--dry-run", *shape, flag, "json.tool", "{role}")
-        assert done.stdout.count(" SEED=7 ") == 2
-        assert done.stdout.count("'NOTE=a b'") == 2
+        assert done.stdout.count("\nSEED=7 ") == 2
+        assert done.stdout.count("\nNOTE='a b' ") == 2
         assert done.stdout.endswith(" -m json.tool worker\n")
 
 
