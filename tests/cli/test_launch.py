@@ -33,6 +33,7 @@ def plan(phalanx: Phalanx, *arguments: object) -> str:
     [
         ([], "Missing argument 'PROGRAM'"),
         (["--", "echo"], None),
+        (["--command", "echo"], None),
         (["none.py"], "there is no file none.py"),
         (["--name", "My_Job", "train.py"], "'My_Job' cannot be a job's name"),
         (["--ps", "1", "train.py"], "1 ps but no worker"),
@@ -63,13 +64,21 @@ def test_wrong_use(phalanx: Phalanx, arguments: list[str], said: str | None) -> 
         ["launch", "slurm", "--evaluator-linger"],
         ["cancel", "--timeout"],
         ["evaluate", "--wait"],
-        ["serve", "--batch-wait-ms"],
+        ["serve", "--batch-wait"],
     ],
 )
 def test_a_time_is_one_that_passes(command: list[str], seconds: str) -> None:
     done = invoke(*command, seconds, ".")
     assert done.returncode == 2
-    assert f"{seconds} is not from 0 to 10,000,000" in done.stderr
+    assert f"{seconds} is not from 0 to 100,000,000" in done.stderr
+
+
+def test_every_time_is_written_in_the_same_ways(phalanx: Phalanx) -> None:
+    times = ["--time-limit", "1h30m", "--grace", "2m", "--linger", 0, "--evaluator-linger", "1.5h"]
+    text = plan(phalanx, *times, "--notice", "2m", "train.py")
+    assert "--time=90\n" in text
+    assert "--signal=B:TERM@120\n" in text
+    assert "grace=120 linger=0 evaluator_linger=5400\n" in text
 
 
 @pytest.mark.parametrize("backend", ["kubernetes", "kubeflow", "trainjob"])

@@ -37,8 +37,10 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
         (["--", "./noshebang"], "./noshebang cannot be started: it is neither a program nor"),
         (["--", "./badshebang"], "./badshebang cannot be started: its first line (#!) names"),
         (["--model-dir", "", "x.py"], "the model directory is empty"),
-        (["--grace", "nan", "x.py"], "nan is not from 0 to 10,000,000 seconds"),
+        (["--grace", "nan", "x.py"], "nan is not from 0 to 100,000,000 seconds"),
         (["--linger", "inf", "x.py"], "inf is not from 0"),
+        (["--grace", "2x", "x.py"], "'2x' is not a duration: write 90 or 90s for seconds, 30m"),
+        (["--env", "TF_CONFIG={}", "x.py"], "every task gets one of its own"),
         (["--", "no-such-command"], "there is no command no-such-command"),
         (["x.py", "{rank}"], "unknown placeholder {rank}"),
         (["--log-dir", "notes.txt", "x.py"], "no output can be written to notes.txt: a file"),
@@ -91,6 +93,15 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(phalanx: Phalanx, tmp_path
     assert "# worker-0, output in phalanx-logs/touch-" in done.stdout
     assert done.stdout.endswith("\ntouch started-worker\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_and_a_module_in_a_dry_run(phalanx: Phalanx) -> None:
+    shape = ["--workers", 1, "--env", "SEED=7", "--env", "NOTE=a b"]
+    for flag in ("-m", "--module"):
+        done = phalanx("run", "--dry-run", *shape, flag, "json.tool", "{role}")
+        assert done.stdout.count("\nSEED=7 ") == 2
+        assert done.stdout.count("\nNOTE='a b' ") == 2
+        assert done.stdout.endswith(" -m json.tool worker\n")
 
 
 def test_a_dry_runs_commands_do_what_the_run_would_do(phalanx: Phalanx, tmp_path: Path) -> None:

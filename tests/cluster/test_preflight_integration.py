@@ -103,9 +103,3 @@ def test_waiting_finds_a_peer_that_comes_later(closed: str) -> None:
 def test_waiting_ends_at_the_limit_with_the_last_reason(closed: str) -> None:
     reports = check_peers(worker_0([closed]), timeout=0.5, wait=True)
     assert "refused" in str(reports[0].reason)
-
-
-def test_only_the_roles_asked_for(closed: str) -> None:
-    cluster = Cluster.of(workers=[closed, closed], ps=[closed])
-    reports = check_peers(TFConfig(cluster, Task(Role.WORKER)), timeout=1, roles=[Role.PS])
-    assert [report.task for report in reports] == [Task(Role.PS)]

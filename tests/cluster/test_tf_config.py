@@ -124,18 +124,6 @@ def test_a_sparse_cluster_keeps_its_indices() -> None:
     assert json.loads(config.dumps())["cluster"] == {"worker": {"1": "b:1"}}
 
 
-def test_evaluators_are_kept_from_the_strategy() -> None:
-    config = read(
-        cluster={"worker": ["a:1"], "evaluator": ["e:1"]},
-        task={"type": "worker", "index": 0},
-        model_dir="d",
-    )
-    assert config.cluster.hosts(Role.EVALUATOR) == ["e:1"]
-    seen = json.loads(config.for_strategy().dumps())
-    assert seen["cluster"] == {"worker": ["a:1"]}
-    assert seen["model_dir"] == "d"
-
-
 def test_string_indices_and_trials_are_read_as_numbers() -> None:
     config = read(
         cluster={"worker": ["a:1", "b:1"]}, task={"type": "worker", "index": "1", "trial": "4"}

@@ -100,6 +100,19 @@ def test_the_script_minds_the_states_of_its_own_tasks_alone(tmp_path: Path) -> N
     assert (logs / "my.state").read_text() == "failed 0 1\n"
 
 
+def test_the_reason_tells_a_signal_and_the_restarts(tmp_path: Path, commands: Path) -> None:
+    handle = launcher(tmp_path).submit(launcher(tmp_path).plan(make_job(workers=1)))
+    (tmp_path / "my logs/worker-0.state").write_text("failed 1 137\n")
+    (tmp_path / "my logs/result").write_text("1 the step of the role worker failed\n")
+    write_command(commands, "scontrol", "echo JobState=FAILED Reason=None")
+    assert [status.exit_code for status in handle.status()] == [-9]
+    result = handle.wait(0)
+    assert result is not None
+    assert result.reason == (
+        "worker-0 was killed by SIGKILL (the system does that when memory runs out), restarted once"
+    )
+
+
 def test_ctrl_c_while_it_is_submitted_takes_the_job_back(tmp_path: Path, commands: Path) -> None:
     write_command(commands, "scontrol", "kill -INT $PPID")
     with pytest.raises(KeyboardInterrupt):

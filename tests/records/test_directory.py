@@ -9,13 +9,13 @@ from phalanx.records.directory import (
     find_files,
     list_all,
     move_file,
-    path_exists,
     read_mark,
     remove,
     remove_empty_below,
     resolve,
     write_mark,
 )
+from phalanx.records.storage import exists
 
 
 def touch(root: Path, *names: str) -> None:
@@ -81,7 +81,7 @@ def test_files_far_away(tmp_path: Path) -> None:
     ]
     assert read_mark("memory://phalanx-directory/y") == b"12"
     remove("memory://phalanx-directory")
-    assert not path_exists("memory://phalanx-directory/y")
+    assert not exists("memory://phalanx-directory/y")
 
 
 def test_empty_directories_go_and_others_stay(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,21 +41,26 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """Looks up a command's module when it is needed, so that `--help` and errors come at once."""
 
+    def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._modules = modules
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the alphabet."""
-        return sorted(COMMANDS)
+        return sorted(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name: the object `command` of its module."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._modules:
             return None
-        command = import_module(COMMANDS[cmd_name]).command
+        command = import_module(self._modules[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
 
 
 @click.group(
     cls=LazyGroup,
+    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(phalanx.__version__, prog_name="phalanx")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.options import Seconds
 from phalanx.cli.status import attach
+from phalanx.cli.values import DURATION
 from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch.ledger import Ledger
 
@@ -14,10 +14,10 @@ from phalanx.launch.ledger import Ledger
 @click.argument("name")
 @click.option(
     "--timeout",
-    type=Seconds(),
-    default=120.0,
+    type=DURATION,
+    default="2m",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="How long to wait for the end.",
 )
 @click.option(

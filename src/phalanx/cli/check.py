@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from phalanx.cli.options import Seconds
+from phalanx.cli.values import SOME_DURATION
 from phalanx.cluster import detect
 from phalanx.cluster.preflight import check_peers
 
@@ -14,10 +14,10 @@ from phalanx.cluster.preflight import check_peers
 @click.command()
 @click.option(
     "--timeout",
-    type=Seconds(least=0.001),
-    default=10.0,
+    type=SOME_DURATION,
+    default="10s",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="The limit for all peers together.",
 )
 @click.option("--wait", is_flag=True, help="Keep trying until every peer answers or time is up.")

@@ -194,16 +194,3 @@ class LiveDisplay:
             counts = ", ".join(f"{count} {state}" for state, count in states.items())
             table.add_row("…", "", "", f"{len(statuses)} tasks: {counts}")
         return table
-
-
-def count_roles(tasks: Sequence[Task]) -> str:
-    """The tasks in a few words.
-
-    >>> count_roles([Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)])
-    '1 chief, 2 workers'
-    """
-    counts = Counter(task.role for task in tasks)
-    plural = {Role.WORKER: "workers", Role.DATA_WORKER: "data-workers"}
-    return ", ".join(
-        f"{count} {plural.get(role, role) if count > 1 else role}" for role, count in counts.items()
-    )

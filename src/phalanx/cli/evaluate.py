@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.options import Seconds
 from phalanx.cli.trained_program import checkpoint_options, open_program
+from phalanx.cli.values import DURATION
 
 
 @click.command()
@@ -20,19 +20,19 @@ from phalanx.cli.trained_program import checkpoint_options, open_program
 @click.option("--skip", is_flag=True, help="Skip to the newest checkpoint each time.")
 @click.option(
     "--throttle",
-    type=Seconds(),
-    default=0.0,
+    type=DURATION,
+    default="0s",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="At least so long from one evaluation to the next.",
 )
-@click.option("--limit", type=Seconds(), metavar="SECONDS", help="End after so long.")
+@click.option("--limit", type=DURATION, metavar="TIME", help="End after so long.")
 @click.option(
     "--wait",
-    type=Seconds(),
-    default=600.0,
+    type=DURATION,
+    default="10m",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Give up when nothing is heard of the run for so long.",
 )
 @checkpoint_options
@@ -57,7 +57,7 @@ def command(
 
     \b
     Example:
-      phalanx evaluate train.py --model-dir runs/digits --throttle 60
+      phalanx evaluate train.py --model-dir runs/digits --throttle 1m
       phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
       phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
     """

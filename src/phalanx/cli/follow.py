@@ -30,7 +30,7 @@ def follow(name: str, handle: Handle) -> int:
     except KeyboardInterrupt:
         click.echo(f"\nphalanx: {name} goes on; end it with: phalanx cancel {name}", err=True)
         return 130
-    tell_end(name, result)
+    tell_end(result, f"{name} {result.describe()}")
     return result.exit_code
 
 
@@ -72,7 +72,7 @@ def show(handle: Handle, tasks: Sequence[Task], follow: bool) -> None:
 def follow_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Iterator[str]:
     """The task's output until it is over, whether its manager always answers or not."""
     shown = 0
-    patience = _Patience(note)
+    outage = _Outage(note)
     while True:
         try:
             for line in islice(handle.logs(task, follow=True), shown, None):
@@ -80,7 +80,7 @@ def follow_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Ite
                 yield line
             return
         except LaunchError as error:
-            patience.bear(error)
+            outage.bear(error)
 
 
 def tell(message: str) -> None:
@@ -88,29 +88,28 @@ def tell(message: str) -> None:
     click.echo(f"phalanx: {message}", err=True)
 
 
-def tell_end(name: str, result: JobResult) -> None:
-    """In a sentence how the job ended, with the last words of whoever failed."""
+def tell_end(result: JobResult, sentence: str) -> None:
+    """The sentence in which the job ended, after the last words of whoever failed."""
     if result.last_lines:
         tell(f"the last lines of {result.failed}:")
         click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
-    outcome = "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
-    tell(f"{name} {outcome}")
+    tell(sentence)
 
 
 def _wait(handle: Handle) -> JobResult:
-    patience = _Patience(tell)
+    outage = _Outage(tell)
     while True:
         try:
             result = handle.wait()
         except LaunchError as error:
-            patience.bear(error)
+            outage.bear(error)
         else:
             assert result is not None
             return result
 
 
-class _Patience:
-    """With a manager that does not answer: the job goes on without it, and so do we for a while."""
+class _Outage:
+    """Of a manager that does not answer: the job goes on without it, and so do we for a while."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

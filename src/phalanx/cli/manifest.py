@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import CREDENTIALS, LABEL, MOUNT
-from phalanx.cli.launch.values import Parsed, parse_cpus, parse_gpus, parse_size
+from phalanx.cli.options import CREDENTIALS, LABEL, MOUNT
+from phalanx.cli.values import Parsed, parse_cpus, parse_gpus, parse_size
 from phalanx.launch.container import Container
 from phalanx.launch.job import Resources, check_name, make_name
 from phalanx.launch.model_server import IMAGE, ModelServer, render_compose, render_kubernetes

@@ -17,7 +17,7 @@ class ProgramCommand(click.Command):
             marked.insert(marked.index("--") + 1, self._MARK)
         rest = super().parse_args(ctx, marked)
         program, arguments = ctx.params["program"], ctx.params["arguments"]
-        ctx.params["is_command"] = program == self._MARK
+        ctx.params["is_command"] = program == self._MARK or ctx.params.get("is_command", False)
         if program != self._MARK:
             ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
         elif arguments:

@@ -57,7 +57,7 @@ def info(files: tuple[str, ...]) -> None:
             before = sizes.count
             for part in walk(path, found=compressions):
                 if isinstance(part, records.Damage):
-                    raise RecordError(part.path, part.index, part.offset, part.reason)
+                    raise part.error()
                 sizes.add(part.spans.tolist()[1::2])
                 advance(len(part.data))
             count = f"{sizes.count - before:,}"

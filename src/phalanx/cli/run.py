@@ -9,19 +9,30 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay, count_roles
-from phalanx.cli.options import Seconds
+from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay
+from phalanx.cli.follow import tell_end
+from phalanx.cli.options import (
+    ARGUMENTS,
+    COUNT,
+    DATA_WORKERS,
+    DRY_RUN,
+    MODULE,
+    PATIENCE,
+    SHAPE,
+    in_order,
+    make_job,
+)
 from phalanx.cli.program import ProgramCommand
-from phalanx.cluster.spec import Task
+from phalanx.cluster.spec import Task, count_roles
 from phalanx.launch.base import JobResult
-from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.local.launcher import LocalLauncher
 from phalanx.launch.local.machine import Machine
 from phalanx.launch.local.ports import hold_ports
@@ -31,7 +42,6 @@ from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer
 from phalanx.launch.rules import Patience
 
-_COUNT = click.IntRange(1, 10_000)
 _LAST_WORDS_SECONDS = 10.0
 
 
@@ -39,93 +49,36 @@ _LAST_WORDS_SECONDS = 10.0
     cls=ProgramCommand,
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--workers", type=_COUNT, metavar="N", help="Workers beside the chief.")
-@click.option("--ps", type=_COUNT, metavar="N", help="Parameter servers.")
-@click.option("--no-chief", is_flag=True, help="Only workers: worker 0 has the chief's duties.")
-@click.option("--evaluator", is_flag=True, help="A task that evaluates the checkpoints.")
-@click.option(
-    "--data-workers",
-    type=_COUNT,
-    metavar="N",
-    help="Processes that prepare the data (tf.data service), with a dispatcher.",
+@in_order(
+    *SHAPE,
+    DATA_WORKERS,
+    click.option(
+        "--threads",
+        type=COUNT,
+        metavar="N",
+        help="Threads of each task, instead of a share of the processors.",
+    ),
+    click.option(
+        "--no-share", is_flag=True, help="Let every task use all processors and all GPUs it likes."
+    ),
+    click.option(
+        "--base-port",
+        type=click.IntRange(1, 65535),
+        metavar="PORT",
+        help="Use the ports from PORT on, instead of any free ones.",
+    ),
+    click.option(
+        "--log-dir",
+        metavar="DIR",
+        help="Where each task's output goes  [default: phalanx-logs/PROGRAM-TIME]",
+    ),
+    *PATIENCE,
+    DRY_RUN,
+    MODULE,
+    click.argument("program", metavar="PROGRAM"),
+    ARGUMENTS,
 )
-@click.option("--model-dir", metavar="DIR", help="Put into TF_CONFIG as model_dir.")
-@click.option(
-    "--restarts",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="How often a task that fails is started again.",
-)
-@click.option(
-    "--threads",
-    type=_COUNT,
-    metavar="N",
-    help="Threads of each task, instead of a share of the processors.",
-)
-@click.option(
-    "--no-share", is_flag=True, help="Let every task use all processors and all GPUs it likes."
-)
-@click.option(
-    "--base-port",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Use the ports from PORT on, instead of any free ones.",
-)
-@click.option(
-    "--log-dir",
-    metavar="DIR",
-    help="Where each task's output goes  [default: phalanx-logs/PROGRAM-TIME]",
-)
-@click.option(
-    "--grace",
-    type=Seconds(),
-    default=Patience.grace,
-    show_default=True,
-    metavar="SECONDS",
-    help="Between SIGTERM and SIGKILL, when a task is ended.",
-)
-@click.option(
-    "--linger",
-    type=Seconds(),
-    default=Patience.linger,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long workers may go on after the chief is done.",
-)
-@click.option(
-    "--evaluator-linger",
-    type=Seconds(),
-    default=Patience.evaluator_linger,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long the evaluator may go on after the chief is done.",
-)
-@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
-@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in `python -m`.")
-@click.argument("program", metavar="PROGRAM")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
-def command(
-    workers: int | None,
-    ps: int | None,
-    no_chief: bool,
-    evaluator: bool,
-    data_workers: int | None,
-    model_dir: str | None,
-    restarts: int,
-    threads: int | None,
-    no_share: bool,
-    base_port: int | None,
-    log_dir: str | None,
-    grace: float,
-    linger: float,
-    evaluator_linger: float,
-    dry_run: bool,
-    module: bool,
-    program: str,
-    arguments: Sequence[str],
-    is_command: bool,
-) -> None:
+def command(**values: Any) -> None:
     """Start every task of a cluster on this machine, each with its own TF_CONFIG.
 
     PROGRAM is a Python file, with -m a module or, after --, any command. In its arguments {role},
@@ -143,34 +96,21 @@ def command(
           --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}
       phalanx run --workers 3 -- ./train.sh {role} {index}
     """
-    script = ProgramKind.COMMAND if is_command else ProgramKind.FILE
-    job = Job(
-        name=Path(program).stem,
-        program=Program(ProgramKind.MODULE if module else script, program, tuple(arguments)),
-        chief=not no_chief,
-        workers=workers or 0,
-        ps=ps or 0,
-        evaluators=int(evaluator),
-        model_dir=model_dir,
-        restarts=restarts,
-        threads=threads,
-        data_workers=data_workers or 0,
-    )
-    job.validate()
+    job = make_job(values)
     check_program(job.program)
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
-    with hold_ports(len(job.listening()), base_port) as ports:
+    with hold_ports(len(job.listening()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
-            log_dir=Path(log_dir or default_log_dir),
+            log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
-            share=not no_share,
-            patience=Patience(grace, linger, evaluator_linger),
+            share=not values["no_share"],
+            patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
         )
         plan = launcher.plan(job)
-        if dry_run:
+        if values["dry_run"]:
             click.echo(plan.render())
         else:
             sys.exit(_run(launcher, plan))
@@ -197,7 +137,10 @@ def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
     if not is_shown:
         # Whoever does not read would hold up the end of this process too.
         os._exit(result.exit_code)
-    _report(result, time.monotonic() - started, launcher.log_dir)
+    seconds = time.monotonic() - started
+    # The job's outcome stands, whether or not anybody can be told.
+    with contextlib.suppress(OSError):
+        tell_end(result, f"{result.describe()} ({seconds:.1f} s; output in {launcher.log_dir})")
     return result.exit_code
 
 
@@ -222,18 +165,6 @@ def _wait(
             asked += number == signal.SIGINT
             if asked > 1:
                 handle.kill()
-
-
-def _report(result: JobResult, seconds: float, log_dir: Path) -> None:
-    lines = []
-    if result.last_lines:
-        lines = [f"phalanx: the last lines of {result.failed}:"]
-        lines += [f"    {line}" for line in result.last_lines]
-    outcome = "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
-    lines.append(f"phalanx: {outcome} ({seconds:.1f} s; output in {log_dir})")
-    # The job's outcome stands, whether or not anybody can be told.
-    with contextlib.suppress(OSError):
-        click.echo("\n".join(lines), err=True)
 
 
 @contextlib.contextmanager

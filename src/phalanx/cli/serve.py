@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from phalanx.cli.options import Seconds
 from phalanx.cli.trained_program import silence_tensorflow
+from phalanx.cli.values import DURATION
 
 
 @click.command()
@@ -31,10 +31,11 @@ from phalanx.cli.trained_program import silence_tensorflow
     help="How many rows one call of the model takes at most; 1 turns batching off.",
 )
 @click.option(
-    "--batch-wait-ms",
-    type=Seconds(unit="milliseconds"),
-    default=0.0,
+    "--batch-wait",
+    type=DURATION,
+    default="0ms",
     show_default=True,
+    metavar="TIME",
     help="How long a lone request waits for others. Under load none needs to.",
 )
 def command(
@@ -44,7 +45,7 @@ def command(
     host: str,
     port: int,
     max_batch: int,
-    batch_wait_ms: float,
+    batch_wait: float,
 ) -> None:
     """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
 
@@ -69,7 +70,7 @@ def command(
 
     path, number = find_version(directory.rstrip("/"), version)
     name = name or _guess_name(Path(directory).resolve())
-    batching = Batching(max_batch, batch_wait_ms / 1000)
+    batching = Batching(max_batch, batch_wait)
     model = ServedModel(name, number, load_signatures(path), batching)
     server = ModelServer(model, host, port)
     signal.signal(signal.SIGTERM, lambda *_: shut_down(server))

@@ -58,9 +58,7 @@ def _line(record: JobRecord) -> str:
 
 
 def _describe(result: JobResult | None) -> str:
-    if result is None:
-        return "running"
-    return "succeeded" if result.exit_code == 0 else f"failed: {result.reason}"
+    return "running" if result is None else result.describe()
 
 
 def _print(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> None:

@@ -6,7 +6,6 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phalanx.cluster.spec import Role, Task, split_address
@@ -29,17 +28,15 @@ class PeerReport:
         return f"{self.task} at {self.address}: {self.reason or 'answers'}"
 
 
-def check_peers(
-    config: TFConfig, *, timeout: float = 10.0, wait: bool = False, roles: Sequence[Role] = ()
-) -> list[PeerReport]:
+def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) -> list[PeerReport]:
     """Connect to every other task at once and report on each, within `timeout` seconds in all.
 
-    With `wait`, a peer that does not answer yet is tried again until the time is up. `roles`
-    limits the check to these. Evaluators have no address that others need, so they are left out.
+    With `wait`, a peer that does not answer yet is tried again until the time is up. Evaluators
+    have no address that others need, so they are left out.
     """
     peers = [
         (task, config.cluster.addresses[task])
-        for task in config.cluster.tasks(*roles)
+        for task in config.cluster.tasks()
         if task != config.task and task.role is not Role.EVALUATOR
     ]
     allow_open_files(len(peers) + 64)

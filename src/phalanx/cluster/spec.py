@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,6 +76,19 @@ class Task:
 
     def __lt__(self, other: Task) -> bool:
         return (_ORDER[self.role], self.index) < (_ORDER[other.role], other.index)
+
+
+def count_roles(tasks: Iterable[Task]) -> str:
+    """The tasks in a few words.
+
+    >>> count_roles([Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)])
+    '1 chief, 2 workers'
+    """
+    counts = Counter(task.role for task in tasks)
+    return ", ".join(
+        f"{count} {role}{'s' * (count > 1 and role is not Role.PS)}"
+        for role, count in counts.items()
+    )
 
 
 @dataclass(frozen=True)

@@ -39,16 +39,6 @@ class TFConfig:
             return self.task.role is not Role.EVALUATOR
         return self.task == self.cluster.chief()
 
-    def for_strategy(self) -> TFConfig:
-        """The same as `tf.distribute` may see it, without the evaluators."""
-        return TFConfig(
-            self.cluster.without_evaluators(),
-            self.task,
-            self.trial,
-            self.model_dir,
-            self.environment,
-        )
-
     def dumps(self) -> str:
         """The text of TF_CONFIG. The chief is always `chief`: TensorFlow 2 knows no master."""
         config: dict[str, Any] = {}

@@ -26,7 +26,6 @@ from phalanx.records import (
     RecordIndex,
     Schema,
     expand,
-    infer_schema,
     open_index,
     read_chunks,
 )
@@ -35,9 +34,8 @@ from phalanx.records.codec import RAGGED, FrameStatus, codec
 from phalanx.records.compression import detect_compression
 from phalanx.records.example import column_to_numpy
 from phalanx.records.index import explain
-from phalanx.records.schema import saved_schema
 from phalanx.records.storage import is_remote, open_input, read_range
-from phalanx.records.summary import decode_chunk
+from phalanx.records.summary import decode_chunk, find_schema
 
 _THREADS = 8
 
@@ -68,7 +66,7 @@ class RecordSource:
     ) -> RecordSource:
         """The records that paths and globs name; without a schema they are read once to find it."""
         files = expand(paths)
-        schema = schema or saved_schema(files) or infer_schema(files)
+        schema = find_schema(files, schema)
         if columns is not None:
             schema = schema.select(list(columns))
         for name in defaults or ():

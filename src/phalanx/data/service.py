@@ -60,17 +60,16 @@ def served_dataset(
     dispatcher: str,
     batch_size: int,
     *,
-    job: str | None = None,
     epochs: int | None = None,
     drop_remainder: bool = False,
     prefetch: int | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> tf.data.Dataset:
-    """A pipeline's batches, made by the data workers; tasks that name the same `job` share them.
+    """A pipeline's batches, made by the data workers; tasks that read the same files share them.
 
     The pipeline must read TFRecord files that the data workers see under the same paths. With a
-    seed the examples are shuffled. Without `job`, those that read the same files share them: the
-    first iteration of each is one pass for all of them, the second another.
+    seed the examples are shuffled. The first iteration of each task is one pass for all of them,
+    the second another.
     """
     if not isinstance(pipeline.source, RecordSource):
         kind = type(pipeline.source).__name__
@@ -84,7 +83,7 @@ def served_dataset(
         tf.data.experimental.service.distribute(
             processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
             service=dispatcher if "://" in dispatcher else f"grpc://{dispatcher}",
-            job_name=job or _name_job(pipeline.source, batch_size),
+            job_name=_name_job(pipeline.source, batch_size),
         )
     )
     return served.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)

@@ -48,8 +48,8 @@ def share_of(cluster: Cluster, task: Task, *, chief_trains: bool = True) -> Shar
     >>> share_of(cluster, Task(Role.WORKER, 0))
     Share(num_shards=3, shard=1)
 
-    A process on its own, and an evaluator, have the whole. With parameter servers the chief
-    only coordinates: `chief_trains=False` leaves it out.
+    A process on its own, and an evaluator, have the whole. `chief_trains=False` leaves out a chief
+    that only coordinates, as it can with parameter servers.
     """
     if task.role is Role.PS:
         raise DataError(f"{task} is a parameter server: it holds variables and reads no data")

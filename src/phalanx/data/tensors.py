@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from phalanx.data.sources import Column, Columns
 from phalanx.records import Feature, Kind, Schema
+from phalanx.records.arrow import is_list
 
 _TYPES = {Kind.BYTES: tf.string, Kind.FLOAT: tf.float32, Kind.INT64: tf.int64}
 
@@ -62,14 +63,9 @@ def _spec(column: Column, batch_size: int | None) -> Any:
 
 def _unwrap(type_: pa.DataType) -> tuple[int, pa.DataType]:
     depth = 0
-    while _is_list(type_):
+    while is_list(type_):
         depth, type_ = depth + 1, type_.value_type
     return depth, type_
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
-    return bool(is_any or pa.types.is_fixed_size_list(type_))
 
 
 def _tensor_type(type_: pa.DataType) -> Any:
@@ -89,7 +85,7 @@ def _to_tensor(column: Column) -> Any:
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
         return _flat(column.flatten()).reshape(len(column), size)
-    if not _is_list(column.type):
+    if not is_list(column.type):
         return _flat(column)
     splits = np.asarray(column.offsets).astype(np.int64)
     values = column.values.slice(splits[0], splits[-1] - splits[0])

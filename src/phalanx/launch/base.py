@@ -53,6 +53,10 @@ class JobResult:
     failed: Task | None = None
     last_lines: tuple[str, ...] = ()
 
+    def describe(self) -> str:
+        """In words."""
+        return "succeeded" if self.exit_code == 0 else f"failed: {self.reason}"
+
     def dump(self) -> dict[str, Any]:
         """As plain data."""
         return {**asdict(self), "failed": self.failed and str(self.failed)}

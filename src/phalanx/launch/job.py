@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -97,6 +98,10 @@ class Job:
     def all_tasks(self) -> list[Task]:
         """Every process there is."""
         return self.tasks() + self.data_tasks()
+
+    def all_counts(self) -> dict[Role, int]:
+        """How many processes of each role there are; those that serve data come last."""
+        return dict(Counter(task.role for task in self.all_tasks()))
 
     def listening(self) -> list[Task]:
         """Those that need an address: all but the evaluators."""

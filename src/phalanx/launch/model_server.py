@@ -19,8 +19,8 @@ from phalanx.launch.manifest import Manifest, dump
 from phalanx.launch.pods import (
     Place,
     head,
+    make_pod_spec,
     make_resources,
-    make_scheduling,
     make_secret,
     make_vital_probes,
 )
@@ -121,13 +121,7 @@ def _pod(server: ModelServer, place: Place) -> dict[str, Any]:
         **make_resources(server.needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
-    return {
-        "automountServiceAccountToken": place.service_account is not None,
-        "enableServiceLinks": False,
-        **make_scheduling(place),
-        "containers": [main],
-        **({"volumes": volumes} if volumes else {}),
-    }
+    return make_pod_spec(main, volumes, place)
 
 
 def render_compose(server: ModelServer) -> str:

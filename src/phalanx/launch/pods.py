@@ -6,8 +6,7 @@ import base64
 import json
 import math
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -160,11 +159,6 @@ def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def count_tasks(job: Job) -> dict[Role, int]:
-    """The pods of each role, in the order in which they are numbered."""
-    return dict(Counter(task.role for task in job.all_tasks()))
-
-
 def role_variables(job: Job, role: Role) -> dict[str, str]:
     """What task.sh, and phalanx.detect() in its place, need to know of the job."""
     return {
@@ -235,8 +229,13 @@ def make_pod(
         **make_resources(needs),
         **({"volumeMounts": mounts} if mounts else {}),
     }
+    grace = {"terminationGracePeriodSeconds": math.ceil(place.grace)}
+    return {**grace, **make_pod_spec(main, volumes, place)}
+
+
+def make_pod_spec(main: Manifest, volumes: Sequence[Manifest], place: Place) -> dict[str, Any]:
+    """A pod of one container, which gets a token for the cluster only if it runs as somebody."""
     return {
-        "terminationGracePeriodSeconds": math.ceil(place.grace),
         "automountServiceAccountToken": place.service_account is not None,
         "enableServiceLinks": False,
         **make_scheduling(place),
@@ -339,13 +338,7 @@ def make_tensorboard(job: Job, container: Container, place: Place) -> Iterator[M
             "selector": {"matchLabels": pods},
             "template": {
                 "metadata": {"labels": {**container.labels, **pods}},
-                "spec": {
-                    "automountServiceAccountToken": place.service_account is not None,
-                    "enableServiceLinks": False,
-                    **make_scheduling(place),
-                    "containers": [main],
-                    **({"volumes": volumes} if volumes else {}),
-                },
+                "spec": make_pod_spec(main, volumes, place),
             },
         },
     }

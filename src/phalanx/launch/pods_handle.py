@@ -14,6 +14,7 @@ from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.kubernetes_client import Client, NotThereError
 from phalanx.launch.manifest import Manifest
+from phalanx.launch.rules import describe_failure, signed_exit
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _POLL_SECONDS = 1.0
@@ -177,7 +178,7 @@ class PodsHandle:
             if task in pods:
                 newest = pods[task][-1]
                 log = self._client.log(newest["metadata"]["name"], self._namespace, follow=False)
-                reason = f"{task} failed with exit code {_exit_code(newest)}"
+                reason = describe_failure(task, _exit_code(newest), _count_restarts(pods[task]))
                 return JobResult(1, reason, task, tuple(list(log)[-20:]))
         conditions = [_find_condition(job, "Failed") for job in jobs]
         if len(conditions) > 1 and not any(conditions[1:]):
@@ -247,14 +248,18 @@ def _status(
     if state is not TaskState.DONE and leaving and not failed:
         state = TaskState.ENDED
     said = _waiting_for(newest) if state is TaskState.WAITING else ""
-    restarts = len(pods) - 1 + sum(map(_container_restarts, pods))
-    return TaskStatus(task, state, restarts, _exit_code(newest), said)
+    return TaskStatus(task, state, _count_restarts(pods), _exit_code(newest), said)
 
 
 def _container(pod: Manifest) -> Mapping[str, Any]:
     statuses = pod["status"].get("containerStatuses") or [{}]
     state: Mapping[str, Any] = statuses[0].get("state") or {}
     return state
+
+
+def _count_restarts(pods: Sequence[Manifest]) -> int:
+    """How often a task was started again, in its place or in another pod."""
+    return len(pods) - 1 + sum(map(_container_restarts, pods))
 
 
 def _container_restarts(pod: Manifest) -> int:
@@ -265,7 +270,7 @@ def _container_restarts(pod: Manifest) -> int:
 
 def _exit_code(pod: Manifest) -> int | None:
     code: int | None = (_container(pod).get("terminated") or {}).get("exitCode")
-    return code
+    return None if code is None else signed_exit(code)
 
 
 def _waiting_for(pod: Manifest) -> str:

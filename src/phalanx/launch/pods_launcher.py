@@ -16,7 +16,6 @@ from phalanx.launch.patch import apply_patches
 from phalanx.launch.pods import (
     ObjectsPlan,
     Place,
-    count_tasks,
     make_credentials,
     make_disruption_budget,
     make_network_policy,
@@ -54,7 +53,7 @@ class PodsLauncher(ABC):
             *make_tensorboard(*about),
         ]
         patched = apply_patches(objects, self.place.patches)
-        counts = tuple(count_tasks(job).items())
+        counts = tuple(job.all_counts().items())
         return ObjectsPlan(job.name, self.place.namespace, patched, counts)
 
     def submit(self, plan: ObjectsPlan) -> PodsHandle:

@@ -55,12 +55,23 @@ def time_left(task: Task, running: Collection[Task], failed: bool, patience: Pat
     return patience.evaluator_linger if task.role is Role.EVALUATOR else patience.linger
 
 
-def describe_exit(code: int) -> str:
-    """An exit code in words.
+def signed_exit(code: int) -> int:
+    """A shell's exit code, with minus the number of the signal in place of 128 + it.
+
+    >>> signed_exit(137), signed_exit(1), signed_exit(255)
+    (-9, 1, 255)
+    """
+    return 128 - code if 128 < code < 160 else code
+
+
+def describe_exit(code: int | None) -> str:
+    """An exit code in words; None if nobody knows it.
 
     >>> describe_exit(-9)
     'was killed by SIGKILL (the system does that when memory runs out)'
     """
+    if code is None:
+        return "failed"
     if code >= 0:
         return f"failed with exit code {code}"
     known = -code in set(signal.Signals)
@@ -69,7 +80,7 @@ def describe_exit(code: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-def describe_failure(task: Task, code: int, restarts: int) -> str:
+def describe_failure(task: Task, code: int | None, restarts: int) -> str:
     """Why a job has failed, when a task has for good."""
     times = "once" if restarts == 1 else f"{restarts} times"
     return f"{task} {describe_exit(code)}" + (f", restarted {times}" if restarts else "")

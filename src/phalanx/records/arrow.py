@@ -80,7 +80,7 @@ def from_arrow_schema(schema: pa.Schema) -> Schema:
     features = []
     for column in schema:
         type_, depth, size = _unwrap(column.type), 0, None
-        while _is_list(type_):
+        while is_list(type_):
             size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
             type_, depth = _unwrap(type_.value_type), depth + 1
         if pa.types.is_null(type_):
@@ -127,13 +127,13 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
     array = _plain(array)
     row_offsets = step_offsets = None
     step_count, depth = 0, 0
-    if _is_list(array.type):
+    if is_list(array.type):
         row_offsets, array = _open_list(name, array)
         depth = 1
-        if _is_list(array.type):
+        if is_list(array.type):
             step_offsets, array = _open_list(name, array)
             step_count, depth = len(step_offsets) - 1, 2
-    if _is_list(array.type):
+    if is_list(array.type):
         raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
     kind = kinds.settle(name, _kind_of(name, array.type))
     values, value_offsets = _open_values(name, kind, array)
@@ -197,14 +197,15 @@ def _unwrap(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _is_list(type_: pa.DataType) -> bool:
+def is_list(type_: pa.DataType) -> bool:
+    """Does a column of this type hold lists, of any length or of one?"""
     is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     return bool(is_any or pa.types.is_fixed_size_list(type_))
 
 
 def _innermost(type_: pa.DataType) -> pa.DataType:
     type_ = _unwrap(type_)
-    while _is_list(type_):
+    while is_list(type_):
         type_ = _unwrap(type_.value_type)
     return type_
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
 from phalanx.records.images import identify_image
-from phalanx.records.schema import Schema, saved_schema
+from phalanx.records.schema import Schema
 from phalanx.records.storage import expand, open_input, writing
-from phalanx.records.summary import infer_schema
+from phalanx.records.summary import find_schema
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
@@ -73,7 +73,7 @@ def convert(
         batches = _counted(_READERS[source_format](source), progress)
         return write_examples(out, batches, shards=shards)
     files = expand(source)
-    schema = saved_schema(files) or infer_schema(files)
+    schema = find_schema(files)
     batches = _counted(read_batches(files, schema), progress)
     if out_format == "images":
         return _write_images(out, batches, image)

@@ -122,12 +122,6 @@ def _is_hidden(path: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def path_exists(path: str) -> bool:
-    """Is there such a file or directory?"""
-    filesystem, inside = filesystem_of(path)
-    return bool(filesystem.exists(inside))
-
-
 def list_all(path: str) -> list[str]:
     """Every file in a directory and below, hidden or not; none if it is not there."""
     filesystem, inside = filesystem_of(path)

@@ -24,9 +24,9 @@ from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
 from phalanx.records.framing import Chunk, Paths, read_chunks
-from phalanx.records.schema import Schema, saved_schema
+from phalanx.records.schema import Schema
 from phalanx.records.storage import expand
-from phalanx.records.summary import decode_chunk, infer_schema, summarize_chunk
+from phalanx.records.summary import decode_chunk, find_schema, summarize_chunk
 from phalanx.records.writer import RecordWriter, ShardedWriter
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_batches(
     if batch_size is not None and batch_size < 1:
         raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
     files = expand(paths)
-    schema = schema or saved_schema(files) or infer_schema(files)
+    schema = find_schema(files, schema)
     if columns is not None:
         schema = schema.select(list(columns))
 
@@ -97,7 +97,7 @@ def read_table(paths: Paths, schema: Schema | None = None, **options: Any) -> pa
     import pyarrow as pa  # noqa: PLC0415
 
     files = expand(paths)
-    schema = schema or saved_schema(files) or infer_schema(files)
+    schema = find_schema(files, schema)
     chosen = schema if options.get("columns") is None else schema.select(list(options["columns"]))
     return pa.Table.from_batches(read_batches(files, schema, **options), chosen.to_arrow())
 
@@ -174,13 +174,7 @@ def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> 
 
 def encode_examples(data: Columns) -> list[bytes]:
     """Columns or rows as messages: Examples, or SequenceExamples if there are lists of lists."""
-    messages = []
-    for block, ends in _encode(data, framed=False):
-        view, start = memoryview(block).cast("B"), 0
-        for end in memoryview(ends).cast("B").cast("q"):
-            messages.append(bytes(view[start:end]))
-            start = end
-    return messages
+    return [bytes(message) for message in _messages(data)]
 
 
 def encode_batch(
@@ -208,6 +202,15 @@ def _encode(data: Columns, *, framed: bool) -> Iterator[tuple[Any, Any]]:
         yield encode_batch(batch, framed=framed, kinds=kinds)
 
 
+def _messages(data: Columns) -> Iterator[memoryview]:
+    """The data, encoded message by message."""
+    for block, ends in _encode(data, framed=False):
+        view, start = memoryview(block).cast("B"), 0
+        for end in memoryview(ends).cast("B").cast("q"):
+            yield view[start:end]
+            start = end
+
+
 def write_examples(
     path: str | os.PathLike[str],
     data: Columns,
@@ -225,11 +228,8 @@ def write_examples(
         if append:
             raise DataError("shards cannot be appended to: write new ones beside them")
         with ShardedWriter(path, shards, compression=compression) as sharded:
-            for block, ends in _encode(data, framed=False):
-                view, start = memoryview(block).cast("B"), 0
-                for end in memoryview(ends).cast("B").cast("q"):
-                    sharded.write(view[start:end])
-                    start = end
+            for message in _messages(data):
+                sharded.write(message)
             return sharded.count
     with RecordWriter(path, compression=compression, append=append) as writer:
         for block, ends in _encode(data, framed=True):

@@ -76,7 +76,11 @@ class Damage:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: record {self.index} at offset {self.offset}: {self.reason}"
+        return str(self.error())
+
+    def error(self) -> RecordError:
+        """What a reader that cannot go on past it raises."""
+        return RecordError(self.path, self.index, self.offset, self.reason)
 
 
 def read_records(
@@ -107,7 +111,7 @@ def read_chunks(
     """
     for piece in walk(path, most=most, compression=compression, check=check, part=part):
         if isinstance(piece, Damage):
-            raise RecordError(piece.path, piece.index, piece.offset, piece.reason)
+            raise piece.error()
         yield piece
 
 

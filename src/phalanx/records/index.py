@@ -111,6 +111,6 @@ def explain(status: FrameStatus) -> str:
     return "the file changed after it was indexed"
 
 
-def open_index(path: str, *, stride: int = 1) -> RecordIndex:
+def open_index(path: str) -> RecordIndex:
     """The index of a file: the saved one if it is still right, else a new one, in memory."""
-    return RecordIndex.load(path) or RecordIndex.build(path, stride=stride)
+    return RecordIndex.load(path) or RecordIndex.build(path)

@@ -169,7 +169,7 @@ def open_input(path: str) -> BinaryIO:
 
 
 def exists(path: str) -> bool:
-    """Is there such a file?"""
+    """Is there such a file or directory?"""
     if is_remote(path):
         filesystem, inside = filesystem_of(path)
         return bool(filesystem.exists(inside))

@@ -9,7 +9,7 @@ from typing import Any
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import RawColumn, codec
 from phalanx.records.framing import Chunk, Paths, read_chunks
-from phalanx.records.schema import KINDS, Feature, Schema
+from phalanx.records.schema import KINDS, Feature, Schema, saved_schema
 from phalanx.records.storage import expand
 
 
@@ -42,6 +42,13 @@ class Summary:
 def infer_schema(paths: Paths, *, most: int | None = None) -> Schema:
     """The schema that fits all records, or the first `most`."""
     return summarize(paths, most=most).schema
+
+
+def find_schema(
+    files: list[str], schema: Schema | None = None, *, most: int | None = None
+) -> Schema:
+    """The schema given, or the one saved beside the files, or else the one that fits them."""
+    return schema or saved_schema(files) or infer_schema(files, most=most)
 
 
 def summarize(paths: Paths, *, most: int | None = None) -> Summary:

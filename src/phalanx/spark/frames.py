@@ -14,7 +14,7 @@ from typing import Any
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records.directory import find_files, path_exists, remove, resolve
+from phalanx.records.directory import find_files, remove, resolve
 
 SETTING = "spark.phalanx.cacheDir"
 
@@ -43,7 +43,7 @@ class FrameData:
     def delete(self) -> None:
         """Remove the files."""
         _WRITTEN.pop(self.directory, None)
-        _remove(self.directory)
+        remove(self.directory)
 
 
 # What this process has written, by directory: the DataFrame it came from.
@@ -128,7 +128,7 @@ def _write_once(df: Any, cache_dir: str | None) -> str:
     try:
         save(df, directory)
     except BaseException:
-        _remove(directory)
+        remove(directory)
         raise
     _WRITTEN[directory] = df
     return directory
@@ -152,10 +152,5 @@ def _find_cache(session: Any, cache_dir: str | None) -> str:
 def _delete_all() -> None:
     for directory in list(_WRITTEN):
         with contextlib.suppress(Exception):
-            _remove(directory)
+            remove(directory)
     _WRITTEN.clear()
-
-
-def _remove(directory: str) -> None:
-    if path_exists(directory):
-        remove(directory)

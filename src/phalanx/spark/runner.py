@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.spec import Cluster, Role, Task, count_roles
 from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxError, WorkerError
 from phalanx.launch.local.machine import Machine
 from phalanx.records.storage import is_remote
@@ -42,13 +42,6 @@ class Where:
     driver_port: int = 0
     log: Log = print
     spark: Any = None
-
-    def describe(self) -> str:
-        """How many of each role, in words."""
-        counts = [(role, sum(task.role is role for task in self.tasks)) for role in Role]
-        words = [f"{count} {role}{'s' * (count > 1 and role is not Role.PS)}"
-                 for role, count in counts if count]  # fmt: skip
-        return ", ".join(words)
 
 
 def run(
@@ -138,7 +131,7 @@ def _run_once(call: bytes, where: Where) -> Any:
     if session is not None:
         context = session.sparkContext
         count = partial(count_slots, context, where.gpus_per_task or 0, where.gpu_resource_name)
-        wait_for_slots(len(where.tasks), where.describe(), count, where.wait_seconds)
+        wait_for_slots(len(where.tasks), count_roles(where.tasks), count, where.wait_seconds)
 
     def cancel(absent: Sequence[Task] = ()) -> None:
         if session is not None:
@@ -176,7 +169,7 @@ def _run_once(call: bytes, where: Where) -> Any:
                 )
         except Exception as error:
             if conductor.absent and session is not None:
-                raise too_few(len(where.tasks), where.describe(), count()) from None
+                raise too_few(len(where.tasks), count_roles(where.tasks), count()) from None
             raise _explain(conductor.failure, error) from error
         except BaseException:
             cancel()

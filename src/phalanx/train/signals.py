@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 
 class StopRequest:
@@ -24,14 +24,12 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def catch_sigterm(then: Callable[[], None] | None = None) -> Iterator[StopRequest]:
+def catch_sigterm() -> Iterator[StopRequest]:
     """Turn SIGTERM into a request; outside the main thread, where that cannot be, do nothing."""
     request = StopRequest()
 
     def handle(number: int, frame: object) -> None:
         request.set()
-        if then is not None:
-            then()
 
     try:
         before = signal.signal(signal.SIGTERM, handle)

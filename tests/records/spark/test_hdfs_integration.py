@@ -11,7 +11,8 @@ import pytest
 from tests.servers import hdfs
 from tests.servers.spark import start_spark
 
-from phalanx.records.directory import find_files, list_all, path_exists
+from phalanx.records.directory import find_files, list_all
+from phalanx.records.storage import exists
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
@@ -49,8 +50,8 @@ def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, 
         assert back.count() == rows
         assert back.where("name = '7'").first()["id"] == 7
     assert len(find_files([out])) == 2
-    assert path_exists(f"{out}/_SUCCESS")
-    assert not path_exists(f"{out}/_temporary")
+    assert exists(f"{out}/_SUCCESS")
+    assert not exists(f"{out}/_temporary")
     assert spark.read.format("tfrecord").load(f"{out}/part-*").count() == 1000
 
 
@@ -63,7 +64,7 @@ def test_partitions_are_directories_there(spark: Any, url: str) -> None:
     save(sales, out, partition_by="country")
     save(sales.where("country = 'DE'"), out, mode="overwrite", partition_by="country")
     assert names(out) == ["_SUCCESS", "country=DE/part.tfrecord"]
-    assert not path_exists(f"{out}/country=FR")
+    assert not exists(f"{out}/country=FR")
     assert count(spark, out) == 2
     german = load(spark, out, where="country = 'DE'")
     assert sorted((row["id"], row["country"]) for row in german.collect()) == [(1, "DE"), (3, "DE")]

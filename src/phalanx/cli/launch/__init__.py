@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
+from phalanx.cli import LazyGroup
 from phalanx.launch import registry
 
-BACKENDS = {
-    "compose": "phalanx.cli.launch.compose",
-    "docker": "phalanx.cli.launch.docker",
-    "kubeflow": "phalanx.cli.launch.kubeflow",
-    "kubernetes": "phalanx.cli.launch.kubernetes",
-    "marathon": "phalanx.cli.launch.marathon",
-    "ray": "phalanx.cli.launch.ray",
-    "slurm": "phalanx.cli.launch.slurm",
-    "ssh": "phalanx.cli.launch.ssh",
-    "swarm": "phalanx.cli.launch.swarm",
-    "trainjob": "phalanx.cli.launch.trainjob",
-}
+BACKENDS = {name: f"phalanx.cli.launch.{name}" for name in registry.BUILT_IN if name != "local"}
 
 
-class Backends(click.Group):
-    """Looks up a backend's module when it is needed."""
+class Backends(LazyGroup):
+    """Our launchers, and those that other packages have added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the alphabet."""
-        return sorted({*BACKENDS, *registry.added()})
+        return sorted([*super().list_commands(ctx), *registry.added()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name: the object `command` of its module."""
-        if cmd_name in BACKENDS:
-            command = import_module(BACKENDS[cmd_name]).command
-        elif cmd_name in registry.added():
-            command = import_module("phalanx.cli.launch.added").make_command(cmd_name)
-        else:
-            return None
-        assert isinstance(command, click.Command)
-        return command
+        """The command of that name; an added launcher has the common options alone."""
+        if cmd_name not in registry.added():
+            return super().get_command(ctx, cmd_name)
+        from phalanx.cli.launch.added import make_command  # noqa: PLC0415
+
+        return make_command(cmd_name)
 
 
-@click.group(cls=Backends)
+@click.group(cls=Backends, modules=BACKENDS)
 def command() -> None:
     """Start a job on the cluster manager you have.
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import CPUS, GPUS, MEMORY, make_job, options
 from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import CPUS, GPUS, MEMORY, make_job, options
 from phalanx.launch import registry
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CONTAINER,
     CPUS,
     DATA_WORKERS,
@@ -22,7 +23,6 @@ from phalanx.cli.launch.options import (
     options,
     read_patches,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.compose.launcher import ComposeLauncher
 from phalanx.launch.ledger import Ledger
 

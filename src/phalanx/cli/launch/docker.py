@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CONTAINER,
     CPUS,
     DATA_WORKERS,
@@ -19,7 +20,6 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.docker.launcher import DockerLauncher
 from phalanx.launch.ledger import Ledger
 

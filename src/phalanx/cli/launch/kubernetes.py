@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import make_container, make_job, options
 from phalanx.cli.launch.pods import PODS, make_place
 from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import make_container, make_job, options
 from phalanx.launch.kubernetes.launcher import KubernetesLauncher
 
 

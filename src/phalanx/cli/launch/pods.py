@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.options import (
     CONTAINER,
     CPUS,
     DATA_WORKERS,
@@ -19,7 +19,7 @@ from phalanx.cli.launch.options import (
     Decorator,
     read_patches,
 )
-from phalanx.cli.launch.values import NAMED_VALUE, Parsed
+from phalanx.cli.values import NAMED_VALUE, Parsed
 from phalanx.launch.pods import Place, Toleration
 
 PODS: tuple[Decorator[Any], ...] = (

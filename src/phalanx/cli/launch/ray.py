@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
@@ -18,7 +19,6 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.ray.launcher import RayLauncher
 from phalanx.launch.ray.plan import Place, Strategy
 from phalanx.launch.rules import Patience

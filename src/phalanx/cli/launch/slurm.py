@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
-    GRACE,
     MEMORY,
     NO_TENSORBOARD,
+    PATIENCE,
     START_WITHIN,
     check_file,
     make_job,
     options,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
-from phalanx.cli.options import Seconds
+from phalanx.cli.values import Parsed, parse_duration
 from phalanx.launch.rules import Patience
 from phalanx.launch.slurm.launcher import SlurmLauncher
 from phalanx.launch.slurm.plan import Place
-
-_SECONDS = Seconds()
 
 
 @click.command(name="slurm", cls=LaunchCommand)
@@ -45,29 +45,13 @@ _SECONDS = Seconds()
     ),
     click.option(
         "--notice",
-        type=click.IntRange(0, 65535),
-        default=60,
+        type=Parsed("duration", partial(parse_duration, most=65535)),
+        default="60s",
         show_default=True,
-        metavar="SECONDS",
+        metavar="TIME",
         help="Send SIGTERM this long before the time limit.",
     ),
-    GRACE,
-    click.option(
-        "--linger",
-        type=_SECONDS,
-        default=Patience.linger,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long workers may go on after the chief is done.",
-    ),
-    click.option(
-        "--evaluator-linger",
-        type=_SECONDS,
-        default=Patience.evaluator_linger,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long the evaluator may go on after the chief is done.",
-    ),
+    *PATIENCE,
     click.option(
         "--sbatch-option",
         "sbatch_options",
@@ -106,7 +90,7 @@ def command(**values: Any) -> None:
         account=values["account"],
         nodes=values["nodes"],
         requeue=values["requeue"],
-        notice=values["notice"],
+        notice=math.ceil(values["notice"]),
         patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
         options=values["sbatch_options"],
     )

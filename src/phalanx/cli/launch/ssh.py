@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CPUS,
     DATA_WORKERS,
     GPUS,
@@ -18,7 +19,6 @@ from phalanx.cli.launch.options import (
     make_job,
     options,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.ssh.launcher import SshLauncher
 from phalanx.launch.ssh.plan import Host, Place

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from phalanx.cli.display import count_roles
 from phalanx.cli.follow import follow
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program import ProgramCommand
 from phalanx.cli.status import attach
+from phalanx.cluster.spec import count_roles
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import LastingHandle, LastingLauncher, TaskState

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from phalanx.cli.launch.options import (
+from phalanx.cli.launch.submission import LaunchCommand, launch
+from phalanx.cli.options import (
     CONTAINER,
     CPUS,
     DATA_WORKERS,
@@ -21,8 +22,7 @@ from phalanx.cli.launch.options import (
     options,
     read_patches,
 )
-from phalanx.cli.launch.submission import LaunchCommand, launch
-from phalanx.cli.launch.values import Parsed
+from phalanx.cli.values import Parsed
 from phalanx.launch.ledger import Ledger
 from phalanx.launch.swarm.launcher import SwarmLauncher
 from phalanx.launch.swarm.plan import NodeLabel

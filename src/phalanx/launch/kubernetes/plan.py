@@ -22,7 +22,6 @@ from phalanx.launch.pods import (
     PREEMPTED,
     ROLE,
     Place,
-    count_tasks,
     literal,
     make_job_spec,
     make_object,
@@ -41,7 +40,7 @@ _NEEDS = {"cpu": "100m", "memory": "128Mi"}
 
 def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manifest]:
     """A Service, so that the pods find each other, a Job for each role, and their conductor."""
-    roles = count_tasks(job)
+    roles = job.all_counts()
     yield {
         **make_object("v1", "Service", job.name, job, container, place),
         "spec": {
@@ -101,7 +100,7 @@ def _make_account(job: Job, container: Container, place: Place) -> Iterator[Mani
             {
                 "apiGroups": ["batch"],
                 "resources": ["jobs"],
-                "resourceNames": [f"{job.name}-{role}" for role in count_tasks(job)],
+                "resourceNames": [f"{job.name}-{role}" for role in job.all_counts()],
                 "verbs": ["get", "patch"],
             }
         ],
@@ -120,7 +119,7 @@ def _account_of(job: Job) -> str:
 def _make_conductor(job: Job, container: Container, place: Place) -> Manifest:
     """A Job whose success is the whole job's."""
     text = files("phalanx.launch.kubernetes").joinpath("conductor.py").read_text()
-    jobs = [f"{job.name}-{role}" for role in count_tasks(job)]
+    jobs = [f"{job.name}-{role}" for role in job.all_counts()]
     main = {
         "name": "conductor",
         "image": container.image,

@@ -20,9 +20,9 @@ class Machine:
     python: str
 
     @classmethod
-    def inspect(cls, environ: Mapping[str, str] | None = None) -> Machine:
+    def inspect(cls) -> Machine:
         """This machine, as far as this process may use it."""
-        environ = dict(os.environ if environ is None else environ)
+        environ = dict(os.environ)
         return cls(
             processors=_count_processors(),
             gpus=_find_gpus(environ, Path("/dev")),

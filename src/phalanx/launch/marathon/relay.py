@@ -19,6 +19,7 @@ from typing import Any
 
 from phalanx.errors import LaunchError
 from phalanx.launch.marathon.api import Marathon, NotThereError, read_sandbox
+from phalanx.launch.rules import signed_exit
 
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 300.0
@@ -125,8 +126,7 @@ def parse_exit(message: str) -> int:
     number = int(match[2])
     if match[1] == "signal":
         return -number
-    # The script gives 128 + n for a program that signal n has ended.
-    return 128 - number if 128 < number < 160 else number
+    return signed_exit(number)
 
 
 if __name__ == "__main__":

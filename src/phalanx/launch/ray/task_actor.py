@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from phalanx.launch.rules import signed_exit
 from phalanx.launch.tether import tether
 
 _MOST_BYTES = 1 << 20
@@ -59,7 +60,7 @@ class TaskActor:
         printed = os.pread(self._output.fileno(), _MOST_BYTES, place)
         if code is None or printed:
             return printed, None
-        return printed, 128 - code if 128 < code < 160 else code
+        return printed, signed_exit(code)
 
     def end(self) -> None:
         """Ask the program to end; after its grace it is killed."""

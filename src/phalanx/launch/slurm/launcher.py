@@ -16,6 +16,7 @@ from phalanx.errors import JobError, LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.job import Job
 from phalanx.launch.log_files import read_log, read_tail
+from phalanx.launch.rules import describe_failure, signed_exit
 from phalanx.launch.slurm.plan import Place, SlurmPlan, plan_script
 
 _ANSWER_SECONDS = 60.0
@@ -150,7 +151,7 @@ class SlurmHandle:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
         last = "".join(read_tail(self._log_dir / f"{task}.log", 1))
-        return TaskStatus(task, state, restarts, code[0] if code else None, last)
+        return TaskStatus(task, state, restarts, signed_exit(code[0]) if code else None, last)
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""
@@ -188,7 +189,7 @@ class SlurmHandle:
         for status in sorted(self.status(), key=lambda each: each.task):
             if status.state is TaskState.FAILED:
                 lines = read_tail(self._log_dir / f"{status.task}.log", 20)
-                reason = f"{status.task} failed with exit code {status.exit_code}"
+                reason = describe_failure(status.task, status.exit_code, status.restarts)
                 return JobResult(1, reason, status.task, tuple(lines))
         return JobResult(int(code), said)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -53,7 +52,7 @@ class SlurmPlan:
 def plan_script(job: Job, place: Place) -> SlurmPlan:
     """The script of a job."""
     job.validate()
-    counts = _counts(job)
+    counts = job.all_counts()
     heterogeneous = len({job.needs(role) for role in counts}) > 1
     lines = ["#!/bin/bash", *_directives(job, place, heterogeneous), ""]
     lines += _settings(job, place, heterogeneous)
@@ -62,11 +61,6 @@ def plan_script(job: Job, place: Place) -> SlurmPlan:
     body = files("phalanx.launch.slurm").joinpath("batch.sh").read_text()
     script = "\n".join(lines) + "\n" + body.rstrip("\n")
     return SlurmPlan(job.name, script, place.log_dir, tuple(counts.items()))
-
-
-def _counts(job: Job) -> dict[Role, int]:
-    """A step for each role; those that serve data come last."""
-    return dict(Counter(task.role for task in job.all_tasks()))
 
 
 def _directives(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
@@ -85,7 +79,7 @@ def _directives(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     shared += place.options
     if place.nodes:
         shared.append(f"--nodes={place.nodes}")
-    counts = _counts(job)
+    counts = job.all_counts()
     components = (
         [(count, job.needs(role)) for role, count in counts.items()]
         if heterogeneous
@@ -116,7 +110,7 @@ def _cpus(needs: Resources) -> int | None:
 
 def _settings(job: Job, place: Place, heterogeneous: bool) -> Iterator[str]:
     """What batch.sh is told."""
-    counts = _counts(job)
+    counts = job.all_counts()
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     cpus = {role: _cpus(job.needs(role)) for role in counts}
     gpus = {role: job.needs(role).gpus or None for role in counts}

@@ -16,7 +16,6 @@ from phalanx.launch.job import Job
 from phalanx.launch.manifest import Manifest
 from phalanx.launch.pods import (
     Place,
-    count_tasks,
     make_job_spec,
     make_object,
     make_pod,
@@ -40,7 +39,7 @@ def make_objects(job: Job, container: Container, place: Place) -> Iterator[Manif
     nodes = job.counts()[deciding]
     jobs = [
         _replicated_job(job, container, place, role, count, role is deciding)
-        for role, count in count_tasks(job).items()
+        for role, count in job.all_counts().items()
     ]
     yield {
         **make_object(api, "TrainingRuntime", job.name, job, container, place),

@@ -21,13 +21,12 @@ from phalanx.records.directory import (
     list_all,
     make_directory,
     move_file,
-    path_exists,
     remove,
     remove_empty_below,
     remove_if_empty,
     write_mark,
 )
-from phalanx.records.storage import UNFINISHED, has_directories
+from phalanx.records.storage import UNFINISHED, exists, has_directories
 
 TEMPORARY = "_temporary"
 SUCCESS = "_SUCCESS"
@@ -60,7 +59,7 @@ class Job:
 
     def check_open(self) -> None:
         """Has the job not ended yet? Object stores have no directories to ask for."""
-        if has_directories(self.staging) and not path_exists(self.staging):
+        if has_directories(self.staging) and not exists(self.staging):
             raise DataError(f"the write to {self.directory} has ended: this task came too late")
 
     def commit(self, files: Sequence[Staged], *, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from phalanx.errors import DataError
 from phalanx.records.arrow import empty_rows, to_batch
 from phalanx.records.directory import FoundFile, find_files
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.schema import Schema, saved_schema
+from phalanx.records.schema import Schema
 from phalanx.records.spark.columns import (
     BYTE_ARRAY,
     RecordType,
@@ -26,7 +26,7 @@ from phalanx.records.spark.partitions import (
     partition_values,
 )
 from phalanx.records.spark.splits import Split
-from phalanx.records.summary import decode_chunk, infer_schema
+from phalanx.records.summary import decode_chunk, find_schema
 
 Files = list[tuple[FoundFile, Values]]
 
@@ -71,7 +71,7 @@ def _infer_features(options: Options, paths: Sequence[str]) -> Schema:
     where = ", ".join(options.paths)
     if not paths:
         raise DataError(f"there are no files in {where} to see the columns from: give a schema")
-    schema = saved_schema(list(paths)) or infer_schema(paths, most=options.infer_records)
+    schema = find_schema(list(paths), most=options.infer_records)
     if not schema.features:
         raise DataError(f"there are no features in {where} to see the columns from: give a schema")
     if schema.is_sequence and options.record_type is RecordType.EXAMPLE:

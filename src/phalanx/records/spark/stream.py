@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import (
 from phalanx.records.directory import (
     FoundFile,
     list_all,
-    path_exists,
     read_mark,
     remove,
     remove_if_empty,
@@ -39,6 +38,7 @@ from phalanx.records.spark.splits import plan_splits
 from phalanx.records.spark.task import write_files
 from phalanx.records.spark.worker import settle
 from phalanx.records.spark.writer import Written, task_and_attempt
+from phalanx.records.storage import exists
 
 
 class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -148,7 +148,7 @@ def publish_batch(directory: str, query: str, batch: int, files: Sequence[Staged
 
 
 def _last_batch(mark: str) -> int:
-    return int(json.loads(read_mark(mark))["batch"]) if path_exists(mark) else -1
+    return int(json.loads(read_mark(mark))["batch"]) if exists(mark) else -1
 
 
 def _staging(directory: str, query: str) -> str:

@@ -13,10 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
-from phalanx.records.directory import path_exists, resolve
+from phalanx.records.directory import resolve
 from phalanx.records.spark.dataset import find_dataset
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.partitions import partition_types, partition_value
+from phalanx.records.storage import exists
 
 _MODES = {
     "error": "append",
@@ -52,7 +53,7 @@ def save(
         raise DataError(f"there is no column {', '.join(missing)} to partition by: there are "
                         f"{', '.join(df.columns)}")  # fmt: skip
     target = resolve(path)
-    if mode not in ("append", "overwrite") and path_exists(target):
+    if mode not in ("append", "overwrite") and exists(target):
         if mode == "ignore":
             return
         raise DataError(f"{path} is there already: choose another path, or the mode append, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from phalanx.cluster.spec import Role
 from phalanx.errors import ConfigurationError
 
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_size(text: str) -> int:
@@ -27,16 +28,24 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _BYTES[match[2].upper()])
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, least: float = 0, most: float = 1e8) -> float:
     """Seconds.
 
-    >>> parse_duration("1h30m")
-    5400.0
+    >>> parse_duration("1h30m"), parse_duration("90")
+    (5400.0, 90.0)
     """
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if "".join(number + unit for number, unit in parts) != text or not seconds:
-        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 12h or 1d12h")
+    try:
+        seconds = float(text)
+    except ValueError:
+        parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smhd]?)", text)
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+        if not parts or "".join(number + unit for number, unit in parts) != text:
+            raise ValueError(
+                f"{text!r} is not a duration: write 90 or 90s for seconds, 30m, 12h or 1d12h"
+            ) from None
+    # A nan compares false with everything.
+    if not least <= seconds <= most:
+        raise ValueError(f"{text} is not from {least:g} to {most:,.0f} seconds")
     return seconds
 
 
@@ -72,8 +81,8 @@ class Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-SIZE = Parsed("size", parse_size)
 DURATION = Parsed("duration", parse_duration)
+SOME_DURATION = Parsed("duration", partial(parse_duration, least=0.001))
 
 
 def named_value(text: str) -> tuple[str, str]:
