@@ -10,10 +10,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Whoever runs the tests by nohup or in the background ignores these, and so would what they start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples each time, however slow the machine.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 COMMAND = [sys.executable, "-m", "phalanx"]
 
@@ -32,7 +43,7 @@ def phalanx(tmp_path: Path, environ: dict[str, str]) -> Phalanx:
     """Run `phalanx` with these arguments to its end, in an empty directory."""
 
     def run(
-        *arguments: object, timeout: float = 120, **more: str
+        *arguments: object, timeout: float = 280, **more: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*COMMAND, *map(str, arguments)],

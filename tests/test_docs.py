@@ -69,7 +69,7 @@ def test_what_a_page_shows_is_what_happens(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     # Tasks run side by side, so their lines may come in another order.

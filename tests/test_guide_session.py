@@ -18,7 +18,7 @@ def blocks(page: str) -> list[str]:
 def test_the_loop_of_the_guide_runs_as_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(blocks("session.md")[0])
     done = subprocess.run(
-        [sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        [sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600,
         env={name: text for name, text in os.environ.items() if name != "TF_CONFIG"}, check=False,
     )  # fmt: skip
     assert done.stdout == "step 200 is done\n", done.stderr

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
     [
         "spark-records.md",
         "hadoop.md",
-        pytest.param("spark-training.md", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param("spark-training.md", marks=pytest.mark.slow),
     ],
 )
 def test_the_python_examples_run(name: str, tmp_path: Path) -> None:

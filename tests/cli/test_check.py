@@ -16,7 +16,7 @@ def test_peers_that_do_not_answer_are_named_with_the_reason(phalanx: Phalanx) ->
         there = f"127.0.0.1:{server.getsockname()[1]}"
         cluster = Cluster.of(chief=there, workers=["127.0.0.1:1", "no-such-host.invalid:2222"])
         config = TFConfig(cluster, Task(Role.WORKER)).dumps()
-        done = phalanx("check", "-v", "--timeout", 5, TF_CONFIG=config)
+        done = phalanx("check", "-v", "--timeout", 60, TF_CONFIG=config)
     assert done.returncode == 1
     assert f"ok    chief-0 at {there}: answers (" in done.stdout
     assert "FAIL  worker-1 at no-such-host.invalid:2222: its name does not resolve" in done.stdout

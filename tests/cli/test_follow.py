@@ -86,5 +86,5 @@ def test_a_reader_who_goes_away_ends_the_command_and_not_the_job(
     assert process.stdout.readline() == "chief-0 | one\n"
     process.stdout.close()
     log.write_text("one\ntwo\n")
-    assert process.wait(60) == 1
+    assert process.wait(250) == 1
     assert process.stderr.read() == ""

@@ -13,6 +13,7 @@ import pytest
 
 from phalanx import Cluster, Role, Task, TFConfig
 from phalanx.cluster.preflight import check_peers
+from phalanx.launch.local.ports import hold_ports
 
 
 @contextlib.contextmanager
@@ -36,9 +37,10 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> str:
-    with listening() as address:
-        return address
+def closed() -> Iterator[str]:
+    """A port that nobody listens on, and that nobody else is given."""
+    with hold_ports(1) as (port,):
+        yield f"127.0.0.1:{port}"
 
 
 def worker_0(workers: list[str]) -> TFConfig:
@@ -46,14 +48,19 @@ def worker_0(workers: list[str]) -> TFConfig:
 
 
 def test_each_peer_is_reported_with_the_reason(closed: str) -> None:
-    with listening() as open_port, silent() as dead:
-        config = worker_0([open_port, closed, dead, "no-such-host.invalid:1"])
-        reports = check_peers(config, timeout=1)
-    assert [report.task.index for report in reports] == [1, 2, 3, 4]
+    with listening() as open_port:
+        config = worker_0([open_port, closed, "no-such-host.invalid:1"])
+        reports = check_peers(config, timeout=60)
+    assert [report.task.index for report in reports] == [1, 2, 3]
     assert reports[0].reason is None
     assert "refused" in str(reports[1].reason)
-    assert "timed out while connecting" in str(reports[2].reason)
-    assert "does not resolve" in str(reports[3].reason)
+    assert "does not resolve" in str(reports[2].reason)
+
+
+def test_a_silent_peer_is_given_up_at_the_limit() -> None:
+    with silent() as dead:
+        [report] = check_peers(worker_0([dead]), timeout=1)
+    assert "timed out while" in str(report.reason)
 
 
 def test_an_address_that_the_kernel_cannot_use_is_passed_over(
@@ -68,7 +75,7 @@ def test_an_address_that_the_kernel_cannot_use_is_passed_over(
 
     monkeypatch.setattr(socket, "getaddrinfo", find)
     with listening() as open_port:
-        [report] = check_peers(worker_0([open_port]), timeout=20)
+        [report] = check_peers(worker_0([open_port]), timeout=60)
     assert report.reason is None
 
 
@@ -81,7 +88,8 @@ def test_a_thousand_silent_peers_are_tried_at_once_and_not_in_turn() -> None:
     with silent() as dead:
         reports = check_peers(worker_0([dead] * 1000), timeout=2)
     assert len(reports) == 1000
-    assert all("timed out while connecting" in str(report.reason) for report in reports)
+    # On a busy machine some are still looked up when the time is over.
+    assert all("timed out while" in str(report.reason) for report in reports)
 
 
 def test_waiting_finds_a_peer_that_comes_later(closed: str) -> None:
@@ -90,16 +98,16 @@ def test_waiting_finds_a_peer_that_comes_later(closed: str) -> None:
     def come_later() -> None:
         time.sleep(0.5)
         with socket.create_server((host, int(port))) as server:
-            server.settimeout(10)
+            server.settimeout(60)
             server.accept()
 
     thread = threading.Thread(target=come_later)
     thread.start()
-    reports = check_peers(worker_0([closed]), timeout=10, wait=True)
+    reports = check_peers(worker_0([closed]), timeout=60, wait=True)
     thread.join()
     assert reports[0].reason is None
 
 
 def test_waiting_ends_at_the_limit_with_the_last_reason(closed: str) -> None:
-    reports = check_peers(worker_0([closed]), timeout=0.5, wait=True)
+    reports = check_peers(worker_0([closed]), timeout=2, wait=True)
     assert "refused" in str(reports[0].reason)

@@ -28,7 +28,7 @@ def examples(order: Order, start: int, num_shards: int, epochs: int) -> dict[int
 COUNTS = st.integers(1, 40) | st.integers(LANES - 2, LANES + 2) | st.integers(1, 5 * LANES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(COUNTS, st.integers(1, 6), st.none() | st.integers(0, 9), st.integers(1, 13), st.data())
 def test_each_example_comes_once_an_epoch_for_any_number_of_workers_from_any_position(
     count: int, block: int, seed: int | None, workers: int, data: st.DataObject

@@ -47,7 +47,7 @@ def test_data_workers_of_a_job_serve_each_example_once_a_pass(
     phalanx: Phalanx, tmp_path: Path
 ) -> None:
     write_numbers(tmp_path)
-    shape = ["--workers", 1, "--data-workers", 2, "--log-dir", "logs"]
+    shape = ["--workers", 1, "--data-workers", 2, "--linger", 200, "--log-dir", "logs"]
     done = phalanx("run", *shape, "read_served.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 chief, 1 worker, 1 dispatcher, 2 data-workers" in done.stderr
@@ -63,7 +63,8 @@ def test_an_experiment_trains_on_what_is_served(
     write_numbers(tmp_path)
     (tmp_path / "train.py").write_text(EXPERIMENT)
     command = ["--epochs", 3, "--global-batch-size", 24, "--model-dir", "model"]
-    done = phalanx("run", *shape, "--data-workers", 2, "train.py", *command, timeout=300)
+    served = ["--data-workers", 2, "--linger", 200]
+    done = phalanx("run", *shape, *served, "train.py", *command, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -79,7 +80,7 @@ def test_servers_started_by_hand_end_when_asked(start_phalanx: Callable[..., obj
         assert server.stderr is not None
         assert any("(Ctrl-C ends it)" in line for line in server.stderr)
         server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 0
+        assert server.wait(250) == 0
 
 
 def test_only_records_can_be_served() -> None:

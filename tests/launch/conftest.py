@@ -54,11 +54,11 @@ def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
         wait_for(lambda: "step 100" in phalanx("logs", "digits", "chief-0").stdout, 120)
         os.kill(find_tasks("digits.py")["worker-1"][0], signal.SIGKILL)
         wait_for(lambda: restarts_of(phalanx, "worker-1") == 1)
-        ended = phalanx("logs", "-f", "digits", timeout=200)
+        ended = phalanx("logs", "-f", "digits", timeout=600)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         accuracy = re.search(r"chief-0  \| accuracy ([\d.]+)%", ended.stdout)
         assert accuracy is not None
-        assert float(accuracy[1]) > 90
+        assert float(accuracy[1]) > 80
         assert not find_tasks("digits.py")
 
     return train
@@ -77,7 +77,7 @@ def read_from_data_workers(tmp_path: Path) -> Callable[..., None]:
         done = phalanx("launch", *command, *shape, *program, "read_served.py")
         assert done.returncode == 0, done.stderr
         assert f"2 workers, 1 dispatcher, {servers} data-worker" in done.stderr
-        ended = phalanx("logs", "-f", "reading", timeout=300)
+        ended = phalanx("logs", "-f", "reading", timeout=600)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         check_numbers(tmp_path, "worker-0", "worker-1")
 

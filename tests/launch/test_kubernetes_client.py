@@ -37,8 +37,9 @@ class SilentPod(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(kubernetes_client, "_LOG_SECONDS", 0.5)
+    monkeypatch.setattr(kubernetes_client, "_LOG_SECONDS", 3.0)
     monkeypatch.setattr(kubernetes_client, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(SilentPod, "over", threading.Event())
     with ThreadingHTTPServer(("127.0.0.1", 0), SilentPod) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = kubernetes.client.Configuration(f"http://127.0.0.1:{server.server_port}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -45,10 +46,14 @@ def test_nobody_else_gets_a_held_port() -> None:
 
 
 def test_ports_from_a_given_one_on() -> None:
-    with hold_ports(1) as (port,):
-        pass
-    with hold_ports(3, first=port) as ports:
-        assert ports == (port, port + 1, port + 2)
+    for _ in range(20):
+        with hold_ports(1) as (port,):
+            pass
+        # The next two may be somebody else's.
+        with contextlib.suppress(JobError), hold_ports(3, first=port) as ports:
+            assert ports == (port, port + 1, port + 2)
+            return
+    pytest.fail("no three free ports in a row")
 
 
 def test_a_port_in_use_is_named() -> None:

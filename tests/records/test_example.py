@@ -81,7 +81,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_columns_survive(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 12))

@@ -17,7 +17,7 @@ from phalanx.serving.batching import Batcher, OverloadedError
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -34,15 +34,15 @@ def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
     def double(arrays: Any) -> Any:
         sizes.append(len(arrays["x"]))
         if len(sizes) == 1:
-            gate.wait(10)
+            gate.wait(60)
         return {"y": arrays["x"] * 2}
 
     batcher = Batcher(double)
     batcher.start()
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(batcher.ask, {"x": np.array([0.0])}, 1, 10)
+        first = pool.submit(batcher.ask, {"x": np.array([0.0])}, 1, 60)
         until(lambda: bool(sizes))
-        others = [pool.submit(batcher.ask, {"x": np.array([n, n + 0.5])}, 2, 10) for n in range(8)]
+        others = [pool.submit(batcher.ask, {"x": np.array([n, n + 0.5])}, 2, 60) for n in range(8)]
         until(lambda: has_waiting(batcher, 8))
         gate.set()
         assert [future.result()["y"].tolist() for future in others] == [
@@ -58,7 +58,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
     gate = threading.Event()
 
     def call(arrays: Any) -> Any:
-        gate.wait(10)
+        gate.wait(60)
         shapes.append(arrays["x"].shape)
         return {"y": arrays["x"]}
 
@@ -67,7 +67,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
         wanted = [(3, 1), (3, 1), (1, 1), (1, 2)]
         futures = []
         for number, shape in enumerate(wanted, 1):
-            futures.append(pool.submit(batcher.ask, {"x": np.zeros(shape)}, shape[0], 10))
+            futures.append(pool.submit(batcher.ask, {"x": np.zeros(shape)}, shape[0], 60))
             until(partial(has_waiting, batcher, number))
         batcher.start()
         gate.set()
@@ -84,7 +84,7 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 10) for n in (1.0, -1.0, 2.0)]
+        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, -1.0, 2.0)]
         until(lambda: has_waiting(batcher, 3))
         batcher.start()
         assert futures[0].result()["y"].tolist() == [1.0]
@@ -100,7 +100,7 @@ def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 10) for n in (1.0, 2.0)]
+        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, 2.0)]
         until(lambda: has_waiting(batcher, 2))
         batcher.start()
         for number, future in enumerate(futures, 1):

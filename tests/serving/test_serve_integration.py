@@ -31,7 +31,7 @@ class Client:
         self.port = port
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             data = body if isinstance(body, str | None) else json.dumps(body)
             connection.request(method, path, data)
@@ -62,7 +62,7 @@ def process(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         assert match, line
         yield process, Client(int(match[1]))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
@@ -165,7 +165,7 @@ def test_what_is_not_here_gets_404(client: Client) -> None:
 
 
 def test_a_connection_is_kept_for_many_requests(client: Client) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=120)
     for _ in range(3):
         connection.request("POST", "/v1/models/line:predict", json.dumps({"instances": ROWS}))
         assert connection.getresponse().read()

@@ -14,7 +14,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "train.py"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_from_a_data_frame_to_predictions(tmp_path: Path, environ: dict[str, str]) -> None:
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:

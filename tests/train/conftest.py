@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from phalanx.launch.local.ports import hold_ports
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
 ROLES = {"c": "chief", "w": "worker", "p": "ps", "e": "evaluator"}
@@ -26,6 +28,11 @@ class Tasks:
     directory: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     commands: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def addresses(self, count: int) -> list[str]:
+        """So many addresses on this machine, which nobody else is given until the end."""
+        return [f"127.0.0.1:{port}" for port in self.held.enter_context(hold_ports(count))]
 
     def start(self, task: str) -> None:
         """Start a task, or start it again, with a new log."""
@@ -38,14 +45,14 @@ class Tasks:
     def log(self, task: str) -> str:
         return (self.directory / f"{task}.log").read_text(errors="replace")
 
-    def wait_for_line(self, task: str, text: str, seconds: float = 120) -> None:
+    def wait_for_line(self, task: str, text: str, seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while text not in self.log(task):
             assert time.monotonic() < deadline, f"{task} never said {text!r}:\n{self.log(task)}"
             assert self.processes[task].poll() is None, self.log(task)
             time.sleep(0.05)
 
-    def wait(self, seconds: float = 240) -> dict[str, int]:
+    def wait(self, seconds: float = 600) -> dict[str, int]:
         """The exit code of every task; to be late is to fail."""
         deadline = time.monotonic() + seconds
         codes = {}
@@ -56,7 +63,7 @@ class Tasks:
                 pytest.fail(f"{task} did not end within {seconds} s:\n{self.log(task)[-3000:]}")
         return codes
 
-    def check(self, seconds: float = 240) -> None:
+    def check(self, seconds: float = 600) -> None:
         """All tasks must end well, by themselves."""
         codes = self.wait(seconds)
         bad = [task for task, code in codes.items() if code]
@@ -69,6 +76,7 @@ class Tasks:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
+        self.held.close()
 
 
 StartCluster = Callable[..., Tasks]
@@ -84,8 +92,8 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
         started.append(tasks)
         names = [ROLES[letter] for letter in shape.split()]
         addresses: dict[str, list[str]] = {}
-        for role, port in zip(names, free_ports(len(names)), strict=True):
-            addresses.setdefault(role, []).append(f"127.0.0.1:{port}")
+        for role, address in zip(names, tasks.addresses(len(names)), strict=True):
+            addresses.setdefault(role, []).append(address)
         for role, listed in addresses.items():
             for index in range(len(listed)):
                 if f"{role}-{index}" in without.split():
@@ -103,16 +111,6 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
     yield start
     for tasks in started:
         tasks.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 @pytest.fixture

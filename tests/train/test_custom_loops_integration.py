@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.train.conftest import StartCluster, Tasks, free_ports
+from tests.train.conftest import StartCluster, Tasks
 
 from phalanx.train.record import read_evaluations
 from phalanx.train.runs import read_run
@@ -24,7 +24,7 @@ TF1_GRAPH = Path(__file__).parent / "programs/tf1_graph.py"
 def start_by_variables(folder: Path, program: Path, *flags: str) -> Tasks:
     """1 ps and 3 workers, told who they are by JOB_NAME and its kin."""
     tasks = Tasks(folder)
-    ps, *workers = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    ps, *workers = tasks.addresses(4)
     for role, index in (("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)):
         variables = {
             "JOB_NAME": role, "TASK_INDEX": str(index), "PS_HOSTS": ps,

@@ -26,7 +26,7 @@ def test_sigterm_to_any_task_saves_and_asks_for_another_run(
     tasks = start_cluster(shape, "--model-dir", str(tmp_path), *LONG)
     tasks.wait_for_line("chief-0", "Average examples/sec")
     tasks.processes[asked].send_signal(signal.SIGTERM)
-    codes = tasks.wait(60)
+    codes = tasks.wait()
     assert set(codes.values()) == {75}, codes
     log = tasks.log("chief-0")
     assert "run it again" in log
@@ -49,7 +49,7 @@ def test_a_mistake_on_one_worker_is_shown_once_at_the_chief(
         "--fail-on",
         "worker-1",
     )
-    codes = tasks.wait(180)
+    codes = tasks.wait()
     assert all(code == 1 for code in codes.values()), codes
     log = tasks.log("chief-0")
     assert "worker-1 failed" in log
@@ -61,7 +61,7 @@ def test_when_the_chief_fails_the_others_know_why(start_cluster: Any, tmp_path: 
     tasks = start_cluster(
         "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--fail-on", "chief-0"
     )
-    codes = tasks.wait(180)
+    codes = tasks.wait()
     assert all(codes.values()), codes
     mistake = "ZeroDivisionError: this is the user's own mistake"
     assert tasks.log("chief-0").rpartition("phalanx: ")[2].count(mistake) == 1
@@ -73,7 +73,7 @@ def test_when_the_chief_is_killed_the_others_end(start_cluster: Any, tmp_path: P
     tasks = start_cluster("c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000")
     tasks.wait_for_line("chief-0", "Average examples/sec")
     tasks.processes["chief-0"].kill()
-    codes = tasks.wait(40)
+    codes = tasks.wait()
     assert codes["worker-0"] == codes["ps-0"] == 1
     assert "the chief (chief-0 at 127.0.0.1:" in tasks.log("ps-0")
     assert "went away without a word" in tasks.log("ps-0")
@@ -83,13 +83,13 @@ def test_when_the_last_worker_stays_away_the_chief_gives_up(
     start_cluster: Any, tmp_path: Path
 ) -> None:
     tasks = start_cluster(
-        "c w p", "--model-dir", str(tmp_path), *LONG, "--wait-seconds", "20", "--save-steps", "10"
+        "c w p", "--model-dir", str(tmp_path), *LONG, "--wait-seconds", "40", "--save-steps", "10"
     )
     tasks.wait_for_line("chief-0", "Average examples/sec")
     tasks.processes["worker-0"].kill()
-    codes = tasks.wait(120)
+    codes = tasks.wait()
     assert codes["chief-0"] == codes["ps-0"] == 1
-    assert "no worker has answered for 20 s: worker-0 at 127.0.0.1:" in tasks.log("chief-0")
+    assert "no worker has answered for 40 s: worker-0 at 127.0.0.1:" in tasks.log("chief-0")
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_a_missing_peer_is_named(
         without=missing,
     )  # fmt: skip
     waiter = "ps-0" if missing == "chief-0" else "chief-0"
-    assert tasks.processes[waiter].wait(60) == 1
+    assert tasks.processes[waiter].wait(240) == 1
     assert "gave up after 4 s waiting for" in tasks.log(waiter)
     assert missing in tasks.log(waiter).rpartition("gave up")[2]
 

@@ -17,7 +17,7 @@ def run(*command: str, cwd: Path) -> str:
     environment = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
     done = subprocess.run(
         [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True,
-        timeout=200, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import socket
 import threading
 import time
@@ -41,26 +40,23 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     ]
     allow_open_files(len(peers) + 64)
     started = time.monotonic()
-    attempts = [_Attempt(address, started + timeout, wait) for _, address in peers]
-    done: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number, attempt in enumerate(attempts):
+    deadline = started + timeout
+    attempts = [_Attempt(address, deadline, wait) for _, address in peers]
+    done = threading.Semaphore(0)
+    for attempt in attempts:
         # Daemons, since nothing can end a name look-up that hangs.
-        threading.Thread(target=attempt.run, args=(done, number), daemon=True).start()
-    reasons: dict[int, str | None] = {}
-    while len(reasons) < len(attempts) and (left := started + timeout - time.monotonic()) > 0:
-        try:
-            number = done.get(timeout=left)
-        except queue.Empty:
+        threading.Thread(target=attempt.run, args=(done,), daemon=True).start()
+    for _ in attempts:
+        if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
             break
-        reasons[number] = attempts[number].reason
     return [
         PeerReport(
             task,
             address,
-            reasons[number] if number in reasons else attempt.timed_out(),
+            attempt.outcome(),
             (attempt.finished or time.monotonic()) - started,
         )
-        for number, ((task, address), attempt) in enumerate(zip(peers, attempts, strict=True))
+        for (task, address), attempt in zip(peers, attempts, strict=True)
     ]
 
 
@@ -75,13 +71,17 @@ class _Attempt:
         self.finished: float | None = None
         self._doing = "looking up its name"
 
-    def run(self, done: queue.SimpleQueue[int], number: int) -> None:
+    def run(self, done: threading.Semaphore) -> None:
         self.reason = self._connect()
         while self.reason and self.wait and time.monotonic() + _RETRY_SECONDS < self.deadline:
             time.sleep(_RETRY_SECONDS)
             self.reason = self._connect()
         self.finished = time.monotonic()
-        done.put(number)
+        done.release()
+
+    def outcome(self) -> str | None:
+        """None if the peer has answered; else why not, as far as the last whole attempt tells."""
+        return self.reason if self.finished else self.reason or self.timed_out()
 
     def timed_out(self) -> str:
         return f"timed out while {self._doing} (host down, or a firewall between)"

@@ -103,7 +103,7 @@ def post(
     receivers: Iterable[Task],
     message: Message,
     job_of_ps: bool,
-    seconds: float = 5,
+    seconds: float = 15,
 ) -> None:
     """Send to several tasks at once; who cannot be reached in time is left out."""
     threads = [

@@ -18,7 +18,7 @@ from tests.servers.spark import start_spark
 from phalanx import records
 from phalanx.records.directory import find_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 # A hundred batches in each of four tasks: enough to leave every buffer on the way.
 ROWS = 400_000

@@ -14,7 +14,7 @@ from tests.servers.spark import start_spark
 from phalanx.records.directory import find_files, list_all
 from phalanx.records.storage import exists
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
 
 
