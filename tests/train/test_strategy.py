@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
 from phalanx import Cluster, Mode, Role, RunConfig, Task, TFConfig
-from phalanx.train.strategy import form
+from phalanx.errors import ConfigurationError
+from phalanx.train.strategy import form, join_strategy
 
 WITH_PS = Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1"])
 WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
@@ -40,3 +42,10 @@ def test_of_an_evaluator_the_shape_tells(
 def test_of_an_evaluator_tf_config_may_tell() -> None:
     cluster = Cluster({**WITHOUT.addresses, Task(Role.EVALUATOR): "d:1"})
     assert form(TFConfig(cluster, Task(Role.CHIEF)), RunConfig()).has_evaluator
+
+
+def test_tensorflow_must_not_be_used_before_a_cluster_is_joined() -> None:
+    tf.add(1, 1)
+    formation = form(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
+    with pytest.raises(ConfigurationError, match="make tensors and datasets in the experiment's"):
+        join_strategy(formation)
