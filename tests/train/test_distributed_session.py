@@ -157,8 +157,7 @@ def test_an_evaluator_sees_every_checkpoint_and_records_it(tmp_path: Path) -> No
     x, y = make_points()
     evaluator = Loop(tmp_path)
     evaluator.session = session
-    # No run begins here, so that it gives up waiting for one in the end.
-    with pytest.raises(phalanx.PeerError), session:
+    with session:
         evaluator.make()
         for _ in session.checkpoints():
             session.record(loss=float(np.mean((evaluator.model(x) - y) ** 2)))

@@ -109,5 +109,5 @@ def test_what_cannot_be_sent_at_the_end_is_not_lost(
         staged(remote, evaluates=False) as local,
     ):
         write(Path(local), checkpoint="1")
-        monkeypatch.setattr(staging, "open_output", refuse)
+        monkeypatch.setattr(staging, "writing", refuse)
     assert (tmp_path / "checkpoint").read_text() == "1"
