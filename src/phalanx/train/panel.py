@@ -18,7 +18,7 @@ from phalanx.train.examiner import Examiner
 from phalanx.train.feed import make_eval_data
 from phalanx.train.own_data import can_travel
 from phalanx.train.packing import Tensor
-from phalanx.train.servers import Servers
+from phalanx.train.servers import CHIEF_DEVICE, Servers
 from phalanx.train.step import Step
 from phalanx.train.weights import Weights
 
@@ -48,8 +48,7 @@ class Panel:
             for shard in range(workers + 1)
         ]
         self._shared: bool | None = None
-        here = "/job:chief/replica:0/task:0/device:CPU:0"
-        self._here = Examiner(step, [weights], [here])
+        self._here = Examiner(step, [weights], [CHIEF_DEVICE])
         self._there = Examiner(step, [weights], [None])
 
     def is_shared(self) -> bool:

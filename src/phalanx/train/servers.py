@@ -19,6 +19,8 @@ from phalanx.train.mailbox import Mailbox, Word, is_listening
 from phalanx.train.own_data import read_own_data
 from phalanx.train.strategy import Formation, ps_jobs
 
+CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
+
 _ASK_AGAIN_SECONDS = 0.1
 _PATIENCE = 10
 _TOLD = re.compile("error when processing (resource )?closure|Start cancelling closures")

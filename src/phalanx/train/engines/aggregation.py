@@ -21,7 +21,7 @@ from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
 from phalanx.train.row_sums import RowSums
-from phalanx.train.servers import Servers, fetch
+from phalanx.train.servers import CHIEF_DEVICE, Servers, fetch
 from phalanx.train.step import Step
 from phalanx.train.tables import merge_rows
 from phalanx.train.weights import Master, Weights
@@ -99,7 +99,7 @@ class AggregationEngine:
         self._has_tokens = False
         self._started = False
         self._turn = 0
-        with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+        with tf.device(CHIEF_DEVICE):
             self._made = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def begin(self, step: int, skip: int) -> None:
@@ -196,7 +196,7 @@ class AggregationEngine:
 
     def _work_here(self, iterator: Any, slot: Tensor) -> None:
         try:
-            with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+            with tf.device(CHIEF_DEVICE):
                 self._here(iterator, slot)
         except BaseException as error:
             self._failures.put(error)

@@ -18,7 +18,7 @@ from phalanx.train.engines.base import Progress
 from phalanx.train.pace import Pace
 from phalanx.train.packing import Tensor
 from phalanx.train.panel import Panel
-from phalanx.train.servers import Servers, fetch
+from phalanx.train.servers import CHIEF_DEVICE, Servers, fetch
 from phalanx.train.step import Step
 from phalanx.train.store import Store, clip
 from phalanx.train.weights import Master, Weights
@@ -201,7 +201,7 @@ class CoordinatorEngine:
 
     def _run_here(self, arguments: Any, steps: int, started: float) -> None:
         try:
-            with tf.device("/job:chief/replica:0/task:0/device:CPU:0"):
+            with tf.device(CHIEF_DEVICE):
                 done, report, more = self._here(self._local, *arguments)
             self._put(steps, done.numpy(), report.numpy(), more, 0, started, is_chief=True)
         except BaseException as error:
