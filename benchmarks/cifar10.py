@@ -75,7 +75,7 @@ def train_ours(way: str, data_dir: str) -> None:
 
     import phalanx
     from phalanx.models.resnet import resnet
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
     set_threads()
     if way == "from_files":

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.session import Session
+from phalanx.train.loop.session import Session
 
 STEPS = 2000
 ROUNDS = 5

@@ -13,24 +13,23 @@ import sys
 import time
 from pathlib import Path
 
-from phalanx.launch.container import Container
-from phalanx.launch.docker import DockerLauncher
+from phalanx.launch.backends.docker import DockerLauncher
+from phalanx.launch.backends.kubernetes import KubernetesLauncher
+from phalanx.launch.backends.slurm import SlurmLauncher
+from phalanx.launch.backends.slurm.plan import SlurmOptions
+from phalanx.launch.backends.ssh import SshLauncher
+from phalanx.launch.backends.ssh.plan import Host, SshOptions
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.pods import Place as KubernetesPlace
-from phalanx.launch.slurm import SlurmLauncher
-from phalanx.launch.slurm.plan import Place as SlurmPlace
-from phalanx.launch.ssh import SshLauncher
-from phalanx.launch.ssh.plan import Host
-from phalanx.launch.ssh.plan import Place as SshPlace
+from phalanx.launch.kube.pods import PodOptions
 
 ROUNDS = 3
 HOSTS = tuple(Host.parse(f"node{number}") for number in range(1000))
 LAUNCHERS = {
-    "kubernetes": KubernetesLauncher(Container("digits:1"), KubernetesPlace()),
-    "slurm": SlurmLauncher(SlurmPlace("/home/ann", "/home/ann/logs", "python3")),
+    "kubernetes": KubernetesLauncher(Container("digits:1"), PodOptions()),
+    "slurm": SlurmLauncher(SlurmOptions("/home/ann", "/home/ann/logs", "python3")),
     "docker": DockerLauncher(Container("digits:1"), Path("logs"), "r1"),
-    "ssh": SshLauncher(SshPlace(HOSTS, "/home/ann"), Path("logs"), "r1"),
+    "ssh": SshLauncher(SshOptions(HOSTS, "/home/ann"), Path("logs"), "r1"),
 }
 # The others carry a TF_CONFIG in every task, which Linux limits to 128 KiB.
 SIZES = {"kubernetes": 10_000, "slurm": 10_000, "docker": 1000, "ssh": 1000}

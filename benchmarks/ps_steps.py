@@ -42,7 +42,7 @@ def make_data() -> Any:
 
 def run_ours() -> None:
     import phalanx
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
     class Speed(phalanx.hooks.Hook):
         """Updates a second between the first quarter of the run and its end."""

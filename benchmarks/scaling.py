@@ -33,7 +33,7 @@ def train(trainers: int) -> None:
     import tensorflow as tf
 
     import phalanx
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     # One process has one thread in all; a server of TensorFlow needs two to answer its peers.

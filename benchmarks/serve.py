@@ -60,13 +60,13 @@ def make_model(folder: str) -> str:
     import keras
 
     from phalanx import Experiment
-    from phalanx.train.export import export
-    from phalanx.train.trained import Trained
+    from phalanx.train.export.saved_model import export
+    from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
     layers: list[Any] = [keras.Input((WIDTH,), name="x")]
     layers += [keras.layers.Dense(UNITS, "relu") for _ in range(LAYERS)]
     model = keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
-    return export(Experiment(), Trained(model, 0, ""), f"{folder}/model")
+    return export(Experiment(), TrainedModel(model, 0, ""), f"{folder}/model")
 
 
 class Direct:
@@ -75,7 +75,7 @@ class Direct:
     def __init__(self, path: str) -> None:
         import tensorflow as tf
 
-        from phalanx.train.servable import load_signatures
+        from phalanx.train.export.signatures import load_signatures
 
         self._call = load_signatures(path)["serving_default"].call
         self._row = tf.fill([1, WIDTH], 0.5)

@@ -11,7 +11,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from phalanx.train.record import read_evaluations
+from phalanx.train.model_dir.metrics_log import read_evaluations
 
 COLUMNS = ["run", "step", "epoch", "seconds", "accuracy", "loss"]
 

@@ -25,7 +25,7 @@ import phalanx
 import phalanx.spark
 from phalanx.data import Pipeline
 from phalanx.train.export import export
-from phalanx.train.trained import load_trained
+from phalanx.train.model_dir.checkpoint_loader import load_trained
 
 
 def make_points(spark: SparkSession, count: int) -> DataFrame:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from phalanx.train import hooks, layers
     from phalanx.train.config import Mode, RunConfig
     from phalanx.train.context import Context
-    from phalanx.train.distributed_session import DistributedSession
+    from phalanx.train.custom_loop.distributed_session import DistributedSession
+    from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
     from phalanx.train.experiment import Experiment
     from phalanx.train.runner import Result, run
     from phalanx.train.schedules import LinearScaling
-    from phalanx.train.task_spec import TaskSpec, TaskSpecDef
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _HOME = {
     "ConfigurationError": "phalanx.errors",
     "Context": "phalanx.train.context",
     "DataError": "phalanx.errors",
-    "DistributedSession": "phalanx.train.distributed_session",
+    "DistributedSession": "phalanx.train.custom_loop.distributed_session",
     "Experiment": "phalanx.train.experiment",
     "Interrupted": "phalanx.errors",
     "JobError": "phalanx.errors",
@@ -57,8 +57,8 @@ _HOME = {
     "RunConfig": "phalanx.train.config",
     "TFConfig": "phalanx.cluster",
     "Task": "phalanx.cluster",
-    "TaskSpec": "phalanx.train.task_spec",
-    "TaskSpecDef": "phalanx.train.task_spec",
+    "TaskSpec": "phalanx.train.custom_loop.task_spec",
+    "TaskSpecDef": "phalanx.train.custom_loop.task_spec",
     "TrainingError": "phalanx.errors",
     "WorkerError": "phalanx.errors",
     "detect": "phalanx.cluster",

@@ -14,7 +14,7 @@ from phalanx import LaunchError
 from phalanx.cli.follow import follow
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.ledger import JobRecord, Ledger
+from phalanx.launch.job_store import JobRecord, JobStore
 
 TASKS = (Task(Role.CHIEF), Task(Role.WORKER))
 
@@ -79,7 +79,7 @@ def test_a_reader_who_goes_away_ends_the_command_and_not_the_job(
     environ["PATH"] = f"{tmp_path}{os.pathsep}{environ['PATH']}"
     environ["XDG_STATE_HOME"] = str(tmp_path)
     facts = {"number": "7", "log_dir": str(tmp_path), "counts": {"chief": 1}}
-    Ledger.of_user(environ).write(JobRecord("digits", "slurm", facts))
+    JobStore.of_user(environ).write(JobRecord("digits", "slurm", facts))
     log.write_text("one\n")
     process = start_phalanx("logs", "-f", "digits")
     assert process.stdout is not None and process.stderr is not None

@@ -12,7 +12,7 @@ from tests.cli.in_process import invoke
 
 from phalanx.cli.launch.submission import launch
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.ledger import JobRecord, Ledger
+from phalanx.launch.job_store import JobRecord, JobStore
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -187,7 +187,7 @@ def test_a_job_whose_manager_is_gone_can_be_forgotten(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
-    Ledger.of_user().write(JobRecord("digits", launcher, facts))
+    JobStore.of_user().write(JobRecord("digits", launcher, facts))
     assert f"digits  {launcher}  unknown: {why}" in invoke("status").stdout
     again = invoke("launch", "slurm", "--name", "digits", "train.py")
     assert again.returncode == 2

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.cli.in_process import invoke
 
-from phalanx.train.record import read_evaluations
+from phalanx.train.model_dir.metrics_log import read_evaluations
 
 PROGRAM = """
 import keras, numpy as np, tensorflow as tf, phalanx

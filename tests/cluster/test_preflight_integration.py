@@ -13,7 +13,7 @@ import pytest
 
 from phalanx import Cluster, Role, Task, TFConfig
 from phalanx.cluster.preflight import check_peers
-from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.backends.local.ports import hold_ports
 
 
 @contextlib.contextmanager

@@ -12,12 +12,12 @@ from tests.servers.processes import wait_for
 
 from phalanx import LaunchError
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.container import Container
+from phalanx.launch.backends.swarm import SwarmLauncher
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.swarm import SwarmLauncher
 
 DOCKER = """\
 #!/bin/sh

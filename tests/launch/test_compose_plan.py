@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from phalanx.cluster.spec import Role
-from phalanx.launch.compose import ComposeLauncher
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.compose import ComposeLauncher
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]

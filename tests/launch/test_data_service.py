@@ -12,20 +12,19 @@ import pytest
 
 from phalanx import JobError
 from phalanx.cluster.detect import detect
-from phalanx.launch.container import Container
-from phalanx.launch.docker import DockerLauncher
+from phalanx.launch.backends.docker import DockerLauncher
+from phalanx.launch.backends.kubeflow import KubeflowLauncher
+from phalanx.launch.backends.kubernetes import KubernetesLauncher
+from phalanx.launch.backends.local import LocalLauncher
+from phalanx.launch.backends.local.machine import Machine
+from phalanx.launch.backends.slurm import SlurmLauncher
+from phalanx.launch.backends.slurm.plan import SlurmOptions
+from phalanx.launch.backends.ssh import SshLauncher
+from phalanx.launch.backends.ssh.plan import Host, SshOptions
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.kubeflow import KubeflowLauncher
-from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.local import LocalLauncher
-from phalanx.launch.local.machine import Machine
-from phalanx.launch.pods import Place
+from phalanx.launch.kube.pods import PodOptions
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.slurm import SlurmLauncher
-from phalanx.launch.slurm.plan import Place as SlurmPlace
-from phalanx.launch.ssh import SshLauncher
-from phalanx.launch.ssh.plan import Host
-from phalanx.launch.ssh.plan import Place as SshPlace
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, evaluators=1, data_workers=2)
 SERVE = "python -m phalanx data-service"
@@ -66,7 +65,7 @@ def test_docker() -> None:
 
 
 def test_ssh() -> None:
-    place = SshPlace((Host.parse("a"), Host.parse("b")), "/x", python="python")
+    place = SshOptions((Host.parse("a"), Host.parse("b")), "/x", python="python")
     tasks = by_task(SshLauncher(place, Path("x"), "r1").plan(JOB).processes)
     # chief a, worker b, evaluator a, dispatcher b, data workers a and b.
     assert "PHALANX_DATA_SERVICE=b:2223" in tasks["evaluator-0"][0]
@@ -76,7 +75,7 @@ def test_ssh() -> None:
 
 
 def test_slurm() -> None:
-    plan = SlurmLauncher(SlurmPlace("/x", "/x/logs", "python")).plan(JOB)
+    plan = SlurmLauncher(SlurmOptions("/x", "/x/logs", "python")).plan(JOB)
     script = plan.render()
     assert "roles=(chief worker evaluator dispatcher data-worker)\n" in script
     assert "[dispatcher]=1 [data-worker]=2" in script
@@ -121,7 +120,7 @@ def test_a_pod_finds_its_cluster_without_tf_config() -> None:
 def run_pod(task: str) -> str:
     """What is printed if all that trains prints its variables, and `echo` is Python."""
     program = Program(ProgramKind.COMMAND, "printenv", ("TF_CONFIG", "PHALANX_DATA_SERVICE"))
-    launcher = KubernetesLauncher(Container("x", python="echo"), Place())
+    launcher = KubernetesLauncher(Container("x", python="echo"), PodOptions())
     role, _, index = task.rpartition("-")
     [container] = next(
         each["spec"]["template"]["spec"]["containers"]
@@ -141,4 +140,4 @@ def run_pod(task: str) -> str:
 
 def test_a_tfjob_has_no_place_for_it() -> None:
     with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
-        KubeflowLauncher(Container("x"), Place()).plan(JOB)
+        KubeflowLauncher(Container("x"), PodOptions()).plan(JOB)

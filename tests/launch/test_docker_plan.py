@@ -9,8 +9,8 @@ import pytest
 
 from phalanx import JobError
 from phalanx.cluster.spec import Role
-from phalanx.launch.container import Container, Mount
-from phalanx.launch.docker import DockerLauncher
+from phalanx.launch.backends.docker import DockerLauncher
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.launch.image import Contents, lock_environment, plan_image
+from phalanx.launch.containers.image import Contents, lock_environment, plan_image
 from phalanx.launch.job import Program, ProgramKind
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -18,10 +18,10 @@ from tests.servers.kubernetes import tf_config
 from phalanx import JobError
 from phalanx.cluster.spec import Role
 from phalanx.cluster.tf_config import loads
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.kubeflow import KubeflowLauncher
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.kubeflow import KubeflowLauncher
-from phalanx.launch.pods import Place
+from phalanx.launch.kube.pods import PodOptions
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -37,14 +37,14 @@ JOB = Job(
     time_limit=3600,
 )
 CONTAINER = Container("digits:1", mounts=(Mount.parse("models:/models"),))
-PLACE = Place(credentials=b"the key")
+PLACE = PodOptions(credentials=b"the key")
 
 
-def render(job: Job = JOB, place: Place = PLACE) -> str:
+def render(job: Job = JOB, place: PodOptions = PLACE) -> str:
     return KubeflowLauncher(CONTAINER, place).plan(job).render() + "\n"
 
 
-def tfjob(job: Job = JOB, place: Place = PLACE) -> dict[str, Any]:
+def tfjob(job: Job = JOB, place: PodOptions = PLACE) -> dict[str, Any]:
     objects = yaml.safe_load_all(render(job, place))
     found: dict[str, Any] = next(each for each in objects if each["kind"] == "TFJob")
     return found

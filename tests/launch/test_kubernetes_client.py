@@ -11,8 +11,8 @@ import kubernetes.client
 import pytest
 
 from phalanx import LaunchError
-from phalanx.launch import kubernetes_client
-from phalanx.launch.kubernetes_client import Client
+from phalanx.launch.kube import client as kubernetes_client
+from phalanx.launch.kube.client import Client
 
 
 class SilentPod(BaseHTTPRequestHandler):

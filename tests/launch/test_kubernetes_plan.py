@@ -17,11 +17,11 @@ from tests.launch.kubernetes_checks import problems
 from phalanx import JobError
 from phalanx.cluster.spec import Role
 from phalanx.cluster.tf_config import loads
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.kubernetes import KubernetesLauncher
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.manifest import dump
-from phalanx.launch.pods import Place, Toleration
+from phalanx.launch.kube.manifest import dump
+from phalanx.launch.kube.pods import PodOptions, Toleration
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -44,7 +44,7 @@ CONTAINER = Container(
     mounts=tuple(map(Mount.parse, ["/data:/data:ro", "models:/models", "nfs://server/a:/nfs"])),
     labels={"team": "vision"},
 )
-PLACE = Place(
+PLACE = PodOptions(
     node_selector={"disk": "fast"},
     tolerations=(Toleration.parse("gpu=yes:NoSchedule"),),
     priority_class="high",
@@ -54,11 +54,11 @@ PLACE = Place(
 )
 
 
-def render(job: Job = JOB, container: Container = CONTAINER, place: Place = PLACE) -> str:
+def render(job: Job = JOB, container: Container = CONTAINER, place: PodOptions = PLACE) -> str:
     return KubernetesLauncher(container, place).plan(job).render() + "\n"
 
 
-PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place": Place()}
+PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place": PodOptions()}
 SHAPES: list[dict[str, Any]] = [
     {},
     PLAIN,
@@ -125,9 +125,9 @@ def test_a_bare_boolean_is_found() -> None:
     assert problems(spoilt) == ["N is a boolean to YAML 1.1"]
 
 
-def find(job: Job, name: str, place: Place | None = None) -> dict[str, Any]:
+def find(job: Job, name: str, place: PodOptions | None = None) -> dict[str, Any]:
     """The Job of this name."""
-    objects = KubernetesLauncher(Container("x"), place or Place()).plan(job).objects
+    objects = KubernetesLauncher(Container("x"), place or PodOptions()).plan(job).objects
     return next(
         each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Job", name)
     )

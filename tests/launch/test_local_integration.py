@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from phalanx.cluster.spec import Role, Task
+from phalanx.launch.backends.local import LocalLauncher
+from phalanx.launch.backends.local.machine import Machine
+from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskState
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.local import LocalLauncher
-from phalanx.launch.local.machine import Machine
-from phalanx.launch.local.ports import hold_ports
 from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
 from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from phalanx import JobError
+from phalanx.launch.backends.local import LocalLauncher
+from phalanx.launch.backends.local.machine import Machine, _count_processors, _find_gpus
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.local import LocalLauncher
-from phalanx.launch.local.machine import Machine, _count_processors, _find_gpus
 
 MACHINE = Machine(processors=8, gpus=(), environ={"HOME": "/home/me"}, python="python3")
 JOB = Job(

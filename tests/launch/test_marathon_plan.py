@@ -15,10 +15,10 @@ from tests.launch.marathon_schema import GROUP
 from phalanx import JobError
 from phalanx.cluster.spec import Role
 from phalanx.cluster.tf_config import loads
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.marathon import MarathonLauncher
+from phalanx.launch.backends.marathon.plan import MarathonOptions
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.marathon import MarathonLauncher
-from phalanx.launch.marathon.plan import Place
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(
@@ -34,10 +34,10 @@ JOB = Job(
     },
 )
 CONTAINER = Container("digits:1", mounts=(Mount.parse("/data:/data:ro"),), labels={"team": "a"})
-PLACE = Place(constraints=(("rack", "LIKE", "gpu"),), tensorboard=True)
+PLACE = MarathonOptions(constraints=(("rack", "LIKE", "gpu"),), tensorboard=True)
 
 
-def render(job: Job = JOB, container: Container = CONTAINER, place: Place = PLACE) -> str:
+def render(job: Job = JOB, container: Container = CONTAINER, place: MarathonOptions = PLACE) -> str:
     launcher = MarathonLauncher("http://m", container, place, Path("/state/digits"), "r1")
     return launcher.plan(job).render() + "\n"
 

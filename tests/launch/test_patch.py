@@ -11,22 +11,22 @@ import yaml
 
 from phalanx import ConfigurationError, JobError
 from phalanx.cluster.spec import Role
-from phalanx.launch.compose import ComposeLauncher
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.compose import ComposeLauncher
+from phalanx.launch.backends.kubernetes import KubernetesLauncher
+from phalanx.launch.backends.marathon import MarathonLauncher
+from phalanx.launch.backends.marathon.plan import MarathonOptions
+from phalanx.launch.backends.swarm import SwarmLauncher
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.manifest import load
-from phalanx.launch.marathon import MarathonLauncher
-from phalanx.launch.marathon.plan import Place as MarathonPlace
-from phalanx.launch.pods import Place
-from phalanx.launch.swarm import SwarmLauncher
+from phalanx.launch.kube.manifest import load
+from phalanx.launch.kube.pods import PodOptions
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
 
 
-def patched(*patches: dict[str, Any], place: Place | None = None) -> dict[str, Any]:
+def patched(*patches: dict[str, Any], place: PodOptions | None = None) -> dict[str, Any]:
     """The workers' Job after the patches."""
-    place = replace(place or Place(), patches=patches)
+    place = replace(place or PodOptions(), patches=patches)
     plan = KubernetesLauncher(Container("digits:1"), place).plan(JOB)
     return next(each for each in plan.objects if each["metadata"]["name"] == "digits-worker")
 
@@ -88,7 +88,7 @@ def test_a_wrong_patch_is_refused(patch: dict[str, Any], said: str) -> None:
 
 
 def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
-    tensorboard = Place(tensorboard=True)
+    tensorboard = PodOptions(tensorboard=True)
     service = {"kind": "Service", "spec": {"type": "NodePort"}}
     with pytest.raises(JobError, match="name the one that is meant"):
         patched(service, place=tensorboard)
@@ -117,7 +117,7 @@ def test_a_compose_file_and_a_stack_can_be_changed() -> None:
 
 def test_an_app_of_marathons_can_be_changed() -> None:
     patch = {"apps": [{"id": "/digits/chief-0", "upgradeStrategy": {"maximumOverCapacity": 0}}]}
-    place = MarathonPlace(patches=(patch,))
+    place = MarathonOptions(patches=(patch,))
     launcher = MarathonLauncher("http://m", Container("x"), place, Path("x"), "r1")
     needs = {role: Resources(memory=1 << 30) for role in Role}
     chief, worker = launcher.plan(replace(JOB, resources=needs)).group["apps"]

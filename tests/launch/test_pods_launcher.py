@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from phalanx.launch.container import Container
+from phalanx.launch.backends.kubernetes import KubernetesLauncher
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.kubernetes import KubernetesLauncher
-from phalanx.launch.kubernetes_client import Client
-from phalanx.launch.manifest import Manifest
-from phalanx.launch.pods import Place
+from phalanx.launch.kube.client import Client
+from phalanx.launch.kube.manifest import Manifest
+from phalanx.launch.kube.pods import PodOptions
 
 
 def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Client, "create", create)
     monkeypatch.setattr(Client, "delete", delete)
     monkeypatch.setattr(Client, "complaints", lambda *about: [])
-    launcher = KubernetesLauncher(Container("digits:1"), Place())
+    launcher = KubernetesLauncher(Container("digits:1"), PodOptions())
     plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(KeyboardInterrupt):
         launcher.submit(plan)

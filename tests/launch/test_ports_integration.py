@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from phalanx import JobError
-from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.backends.local.ports import hold_ports
 
 LISTEN = """
 import socket, sys

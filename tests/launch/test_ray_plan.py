@@ -9,9 +9,9 @@ import pytest
 
 from phalanx import JobError
 from phalanx.cluster.spec import Role
+from phalanx.launch.backends.ray import RayLauncher
+from phalanx.launch.backends.ray.plan import RayOptions, Strategy
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.ray import RayLauncher
-from phalanx.launch.ray.plan import Place, Strategy
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(
@@ -26,7 +26,7 @@ JOB = Job(
         Role.PS: Resources(cpus=0.5),
     },
 )
-PLACE = Place("/shared/code", strategy=Strategy.SPREAD)
+PLACE = RayOptions("/shared/code", strategy=Strategy.SPREAD)
 
 
 def test_the_rendered_plan() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from phalanx import ConfigurationError
 from phalanx.launch import registry
-from phalanx.launch.local import LocalLauncher
+from phalanx.launch.backends.local import LocalLauncher
 
 
 def test_the_local_launcher_is_there() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from phalanx import JobError
+from phalanx.launch.backends.slurm import SlurmLauncher
+from phalanx.launch.backends.slurm.plan import SlurmOptions
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.slurm import SlurmLauncher
-from phalanx.launch.slurm.plan import Place
 
 ANSWERS = {
     "sbatch": "cat > /dev/null; echo 7",
@@ -47,7 +47,7 @@ def write_command(directory: Path, name: str, answer: str) -> None:
 
 
 def launcher(tmp_path: Path) -> SlurmLauncher:
-    return SlurmLauncher(Place(str(tmp_path), str(tmp_path / "my logs"), "python3"))
+    return SlurmLauncher(SlurmOptions(str(tmp_path), str(tmp_path / "my logs"), "python3"))
 
 
 def make_job(workers: int = 0) -> Job:

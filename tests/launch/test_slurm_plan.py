@@ -8,12 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from phalanx.cluster.spec import Role
+from phalanx.launch.backends.slurm import SlurmLauncher
+from phalanx.launch.backends.slurm.plan import SlurmOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.slurm import SlurmLauncher
-from phalanx.launch.slurm.plan import Place
 
 GOLDEN = Path(__file__).parent / "golden"
-BODY = files("phalanx.launch.slurm").joinpath("batch.sh").read_text()
+BODY = files("phalanx.launch.backends.slurm").joinpath("batch.sh").read_text()
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "--index", "{index}", "it's")),
@@ -25,7 +25,7 @@ JOB = Job(
     resources={role: Resources(cpus=2, memory=4 << 30) for role in Role},
     time_limit=90 * 60,
 )
-PLACE = Place("/home/ann", "/home/ann/logs/digits", "python3", partition="gpu", requeue=True)
+PLACE = SlurmOptions("/home/ann", "/home/ann/logs/digits", "python3", partition="gpu", requeue=True)
 
 
 def head(job: Job) -> str:

@@ -8,10 +8,10 @@ import pytest
 from tests.servers.processes import wait_for
 
 from phalanx import JobError
+from phalanx.launch.backends.ssh import SshLauncher, launcher
+from phalanx.launch.backends.ssh.plan import Host, SshOptions
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.processes.guardian import group_is_alive
-from phalanx.launch.ssh import SshLauncher, launcher
-from phalanx.launch.ssh.plan import Host, Place
 
 SSH = """\
 #!/bin/sh
@@ -29,7 +29,7 @@ def test_a_copy_that_takes_for_ever_is_broken_off(
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(launcher, "_COPY_SECONDS", 3.0)
-    place = Place((Host.parse("gpu1"),), str(tmp_path), copies=(str(ssh),))
+    place = SshOptions((Host.parse("gpu1"),), str(tmp_path), copies=(str(ssh),))
     start = SshLauncher(place, tmp_path / "job", "r1")
     plan = start.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(JobError, match="copying to gpu1 failed: it took longer than 3 s"):

@@ -11,9 +11,9 @@ import pytest
 
 from phalanx import JobError
 from phalanx.cluster.spec import Role
+from phalanx.launch.backends.ssh import SshLauncher
+from phalanx.launch.backends.ssh.plan import Host, SshOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.ssh import SshLauncher
-from phalanx.launch.ssh.plan import Host, Place
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(
@@ -23,18 +23,18 @@ JOB = Job(
     model_dir="gs://bucket/digits",
     environment={"SEED": "1"},
 )
-PLACE = Place(
+PLACE = SshOptions(
     hosts=(Host.parse("ann@a"), Host.parse("ssh://b:2200=10.0.0.2")),
     directory="/scratch/my digits",
     copies=("train.py",),
 )
 
 
-def launcher(place: Place = PLACE) -> SshLauncher:
+def launcher(place: SshOptions = PLACE) -> SshLauncher:
     return SshLauncher(place, Path("jobs/digits"), run_id="r1", grace=30)
 
 
-def addresses(job: Job, place: Place = PLACE) -> dict[str, list[str]]:
+def addresses(job: Job, place: SshOptions = PLACE) -> dict[str, list[str]]:
     command = launcher(place).plan(job).processes.tasks[0].argv[-1]
     match = re.search(r'TF_CONFIG=(\{.*?"index": \d+\})', command)
     assert match is not None
@@ -109,7 +109,7 @@ def test_where_the_others_find_a_host(text: str, address: str) -> None:
         (replace(PLACE, hosts=(Host.parse("gpu1:2200"),)), JOB),
     ],
 )
-def test_an_address_that_nobody_can_use_is_refused(place: Place, job: Job) -> None:
+def test_an_address_that_nobody_can_use_is_refused(place: SshOptions, job: Job) -> None:
     with pytest.raises(JobError, match=r"the address of \S+: '.*' (has|is not)"):
         launcher(place).plan(job)
 

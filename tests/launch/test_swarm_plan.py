@@ -10,10 +10,10 @@ import yaml
 
 from phalanx import ClusterError, JobError
 from phalanx.cluster.spec import Role
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.backends.swarm import SwarmLauncher
+from phalanx.launch.backends.swarm.plan import NodeLabel
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.swarm import SwarmLauncher
-from phalanx.launch.swarm.plan import NodeLabel
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.backends.local.ports import hold_ports
 
 pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 

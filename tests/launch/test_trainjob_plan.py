@@ -20,11 +20,11 @@ from phalanx import JobError
 from phalanx.cluster.detect import detect
 from phalanx.cluster.spec import Role
 from phalanx.cluster.tf_config import loads
-from phalanx.launch.container import Container
+from phalanx.launch.backends.trainjob import TrainJobLauncher
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.manifest import dump
-from phalanx.launch.pods import Place
-from phalanx.launch.trainjob import TrainJobLauncher
+from phalanx.launch.kube.manifest import dump
+from phalanx.launch.kube.pods import PodOptions
 
 GOLDEN = Path(__file__).parent / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -40,13 +40,13 @@ JOB = Job(
 SHAPES = [JOB, replace(JOB, ps=1, evaluators=1, data_workers=2), replace(JOB, chief=False)]
 
 
-def objects(job: Job = JOB, place: Place | None = None) -> dict[str, dict[str, Any]]:
-    plan = TrainJobLauncher(Container("digits:1"), place or Place()).plan(job)
+def objects(job: Job = JOB, place: PodOptions | None = None) -> dict[str, dict[str, Any]]:
+    plan = TrainJobLauncher(Container("digits:1"), place or PodOptions()).plan(job)
     return {each["kind"]: each for each in yaml.safe_load_all(plan.render())}
 
 
 def test_the_rendered_plan() -> None:
-    text = TrainJobLauncher(Container("digits:1"), Place()).plan(JOB).render() + "\n"
+    text = TrainJobLauncher(Container("digits:1"), PodOptions()).plan(JOB).render() + "\n"
     assert text == (GOLDEN / "trainjob.yaml").read_text()
 
 
@@ -143,4 +143,4 @@ def test_a_wrong_patch_is_refused() -> None:
     jobs = [{"name": "worker", "template": pod}]
     patch = {"kind": "TrainingRuntime", "spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
     with pytest.raises(JobError, match="hostNetwrk"):
-        objects(place=Place(patches=(patch,)))
+        objects(place=PodOptions(patches=(patch,)))

@@ -105,7 +105,7 @@ def test_an_experiment_reads_from_hdfs_and_keeps_its_model_there(url: str, tmp_p
 
     import phalanx
     from phalanx.data import Pipeline
-    from phalanx.train.staging import Mirror
+    from phalanx.train.model_dir.remote import Mirror
 
     x = np.random.default_rng(1).normal(size=(96, 4)).astype("float32")
     write_examples(f"{url}/train/part.tfrecord", {"x": x, "y": x.sum(axis=1)})

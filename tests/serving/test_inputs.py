@@ -13,7 +13,7 @@ from phalanx.errors import ConfigurationError, DataError, RecordError
 from phalanx.records import Compression, RecordWriter
 from phalanx.serving.inputs import read_batches
 from phalanx.serving.outputs import open_writer
-from phalanx.train.servable import EXAMPLES, RAW, Signature
+from phalanx.train.export.signatures import EXAMPLES, RAW, Signature
 
 
 def takes(**specs: Any) -> dict[str, Signature]:

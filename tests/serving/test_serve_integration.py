@@ -20,8 +20,8 @@ import tensorflow as tf
 from tests.train.small_experiment import Line
 
 import phalanx
-from phalanx.train.export import export
-from phalanx.train.trained import Trained
+from phalanx.train.export.saved_model import export
+from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 
 class Client:
@@ -52,7 +52,7 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def process(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Client]]:
     folder = tmp_path_factory.mktemp("models") / "line"
-    export(Line(), Trained(model, 0, ""), str(folder), version=3)
+    export(Line(), TrainedModel(model, 0, ""), str(folder), version=3)
     command = [sys.executable, "-m", "phalanx", "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -176,7 +176,7 @@ def test_a_connection_is_kept_for_many_requests(client: Client) -> None:
 def test_a_port_in_use_is_named(process: tuple[Any, Client], tmp_path: Path, model: Any) -> None:
     from tests.cli.in_process import invoke
 
-    export(Line(), Trained(model, 0, ""), str(tmp_path / "m"))
+    export(Line(), TrainedModel(model, 0, ""), str(tmp_path / "m"))
     done = invoke("serve", tmp_path / "m", "--port", process[1].port)
     assert done.returncode == 2
     assert "Choose another --port" in done.stderr

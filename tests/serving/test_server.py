@@ -13,7 +13,7 @@ from tests.servers.processes import wait_for
 tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 
 from phalanx.serving.server import ServedModel  # noqa: E402
-from phalanx.train.servable import RAW, Signature  # noqa: E402
+from phalanx.train.export.signatures import RAW, Signature  # noqa: E402
 
 
 def test_outputs_of_a_fixed_length_are_never_shared_out_even_if_it_is_that_of_the_rows() -> None:

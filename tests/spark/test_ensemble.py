@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.rules import Patience
-from phalanx.spark.ensemble import CAUSE_SECONDS, Cause, Ensemble, Failure
+from phalanx.spark.job_state import CAUSE_SECONDS, Cause, Ensemble, Failure
 
 CHIEF, WORKER, OTHER = Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)
 PS, EVALUATOR = Task(Role.PS), Task(Role.EVALUATOR)

@@ -18,7 +18,7 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ConfigurationError, JobError, WorkerError
 from phalanx.launch.processes.guardian import marked_processes
 from phalanx.spark import run
-from phalanx.spark.conductor import Conductor
+from phalanx.spark.job_controller import JobController
 from phalanx.spark.link import Link
 
 
@@ -148,9 +148,11 @@ def test_output_that_cannot_be_shown_does_not_keep_a_task_from_being_heard() -> 
     def show(task: Task, lines: list[str]) -> None:
         raise BrokenPipeError(*lines)
 
-    conductor = Conductor([Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None)
-    with conductor, Link.connect("127.0.0.1", conductor.port) as link:
-        link.send(task="chief-0", token=conductor.token)
+    controller = JobController(
+        [Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None
+    )
+    with controller, Link.connect("127.0.0.1", controller.port) as link:
+        link.send(task="chief-0", token=controller.token)
         link.send(lines=["hello"])
         link.send(ended=None)
         assert link.receive(30) == {"leave": True}
@@ -159,13 +161,13 @@ def test_output_that_cannot_be_shown_does_not_keep_a_task_from_being_heard() -> 
 def test_a_stranger_is_not_heard() -> None:
     absent: list[list[Task]] = []
     shown: list[str] = []
-    conductor = Conductor(
+    controller = JobController(
         [Task(Role.CHIEF)],
         lambda task, lines: shown.extend(lines),
         wait_seconds=1,
         on_absent=absent.append,
     )
-    with conductor, Link.connect("127.0.0.1", conductor.port) as link:
+    with controller, Link.connect("127.0.0.1", controller.port) as link:
         link.send(task="chief-0", token="guessed")
         link.send(lines=["hello"])
         assert link.receive(30) is None

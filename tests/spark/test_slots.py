@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from phalanx.errors import JobError
-from phalanx.spark.slots import Slots, wait_for_slots
+from phalanx.spark.slots import SparkSlots, wait_for_slots
 
 
-def wait(needed: int, *counts: Slots, seconds: float = 3) -> int:
+def wait(needed: int, *counts: SparkSlots, seconds: float = 3) -> int:
     """How often it slept, with these counts one after the other."""
     left, slept = list(counts), [0.0]
     wait_for_slots(
@@ -23,18 +23,18 @@ def wait(needed: int, *counts: Slots, seconds: float = 3) -> int:
 
 
 def test_free_slots_are_not_waited_for() -> None:
-    assert wait(3, Slots(4, 3)) == 0
+    assert wait(3, SparkSlots(4, 3)) == 0
 
 
 def test_executors_may_still_be_starting() -> None:
-    assert wait(3, Slots(0, 0), Slots(2, 2), Slots(4, 4)) == 2
+    assert wait(3, SparkSlots(0, 0), SparkSlots(2, 2), SparkSlots(4, 4)) == 2
 
 
 def test_a_cluster_that_is_too_small_is_told_with_what_it_has() -> None:
     with pytest.raises(JobError, match=r"1 chief, 2 workers need 3 slots .* 2 of Spark's 2 are"):
-        wait(3, Slots(2, 2))
+        wait(3, SparkSlots(2, 2))
 
 
 def test_a_busy_cluster_is_told_apart() -> None:
     with pytest.raises(JobError, match=r"1 of Spark's 4 are free: wait until other jobs are done"):
-        wait(3, Slots(4, 1))
+        wait(3, SparkSlots(4, 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.spark.task import Assignment, Place, plan_process
+from phalanx.spark.task import Assignment, TaskPlacement, plan_process
 
 TASKS = (Task(Role.CHIEF), Task(Role.WORKER), Task(Role.PS), Task(Role.EVALUATOR))
 CLUSTER = Cluster({task: f"host{number}:22" for number, task in enumerate(TASKS)})
@@ -18,7 +18,7 @@ CLUSTER = Cluster({task: f"host{number}:22" for number, task in enumerate(TASKS)
 
 def environment(number: int, **place: object) -> dict[str, str]:
     assignment = Assignment(TASKS, ("driver", 1), "token", "run", b"", {"MINE": "yes"})
-    plan = plan_process(assignment, Place(number, "host", **place), CLUSTER, Path("folder"))  # type: ignore[arg-type]
+    plan = plan_process(assignment, TaskPlacement(number, "host", **place), CLUSTER, Path("folder"))  # type: ignore[arg-type]
     return dict(plan.tasks[0].environment)
 
 

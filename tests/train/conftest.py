@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phalanx.launch.local.ports import hold_ports
+from phalanx.launch.backends.local.ports import hold_ports
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
 ROLES = {"c": "chief", "w": "worker", "p": "ps", "e": "evaluator"}

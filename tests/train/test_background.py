@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 
-from phalanx.train.background import are_all_back, call_in_background
+from phalanx.train.runtime.background_calls import are_all_back, call_in_background
 
 STUCK = """
 import threading
 from phalanx.errors import DataError
-from phalanx.train.background import call_in_background
+from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.console import explain_errors
 explain_errors()
 call_in_background(threading.Event().wait)

@@ -13,9 +13,9 @@ from tests.train.small_experiment import Line
 
 import phalanx
 from phalanx.errors import ConfigurationError, PeerError, TrainingError
-from phalanx.train.checkpoint import State, Status, write_status
-from phalanx.train.continuous import Follow, evaluator, follow
-from phalanx.train.record import Evaluation, format_evaluation
+from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow
+from phalanx.train.model_dir.checkpoint import State, Status, write_status
+from phalanx.train.model_dir.metrics_log import Evaluation, format_evaluation
 
 
 class Run:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from tests.train.conftest import StartCluster, Tasks
 
-from phalanx.train.record import read_evaluations
-from phalanx.train.runs import read_run
+from phalanx.train.model_dir.metrics_log import read_evaluations
+from phalanx.train.model_dir.runs import read_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples/custom_loop"
 OWN_LOOP = Path(__file__).parent / "programs/own_loop.py"

@@ -16,8 +16,8 @@ from tests.train.small_experiment import make_points
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError, DataError
-from phalanx.train.record import read_evaluations, read_training
-from phalanx.train.shuffles import graph_of, shuffles_before_shard
+from phalanx.train.model_dir.metrics_log import read_evaluations, read_training
+from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
 
 
 class Loop:

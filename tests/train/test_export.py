@@ -15,10 +15,10 @@ from tests.train.small_experiment import Line, make_points
 
 import phalanx
 from phalanx.errors import ConfigurationError
-from phalanx.train.export import export, versions
-from phalanx.train.program import load_program
-from phalanx.train.servable import load_signatures
-from phalanx.train.trained import Trained, choose_checkpoint, load_trained
+from phalanx.train.experiment_loader import load_program
+from phalanx.train.export.saved_model import export, versions
+from phalanx.train.export.signatures import load_signatures
+from phalanx.train.model_dir.checkpoint_loader import TrainedModel, choose_checkpoint, load_trained
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_raw_tensors_and_examples_get_the_models_own_predictions(run: Any, tmp_p
 
 
 def test_versions_count_up_and_none_is_overwritten(run: Any, tmp_path: Path) -> None:
-    trained = Trained(run.model, 1, "")
+    trained = TrainedModel(run.model, 1, "")
     assert [export(Line(), trained, str(tmp_path), v)[-1] for v in (None, 5, None)] == list("156")
     with pytest.raises(ConfigurationError, match="version 5 already"):
         export(Line(), trained, str(tmp_path), 5)
@@ -111,7 +111,7 @@ class Pictures(phalanx.Experiment):
 
 def test_the_experiments_preprocessing_is_exported_with_it(tmp_path: Path) -> None:
     experiment = Pictures()
-    path = export(experiment, Trained(experiment.model(), 0, ""), str(tmp_path))
+    path = export(experiment, TrainedModel(experiment.model(), 0, ""), str(tmp_path))
     signatures = load_signatures(path)
     png = tf.io.encode_png(tf.fill([4, 4, 1], tf.constant(51, tf.uint8))).numpy()
     features = tf.train.Features(

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.feed import make_train_data, pass_over
+from phalanx.train.runtime.task_data import make_train_data, pass_over
 
 
 @pytest.mark.parametrize("asked", [None, True])

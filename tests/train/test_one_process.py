@@ -15,8 +15,8 @@ import tensorflow as tf
 
 import phalanx
 from phalanx.errors import ConfigurationError, DataError, TrainingError
-from phalanx.train.checkpoint import read_status
-from phalanx.train.session import Session
+from phalanx.train.loop.session import Session
+from phalanx.train.model_dir.checkpoint import read_status
 
 Fit = Callable[..., phalanx.Result]
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from phalanx.data import Pipeline
-from phalanx.train.own_data import can_travel, read_own_data, serve_data
+from phalanx.train.runtime.worker_data import can_travel, read_worker_data, serve_worker_data
 
 
 def count_up() -> Any:
@@ -52,12 +52,12 @@ def test_a_function_reads_what_its_process_serves_as_often_as_it_likes() -> None
     data = make_counted().map(
         lambda x: {"x": x, "half": tf.numpy_function(np.negative, [x], "float32")}
     )
-    serve_data(data)
+    serve_worker_data(data)
 
     @tf.function  # type: ignore[untyped-decorator]
     def add_up() -> Any:
         total, batches = tf.constant(0.0), tf.constant(0)
-        for element in read_own_data(data.element_spec).skip(1):
+        for element in read_worker_data(data.element_spec).skip(1):
             total += tf.reduce_sum(element["x"])
             batches += 1
         return total, batches

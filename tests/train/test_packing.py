@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from phalanx.train.packing import Item, Packing
+from phalanx.train.variables.flat_layout import FlatLayout, VariableSpec
 
 SHAPES = [(3, 4), (5,), (), (2, 2, 2)]
 
 
-def make(stores: int, flat: bool = True) -> Packing:
-    return Packing.plan([Item(shape, "float32", flat=flat) for shape in SHAPES], stores)
+def make(stores: int, flat: bool = True) -> FlatLayout:
+    return FlatLayout.plan([VariableSpec(shape, "float32", flat=flat) for shape in SHAPES], stores)
 
 
 @pytest.mark.parametrize("stores", [1, 2, 3, 40])
@@ -32,15 +32,19 @@ def test_stores_get_even_shares() -> None:
 
 
 def test_what_cannot_be_cut_goes_to_the_emptiest_store() -> None:
-    items = [Item((size,), "float32", flat=False) for size in (10, 60, 30, 25)]
-    plan = Packing.plan(items, 2)
+    items = [VariableSpec((size,), "float32", flat=False) for size in (10, 60, 30, 25)]
+    plan = FlatLayout.plan(items, 2)
     sizes = [sum(plan.pieces[i].shape[0] for i in plan.in_store(store)) for store in range(2)]
     assert sorted(sizes) == [60, 65]
 
 
 def test_kinds_and_types_are_kept_apart() -> None:
-    items = [Item((2,), "float32", "decay"), Item((2,), "float32"), Item((2,), "int64")]
-    assert Packing.plan(items).groups == ((0,), (1,), (2,))
+    items = [
+        VariableSpec((2,), "float32", "decay"),
+        VariableSpec((2,), "float32"),
+        VariableSpec((2,), "int64"),
+    ]
+    assert FlatLayout.plan(items).groups == ((0,), (1,), (2,))
 
 
 def test_gradients_flow_through() -> None:

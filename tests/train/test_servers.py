@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from phalanx import Cluster, PeerError, Role, RunConfig, Task, TFConfig
-from phalanx.train.servers import Servers, fetch
-from phalanx.train.strategy import form
+from phalanx.train.runtime.ps_cluster import ParameterServerCluster, fetch
+from phalanx.train.runtime.topology import resolve_topology
 
 
 class Scheduled:
@@ -47,23 +47,23 @@ def address() -> Any:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def make_servers(*workers: str) -> Servers:
+def make_servers(*workers: str) -> ParameterServerCluster:
     cluster = Cluster.of(chief="127.0.0.1:1", workers=workers, ps=["127.0.0.1:2"])
     config = RunConfig(wait_seconds=5)
-    formation = form(TFConfig(cluster, Task(Role.CHIEF)), config)
-    return Servers(formation, config, None, None)  # type: ignore[arg-type]
+    topology = resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), config)
+    return ParameterServerCluster(topology, config, None, None)  # type: ignore[arg-type]
 
 
 def test_when_no_worker_is_there_for_long_they_are_named() -> None:
-    servers = make_servers("127.0.0.1:3", "127.0.0.1:4")
-    servers.check_workers(time.monotonic(), longest=0.1)
+    ps_cluster = make_servers("127.0.0.1:3", "127.0.0.1:4")
+    ps_cluster.check_workers(time.monotonic(), longest=0.1)
     with pytest.raises(PeerError, match=r"5 s: worker-0 at 127.0.0.1:3, worker-1 at 127.0.0.1:4"):
-        servers.check_workers(time.monotonic() - 7, longest=0.0)
+        ps_cluster.check_workers(time.monotonic() - 7, longest=0.0)
 
 
 def test_one_worker_that_is_there_is_waited_for_but_not_for_ever(address: str) -> None:
-    servers = make_servers("127.0.0.1:3", address)
-    servers.check_workers(time.monotonic() - 7, longest=0.0)
-    servers.check_workers(time.monotonic() - 7, longest=1000.0)
+    ps_cluster = make_servers("127.0.0.1:3", address)
+    ps_cluster.check_workers(time.monotonic() - 7, longest=0.0)
+    ps_cluster.check_workers(time.monotonic() - 7, longest=1000.0)
     with pytest.raises(PeerError, match=r"though some are there; gone: worker-0 at 127.0.0.1:3"):
-        servers.check_workers(time.monotonic() - 7, longest=0.1)
+        ps_cluster.check_workers(time.monotonic() - 7, longest=0.1)

@@ -10,8 +10,8 @@ import fsspec
 import pytest
 
 from phalanx.errors import TrainingError
-from phalanx.train import staging
-from phalanx.train.staging import Mirror, staged
+from phalanx.train.model_dir import remote as staging
+from phalanx.train.model_dir.remote import Mirror, staged
 
 
 @pytest.fixture

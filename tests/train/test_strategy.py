@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from phalanx import Cluster, Mode, Role, RunConfig, Task, TFConfig
 from phalanx.errors import ConfigurationError
-from phalanx.train.strategy import form, join_strategy
+from phalanx.train.runtime.topology import join_all_reduce_strategy, resolve_topology
 
 WITH_PS = Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1"])
 WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
@@ -25,8 +25,8 @@ WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
 )
 def test_the_examples_of_an_update(cluster: Cluster, config: RunConfig, examples: int) -> None:
     chief = Task(Role.CHIEF)
-    formation = form(TFConfig(cluster, chief), config)
-    assert formation.share(config, chief).examples_per_update == examples
+    topology = resolve_topology(TFConfig(cluster, chief), config)
+    assert topology.share(config, chief).examples_per_update == examples
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,18 @@ def test_of_an_evaluator_the_shape_tells(
     monkeypatch: pytest.MonkeyPatch, shape: str, expected: bool
 ) -> None:
     monkeypatch.setenv("PHALANX_SHAPE", shape)
-    assert form(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig()).has_evaluator == expected
+    assert (
+        resolve_topology(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig()).has_evaluator == expected
+    )
 
 
 def test_of_an_evaluator_tf_config_may_tell() -> None:
     cluster = Cluster({**WITHOUT.addresses, Task(Role.EVALUATOR): "d:1"})
-    assert form(TFConfig(cluster, Task(Role.CHIEF)), RunConfig()).has_evaluator
+    assert resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), RunConfig()).has_evaluator
 
 
 def test_tensorflow_must_not_be_used_before_a_cluster_is_joined() -> None:
     tf.add(1, 1)
-    formation = form(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
+    topology = resolve_topology(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
     with pytest.raises(ConfigurationError, match="make tensors and datasets in the experiment's"):
-        join_strategy(formation)
+        join_all_reduce_strategy(topology)

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import phalanx
 from phalanx.errors import ConfigurationError
-from phalanx.train.accumulation import cut_batches
 from phalanx.train.runner import check_fits_ps
-from phalanx.train.step import Step
-from phalanx.train.weights import Weights
+from phalanx.train.step.accumulation import cut_batches
+from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.device_variables import DeviceVariables
 
 ROWS, WIDTH = 50, 4
 
@@ -129,9 +129,9 @@ def test_a_model_of_tables_alone_counts_its_updates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stores", [pytest.param(1, marks=SLOW), 3])
 def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
-    step, master = make_step("adam")
-    weights = Weights.place(master, ["/device:CPU:0"] * stores, {"norm": 0.1})
-    wanted = [variable.numpy() for variable in master.trainable]
+    step, host_variables = make_step("adam")
+    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, {"norm": 0.1})
+    wanted = [variable.numpy() for variable in host_variables.trainable]
     weights.push()
     rows = [weights.packing.pieces[number].shape[0] for number in weights.table_pieces()]
     assert rows == {1: [50, 50], 3: [16, 17, 17] * 2}[stores]
@@ -146,28 +146,28 @@ def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
     for batch in make_data(phalanx.Context(batch_size=20)).take(2):
         update(batch)
     weights.pull()
-    after_two = [variable.numpy() for variable in master.trainable]
+    after_two = [variable.numpy() for variable in host_variables.trainable]
     assert all(np.abs(a - b).max() > 0 for a, b in zip(after_two, wanted, strict=True))
-    one = Weights.place(master, ["/device:CPU:0"], {})
+    one = DeviceVariables.place(host_variables, ["/device:CPU:0"], {})
     one.push()
-    for variable in master.trainable:
+    for variable in host_variables.trainable:
         variable.assign(tf.zeros_like(variable.value))
     one.pull()
-    for variable, value in zip(master.trainable, after_two, strict=True):
+    for variable, value in zip(host_variables.trainable, after_two, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def make_step(optimizer: Any) -> tuple[Step, Any]:
+def make_step(optimizer: Any) -> tuple[StepFunction, Any]:
     context = phalanx.Context(batch_size=20)
-    step = Step(phalanx.Experiment(model=lambda: make_model(optimizer)), context)
+    step = StepFunction(phalanx.Experiment(model=lambda: make_model(optimizer)), context)
     step.build(make_data(context).element_spec)
-    return step, step.make_master()
+    return step, step.make_host_variables()
 
 
 def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "adam") -> list[Any]:
     """The weights after two whole batches and a small one."""
-    step, master = make_step(optimizer)
-    weights = Weights.place(master, ["/device:CPU:0"] * stores, limits)
+    step, host_variables = make_step(optimizer)
+    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, limits)
     weights.push()
     compute = cut_batches(step, parts)
 
@@ -180,7 +180,7 @@ def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "a
     for batch in make_data(phalanx.Context(batch_size=29)):
         update(batch)
     weights.pull()
-    return [variable.numpy() for variable in master.trainable]
+    return [variable.numpy() for variable in host_variables.trainable]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def test_a_batch_in_parts_gives_what_the_whole_gives(parts: int) -> None:
 
 
 def test_what_parameter_servers_cannot_train_is_refused() -> None:
-    step, master = make_step(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
+    step, host_variables = make_step(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
     with pytest.raises(ConfigurationError, match=r"float16.*use bfloat16"):
-        check_fits_ps(phalanx.RunConfig(), step, master)
-    step, master = make_step("sgd")
+        check_fits_ps(phalanx.RunConfig(), step, host_variables)
+    step, host_variables = make_step("sgd")
     with pytest.raises(ConfigurationError, match="xla is set, but the model looks up rows"):
-        check_fits_ps(phalanx.RunConfig(xla=True), step, master)
+        check_fits_ps(phalanx.RunConfig(xla=True), step, host_variables)
 
 
 def test_the_whole_table_is_not_there_in_a_step(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from tests.train.small_experiment import Line
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError
-from phalanx.train.warm_start import warm_start
+from phalanx.train.model_dir.warm_start import warm_start
 
-Weights = dict[str, Any]
+DeviceVariables = dict[str, Any]
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ def make_model(hidden: int = 3) -> Any:
     return Line(hidden).model(phalanx.Context())
 
 
-def variables(model: Any) -> Weights:
+def variables(model: Any) -> DeviceVariables:
     return {v.path.removeprefix(f"{model.name}/"): v for v in model.variables}
 
 
-def values(model: Any) -> Weights:
+def values(model: Any) -> DeviceVariables:
     return {name: variable.numpy() for name, variable in variables(model).items()}
 
 
 def load(
     path: object, prefix: str = "", names: Mapping[str, str] | None = None, hidden: int = 3
-) -> Weights:
+) -> DeviceVariables:
     """What a new model has after a warm start."""
     model = make_model(hidden)
     warm_start(variables(model), model, str(path), prefix, names)

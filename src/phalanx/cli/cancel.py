@@ -7,7 +7,7 @@ import click
 from phalanx.cli.status import attach
 from phalanx.cli.values import DURATION
 from phalanx.errors import LaunchError, PhalanxError
-from phalanx.launch.ledger import Ledger
+from phalanx.launch.job_store import JobStore
 
 
 @click.command()
@@ -35,12 +35,12 @@ def command(name: str, timeout: float, forget: bool) -> None:
     Example:
       phalanx cancel digits
     """
-    ledger = Ledger.of_user()
+    job_store = JobStore.of_user()
     if forget:
-        ledger.forget(name)
+        job_store.forget(name)
         click.echo(f"phalanx: {name} is forgotten; what still runs of it goes on", err=True)
         return
-    record = ledger.read(name)
+    record = job_store.read(name)
     try:
         handle = attach(record)
         over = handle.wait(0) is not None
@@ -50,7 +50,7 @@ def command(name: str, timeout: float, forget: bool) -> None:
     if over:
         # What a manager keeps of a job that is over goes, too: its objects, TensorBoard.
         handle.cancel()
-        ledger.forget(name)
+        job_store.forget(name)
         click.echo(f"phalanx: {name} was over, and is forgotten", err=True)
         return
     handle.cancel()

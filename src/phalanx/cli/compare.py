@@ -12,7 +12,7 @@ import click
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.runs import RunSummary
+    from phalanx.train.model_dir.runs import RunSummary
 
 Curve = list[tuple[int, float]]
 
@@ -33,7 +33,7 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     Example:
       phalanx compare runs/a runs/b --metric accuracy --out curves.png
     """
-    from phalanx.train.runs import read_run  # noqa: PLC0415
+    from phalanx.train.model_dir.runs import read_run  # noqa: PLC0415
 
     found = [read_run(path) for path in runs]
     names = _choose(found, metrics)

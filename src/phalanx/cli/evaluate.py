@@ -63,9 +63,9 @@ def command(
     """
     found = open_program(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.continuous import Follow, evaluator, follow, step_of  # noqa: PLC0415
-    from phalanx.train.signals import catch_sigterm  # noqa: PLC0415
-    from phalanx.train.trained import choose_checkpoint  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, step_of  # noqa: PLC0415
+    from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint  # noqa: PLC0415
+    from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)

@@ -42,7 +42,7 @@ def command(
       phalanx serve models/digits
     """
     found, trained = open_trained(program, arguments, model_dir, checkpoint, metric, best)
-    from phalanx.train.export import export  # noqa: PLC0415
+    from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
     path = export(found.experiment, trained, out.rstrip("/"), version)
     click.echo(path)

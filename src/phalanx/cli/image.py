@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from phalanx.errors import JobError
-from phalanx.launch.image import (
+from phalanx.launch.containers.image import (
     DOCKERFILE,
     LOCK,
     Contents,

@@ -10,7 +10,7 @@ from phalanx.cli.follow import follow as follow_job
 from phalanx.cli.follow import follow_lines, show, tell
 from phalanx.cli.status import attach
 from phalanx.errors import JobError
-from phalanx.launch.ledger import Ledger
+from phalanx.launch.job_store import JobStore
 
 
 @click.command()
@@ -26,7 +26,7 @@ def command(name: str, task: str | None, follow: bool) -> None:
     Example:
       phalanx logs -f digits chief-0
     """
-    handle = attach(Ledger.of_user().read(name))
+    handle = attach(JobStore.of_user().read(name))
     tasks = {str(status.task): status.task for status in handle.status()}
     if task is None:
         if follow:

@@ -9,10 +9,10 @@ import click
 
 from phalanx.cli.options import CREDENTIALS, LABEL, MOUNT
 from phalanx.cli.values import Parsed, parse_cpus, parse_gpus, parse_size
-from phalanx.launch.container import Container
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Resources, check_name, make_name
-from phalanx.launch.model_server import IMAGE, ModelServer, render_compose, render_kubernetes
-from phalanx.launch.pods import Place
+from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.tf_serving import IMAGE, TensorFlowServing, render_compose, render_kubernetes
 
 
 @click.command()
@@ -50,9 +50,9 @@ def command(kind: str, model: str, **values: Any) -> None:
         labels=dict(values["labels"]),
         credentials=credentials,
     )
-    server = ModelServer(name, model.rstrip("/"), container, needs, values["replicas"])
+    server = TensorFlowServing(name, model.rstrip("/"), container, needs, values["replicas"])
     if kind == "compose":
         click.echo(render_compose(server))
     else:
         key = Path(credentials).read_bytes() if credentials else None
-        click.echo(render_kubernetes(server, Place(values["namespace"], credentials=key)))
+        click.echo(render_kubernetes(server, PodOptions(values["namespace"], credentials=key)))

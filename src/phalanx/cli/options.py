@@ -20,9 +20,9 @@ from phalanx.cli.values import (
 )
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
-from phalanx.launch.container import Container, Mount
+from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
-from phalanx.launch.manifest import Manifest, load
+from phalanx.launch.kube.manifest import Manifest, load
 from phalanx.launch.rules import Patience
 
 Function = TypeVar("Function", bound=Callable[..., Any])

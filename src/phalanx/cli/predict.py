@@ -88,10 +88,10 @@ def _open_signatures(
     metric: str,
     best: str | None,
 ) -> Any:
-    from phalanx.train.servable import load_signatures, make_servable, trace  # noqa: PLC0415
+    from phalanx.train.export.signatures import load_signatures, make_servable, trace  # noqa: PLC0415
 
     if Path(model).is_dir():
-        from phalanx.train.export import find_version  # noqa: PLC0415
+        from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
 
         return load_signatures(find_version(model)[0])
     program, trained = open_trained(model, flags, model_dir, checkpoint, metric, best)

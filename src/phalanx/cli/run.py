@@ -30,13 +30,13 @@ from phalanx.cli.options import (
     in_order,
     make_job,
 )
-from phalanx.cli.program import ProgramCommand
+from phalanx.cli.program_command import ProgramCommand
 from phalanx.cluster.spec import Task, count_roles
+from phalanx.launch.backends.local.launcher import LocalLauncher
+from phalanx.launch.backends.local.machine import Machine
+from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
-from phalanx.launch.local.launcher import LocalLauncher
-from phalanx.launch.local.machine import Machine
-from phalanx.launch.local.ports import hold_ports
-from phalanx.launch.local.program import check_program
 from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer

@@ -14,7 +14,7 @@ import click
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.runs import RunSummary
+    from phalanx.train.model_dir.runs import RunSummary
 
 
 @click.command()
@@ -32,7 +32,7 @@ def command(directory: str, metric: str | None, best: Any, as_json: bool) -> Non
       phalanx runs runs/
       phalanx runs runs/ --json | jq 'select(.state == "failed")'
     """
-    from phalanx.train.runs import find_runs, read_run  # noqa: PLC0415
+    from phalanx.train.model_dir.runs import find_runs, read_run  # noqa: PLC0415
 
     found = [read_run(path) for path in find_runs(directory)]
     if not found:

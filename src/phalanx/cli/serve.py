@@ -65,8 +65,8 @@ def command(
         ServedModel,
         shut_down,
     )
-    from phalanx.train.export import find_version  # noqa: PLC0415
-    from phalanx.train.servable import load_signatures  # noqa: PLC0415
+    from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
+    from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
 
     path, number = find_version(directory.rstrip("/"), version)
     name = name or _guess_name(Path(directory).resolve())

@@ -10,7 +10,7 @@ import click
 from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import JobResult, LastingHandle, TaskStatus
-from phalanx.launch.ledger import JobRecord, Ledger
+from phalanx.launch.job_store import JobRecord, JobStore
 
 
 @click.command()
@@ -25,12 +25,12 @@ def command(name: str | None, as_json: bool) -> None:
     Example:
       phalanx status digits
     """
-    ledger = Ledger.of_user()
+    job_store = JobStore.of_user()
     if name is None:
-        for each in ledger.names():
-            click.echo(_line(ledger.read(each)))
+        for each in job_store.names():
+            click.echo(_line(job_store.read(each)))
         return
-    handle = attach(ledger.read(name))
+    handle = attach(job_store.read(name))
     result = handle.wait(0)
     statuses = handle.status()
     if as_json:

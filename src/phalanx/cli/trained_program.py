@@ -11,8 +11,8 @@ import click
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.program import Program
-    from phalanx.train.trained import Trained
+    from phalanx.train.experiment_loader import Program
+    from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,7 +47,7 @@ def checkpoint_options(function: Function) -> Function:
 def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> Program:
     """The program's experiment, and its config with the model_dir that counts."""
     silence_tensorflow()
-    from phalanx.train.program import Program, load_program  # noqa: PLC0415
+    from phalanx.train.experiment_loader import Program, load_program  # noqa: PLC0415
 
     program = load_program(path, arguments)
     directory = model_dir or program.config.model_dir
@@ -65,12 +65,12 @@ def open_trained(
     checkpoint: str,
     metric: str,
     best: Any,
-) -> tuple[Program, Trained]:
+) -> tuple[Program, TrainedModel]:
     """The program and its model with the weights of one checkpoint."""
     program = open_program(path, arguments, model_dir)
     from dataclasses import replace  # noqa: PLC0415
 
-    from phalanx.train.trained import choose_checkpoint, load_trained  # noqa: PLC0415
+    from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint, load_trained  # noqa: PLC0415
 
     directory = str(program.config.model_dir)
     if checkpoint.isdecimal():

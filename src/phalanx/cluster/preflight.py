@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from phalanx.cluster.spec import Role, Task, split_address
 from phalanx.cluster.tf_config import TFConfig
-from phalanx.limits import allow_open_files
+from phalanx.open_files import allow_open_files
 
 _RETRY_SECONDS = 0.2
 

@@ -18,17 +18,17 @@ from phalanx.launch.base import LastingLauncher, Launcher
 GROUP = "phalanx.launchers"
 
 BUILT_IN = {
-    "compose": "phalanx.launch.compose:ComposeLauncher",
-    "docker": "phalanx.launch.docker:DockerLauncher",
-    "kubeflow": "phalanx.launch.kubeflow:KubeflowLauncher",
-    "kubernetes": "phalanx.launch.kubernetes:KubernetesLauncher",
-    "local": "phalanx.launch.local:LocalLauncher",
-    "marathon": "phalanx.launch.marathon:MarathonLauncher",
-    "ray": "phalanx.launch.ray:RayLauncher",
-    "slurm": "phalanx.launch.slurm:SlurmLauncher",
-    "ssh": "phalanx.launch.ssh:SshLauncher",
-    "swarm": "phalanx.launch.swarm:SwarmLauncher",
-    "trainjob": "phalanx.launch.trainjob:TrainJobLauncher",
+    "compose": "phalanx.launch.backends.compose:ComposeLauncher",
+    "docker": "phalanx.launch.backends.docker:DockerLauncher",
+    "kubeflow": "phalanx.launch.backends.kubeflow:KubeflowLauncher",
+    "kubernetes": "phalanx.launch.backends.kubernetes:KubernetesLauncher",
+    "local": "phalanx.launch.backends.local:LocalLauncher",
+    "marathon": "phalanx.launch.backends.marathon:MarathonLauncher",
+    "ray": "phalanx.launch.backends.ray:RayLauncher",
+    "slurm": "phalanx.launch.backends.slurm:SlurmLauncher",
+    "ssh": "phalanx.launch.backends.ssh:SshLauncher",
+    "swarm": "phalanx.launch.backends.swarm:SwarmLauncher",
+    "trainjob": "phalanx.launch.backends.trainjob:TrainJobLauncher",
 }
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from phalanx.errors import DataError
-from phalanx.limits import allow_open_files
+from phalanx.open_files import allow_open_files
 from phalanx.records.framing import Paths, count_records, read_records
 from phalanx.records.storage import expand, file_size, is_remote
 from phalanx.records.writer import BUFFER, RecordWriter, ShardedWriter

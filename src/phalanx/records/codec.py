@@ -81,17 +81,17 @@ class Codec(Protocol):
     CRC32C: str
     DecodeError: type[ValueError]
 
-    def crc32c(self, data: Buffer, crc: int = 0, /) -> int: ...  # noqa: D102
+    def crc32c(self, data: Buffer, crc: int = 0, /) -> int: ...
 
-    def scan(  # noqa: D102
+    def scan(
         self, data: Buffer, start: int, most: int, check_data: bool, /
     ) -> tuple[Buffer, int, int, int]: ...
 
-    def find(self, data: Buffer, start: int, /) -> tuple[int, bool]: ...  # noqa: D102
+    def find(self, data: Buffer, start: int, /) -> tuple[int, bool]: ...
 
-    def frame(self, records: Iterable[Buffer], /) -> Buffer: ...  # noqa: D102
+    def frame(self, records: Iterable[Buffer], /) -> Buffer: ...
 
-    def decode(  # noqa: D102
+    def decode(
         self,
         data: Buffer,
         spans: Buffer,
@@ -100,7 +100,7 @@ class Codec(Protocol):
         /,
     ) -> list[RawColumn]: ...
 
-    def encode(  # noqa: D102
+    def encode(
         self, columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool, /
     ) -> tuple[Buffer, Buffer]: ...
 

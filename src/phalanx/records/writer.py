@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from phalanx.errors import DataError
-from phalanx.limits import allow_open_files
+from phalanx.open_files import allow_open_files
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Packer, compression_for
 from phalanx.records.framing import read_chunks

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.records import read_chunks
-from phalanx.train.servable import EXAMPLES, RAW, Signature
+from phalanx.train.export.signatures import EXAMPLES, RAW, Signature
 
 RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".records")
 PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")

@@ -8,7 +8,7 @@ from typing import Any
 from phalanx.errors import DataError
 from phalanx.serving.inputs import Batch
 from phalanx.serving.outputs import Writer
-from phalanx.train.servable import Signature
+from phalanx.train.export.signatures import Signature
 
 
 def predict(

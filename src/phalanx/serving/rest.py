@@ -16,7 +16,7 @@ import numpy as np
 from phalanx.errors import DataError
 from phalanx.serving.inputs import to_array
 from phalanx.serving.outputs import as_json
-from phalanx.train.servable import RAW, Signature
+from phalanx.train.export.signatures import RAW, Signature
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.serving import rest
 from phalanx.serving.batching import Arrays, Batcher, OverloadedError
-from phalanx.train.servable import Signature
+from phalanx.train.export.signatures import Signature
 
 LOG = logging.getLogger("phalanx")
 

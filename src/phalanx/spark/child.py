@@ -20,7 +20,7 @@ from phalanx.errors import (
     TrainingError,
 )
 from phalanx.spark.call import CALL, ERROR, VALUE, Call, pack, unpack
-from phalanx.spark.ensemble import Cause
+from phalanx.spark.job_state import Cause
 
 
 def main(folder: Path) -> int:

@@ -32,8 +32,8 @@ def predict_udf(
     """
     from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
 
-    from phalanx.train.export import find_version  # noqa: PLC0415
-    from phalanx.train.staging import is_staged  # noqa: PLC0415
+    from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
+    from phalanx.train.model_dir.remote import is_staged  # noqa: PLC0415
 
     if batch_size < 1:
         raise ConfigurationError(f"batch_size is {batch_size}: it must be at least 1")
@@ -105,7 +105,7 @@ def predict_columns(
 @lru_cache(maxsize=4)
 def _load(path: str) -> Mapping[str, Any]:
     """Once for each Python worker, which serves many tasks."""
-    from phalanx.train.servable import load_signatures  # noqa: PLC0415
+    from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
 
     return load_signatures(path)
 

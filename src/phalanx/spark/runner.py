@@ -13,12 +13,12 @@ from typing import Any
 
 from phalanx.cluster.spec import Cluster, Role, Task, count_roles
 from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxError, WorkerError
-from phalanx.launch.local.machine import Machine
+from phalanx.launch.backends.local.machine import Machine
 from phalanx.records.storage import is_remote
 from phalanx.spark import stage
 from phalanx.spark.call import Call, pack, train_experiment, unpack
-from phalanx.spark.conductor import Conductor
-from phalanx.spark.ensemble import Cause, Failure
+from phalanx.spark.job_controller import JobController
+from phalanx.spark.job_state import Cause, Failure
 from phalanx.spark.slots import count_slots, too_few, wait_for_slots
 from phalanx.spark.task import Assignment
 
@@ -143,41 +143,41 @@ def _run_once(call: bytes, where: Where) -> Any:
     def show(task: Task, lines: list[str]) -> None:
         where.log("\n".join(f"{str(task).ljust(width)} | {line}" for line in lines))
 
-    conductor = Conductor(
+    controller = JobController(
         where.tasks,
         show,
         port=where.driver_port,
         wait_seconds=_START_SECONDS,
         on_absent=cancel,
     )
-    with conductor:
+    with controller:
         host = "127.0.0.1"
         if session is not None:
             host = session.sparkContext.getConf().get("spark.driver.host", host)
         assignment = Assignment(
-            where.tasks, (host, conductor.port), conductor.token, run_id, call, where.environment
+            where.tasks, (host, controller.port), controller.token, run_id, call, where.environment
         )
         try:
             if session is None:
                 threads = max(1, Machine.inspect().processors // _count_trainers(where.tasks))
                 values = stage.run_on_driver(
-                    assignment, threads, where.gpus_per_task, conductor.hang_up
+                    assignment, threads, where.gpus_per_task, controller.hang_up
                 )
             else:
                 values = stage.run_on_spark(
                     session, assignment, tag, where.gpus_per_task, where.gpu_resource_name
                 )
         except Exception as error:
-            if conductor.absent and session is not None:
+            if controller.absent and session is not None:
                 raise too_few(len(where.tasks), count_roles(where.tasks), count()) from None
-            raise _explain(conductor.failure, error) from error
+            raise _explain(controller.failure, error) from error
         except BaseException:
             cancel()
             raise
     chief = Cluster(dict.fromkeys(where.tasks, "")).chief()
     value = values[where.tasks.index(chief)]
     if value is None:
-        raise _explain(conductor.failure, None)
+        raise _explain(controller.failure, None)
     return unpack(value)
 
 

@@ -13,14 +13,14 @@ _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Slots:
+class SparkSlots:
     """How many tasks fit, and how many of them could start now."""
 
     total: int
     free: int
 
 
-def count_slots(spark_context: Any, gpus: int = 0, gpu_resource_name: str = "gpu") -> Slots:
+def count_slots(spark_context: Any, gpus: int = 0, gpu_resource_name: str = "gpu") -> SparkSlots:
     """The slots of all executors that are there."""
     # No public name tells what an executor can run: this is what Spark's own web page reads.
     executors = spark_context._jsc.sc().statusStore().executorList(True)
@@ -39,13 +39,13 @@ def count_slots(spark_context: Any, gpus: int = 0, gpu_resource_name: str = "gpu
             most = min(most, held // gpus)
         total += most
         free += max(0, most - int(executor.activeTasks()))
-    return Slots(total, free)
+    return SparkSlots(total, free)
 
 
 def wait_for_slots(
     needed: int,
     tasks: str,
-    count: Callable[[], Slots],
+    count: Callable[[], SparkSlots],
     seconds: float,
     *,
     clock: Callable[[], float] = time.monotonic,
@@ -62,7 +62,7 @@ def wait_for_slots(
         sleep(_LOOK_SECONDS)
 
 
-def too_few(needed: int, tasks: str, slots: Slots) -> JobError:
+def too_few(needed: int, tasks: str, slots: SparkSlots) -> JobError:
     """What there is, and what to do."""
     remedy = (
         "wait until other jobs are done, or ask for fewer tasks"

@@ -10,7 +10,7 @@ from typing import Any
 
 from phalanx.cluster.spec import split_address
 from phalanx.errors import JobError
-from phalanx.spark.task import Assignment, Place, run_task
+from phalanx.spark.task import Assignment, TaskPlacement, run_task
 
 Values = Sequence[bytes | None]
 
@@ -58,7 +58,7 @@ def run_on_spark(
         held = barrier.resources().get(gpu_resource_name)
         mine = tuple(held.addresses) if held else None
         # Without GPUs from Spark they are nobody's in particular; asked for none, they are hidden.
-        place = Place(number, host, barrier.cpus(), () if gpus == 0 else mine)
+        place = TaskPlacement(number, host, barrier.cpus(), () if gpus == 0 else mine)
         yield run_task(assignment, place, barrier.allGather)
 
     rdd = context.parallelize(range(count), count)
@@ -108,7 +108,7 @@ def run_on_driver(
             all_there.wait(_START_SECONDS)
             return addresses
 
-        place = Place(number, "127.0.0.1", threads, () if gpus == 0 else None)
+        place = TaskPlacement(number, "127.0.0.1", threads, () if gpus == 0 else None)
         try:
             return run_task(assignment, place, gather)
         except BaseException:

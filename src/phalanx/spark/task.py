@@ -16,15 +16,15 @@ from phalanx.cluster.shape import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError
+from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
 from phalanx.launch.environment import DEFAULTS, thread_variables
-from phalanx.launch.local.ports import hold_ports
 from phalanx.launch.processes.guardian import MARK, TASK_MARK
 from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.rules import Patience
 from phalanx.spark.call import CALL, ERROR, VALUE
-from phalanx.spark.ensemble import CAUSE_SECONDS, Cause
+from phalanx.spark.job_state import CAUSE_SECONDS, Cause
 from phalanx.spark.link import Link
 
 _LEAVE_SECONDS = Patience.grace + 3 * CAUSE_SECONDS
@@ -43,7 +43,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskPlacement:
     """Where one of the tasks is, and what it has there. None for the GPUs leaves them as is."""
 
     number: int
@@ -53,7 +53,7 @@ class Place:
 
 
 def run_task(
-    assignment: Assignment, place: Place, gather: Callable[[str], Sequence[str]]
+    assignment: Assignment, place: TaskPlacement, gather: Callable[[str], Sequence[str]]
 ) -> bytes | None:
     """Run the task of this place to its end; the chief's gives what its function returned, packed.
 
@@ -77,7 +77,7 @@ def run_task(
 
 
 def plan_process(
-    assignment: Assignment, place: Place, cluster: Cluster, folder: Path
+    assignment: Assignment, place: TaskPlacement, cluster: Cluster, folder: Path
 ) -> ProcessPlan:
     """The process of a task: its command and what is added to its environment."""
     task = assignment.tasks[place.number]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.errors import PhalanxError
-from phalanx.train.background import are_all_back
+from phalanx.train.runtime.background_calls import are_all_back
 
 LOG = logging.getLogger("phalanx")
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.tables import mark_table, open_lookups
+from phalanx.train.variables.sparse_tables import mark_table, open_lookups
 
 
 @keras.saving.register_keras_serializable(package="phalanx")

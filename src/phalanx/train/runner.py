@@ -13,40 +13,40 @@ import keras
 
 from phalanx.cluster import Role, detect
 from phalanx.errors import ConfigurationError, Interrupted
-from phalanx.train import evaluation
-from phalanx.train.checkpoint import Checkpoints, check_directory
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.continuous import Follow, evaluator, follow, process_start
-from phalanx.train.default_hooks import default_hooks
-from phalanx.train.engines.aggregation import AggregationEngine
+from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.engines.base import Engine
-from phalanx.train.engines.coordinator import CoordinatorEngine
-from phalanx.train.engines.spmd import SpmdEngine
+from phalanx.train.engines.ps_async import AsyncPSEngine
+from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, experiment_name, is_written
-from phalanx.train.feed import Feed, make_eval_data, make_train_data
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
-from phalanx.train.mailbox import Mailbox
-from phalanx.train.own_data import can_travel, serve_data
-from phalanx.train.peers import answering, serve, wait_for_peers
-from phalanx.train.reasons import telling_others
-from phalanx.train.servers import Servers
-from phalanx.train.session import Session
-from phalanx.train.signals import StopRequest, catch_sigterm
-from phalanx.train.staging import is_staged, staged, there_again
-from phalanx.train.step import Step
-from phalanx.train.strategy import (
-    Formation,
-    Way,
+from phalanx.train.loop import evaluation
+from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, process_start
+from phalanx.train.loop.default_hooks import default_hooks
+from phalanx.train.loop.session import Session
+from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
+from phalanx.train.model_dir.remote import is_staged, staged, there_again
+from phalanx.train.model_dir.summaries import Summaries
+from phalanx.train.runtime.control_channel import ControlChannel
+from phalanx.train.runtime.failures import propagate_failures
+from phalanx.train.runtime.peers import answering, serve, wait_for_peers
+from phalanx.train.runtime.ps_cluster import ParameterServerCluster
+from phalanx.train.runtime.signals import StopRequest, catch_sigterm
+from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
+from phalanx.train.runtime.topology import (
+    Strategy,
+    Topology,
     find_devices,
-    form,
-    join_strategy,
+    join_all_reduce_strategy,
     make_strategy,
+    resolve_topology,
 )
-from phalanx.train.summaries import Summaries
-from phalanx.train.tables import is_table
-from phalanx.train.weights import Master
+from phalanx.train.runtime.worker_data import can_travel, serve_worker_data
+from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.sparse_tables import is_table
 
 LOG = logging.getLogger("phalanx")
 
@@ -82,75 +82,75 @@ def run(
         config = config.replace(model_dir=tf_config.model_dir)
     if config.train_steps is None and config.epochs is None:
         config = config.replace(epochs=1)
-    formation = form(tf_config, config)
-    if formation.is_chief and tf_config.model_dir not in (None, config.model_dir):
+    topology = resolve_topology(tf_config, config)
+    if topology.is_chief and tf_config.model_dir not in (None, config.model_dir):
         LOG.warning(
             "model_dir is %s, as the program sets it; %s in TF_CONFIG does not count: leave "
             "it open in the program to use that",
             config.model_dir, tf_config.model_dir,
         )  # fmt: skip
-    evaluates = formation.task.role is Role.EVALUATOR
-    if not is_staged(config.model_dir) or not (evaluates or formation.is_chief):
-        return _run_as(experiment, config, formation, hooks)
+    evaluates = topology.task.role is Role.EVALUATOR
+    if not is_staged(config.model_dir) or not (evaluates or topology.is_chief):
+        return _run_as(experiment, config, topology, hooks)
     remote = str(config.model_dir)
     with staged(remote, evaluates) as local:
         here = config.replace(model_dir=local)
-        result = _run_as(experiment, here, formation, hooks)
+        result = _run_as(experiment, here, topology, hooks)
     return there_again(result, remote, local)
 
 
 def _run_as(
     experiment: Experiment,
     config: RunConfig,
-    formation: Formation,
+    topology: Topology,
     hooks: Sequence[Hook],
 ) -> Result:
     _prepare(config)
-    if formation.task.role is Role.EVALUATOR:
+    if topology.task.role is Role.EVALUATOR:
         return _follow_as_evaluator(experiment, config)
-    if formation.is_chief:
+    if topology.is_chief:
         config = config.replace(model_dir=check_directory(config.model_dir))
         LOG.info(
             "%s, %s, as %s of %d; settings:\n%s",
-            experiment_name(experiment), formation.way, formation.task,
-            max(1, len(formation.cluster.addresses)), config.describe(),
+            experiment_name(experiment), topology.strategy, topology.task,
+            max(1, len(topology.cluster.addresses)), config.describe(),
         )  # fmt: skip
-    if formation.way.has_ps:
-        if not formation.is_chief:
-            is_trainer = formation.task in formation.trainers
-            make = partial(_make_own_data, experiment, config, formation)
-            serve(formation, config, make if is_trainer else None)
+    if topology.strategy.has_ps:
+        if not topology.is_chief:
+            is_trainer = topology.task in topology.trainers
+            make = partial(_make_own_data, experiment, config, topology)
+            serve(topology, config, make if is_trainer else None)
             return Result()
-        return _lead_on_ps(experiment, config, formation, hooks)
-    return _run_in_step(experiment, config, formation, hooks)
+        return _lead_on_ps(experiment, config, topology, hooks)
+    return _run_in_step(experiment, config, topology, hooks)
 
 
 def _run_in_step(
     experiment: Experiment,
     config: RunConfig,
-    formation: Formation,
+    topology: Topology,
     hooks: Sequence[Hook],
 ) -> Result:
-    is_many = formation.way is Way.IN_STEP
-    mailbox = Mailbox()
-    with telling_others(formation, mailbox):
+    is_many = topology.strategy is Strategy.ALL_REDUCE
+    channel = ControlChannel()
+    with propagate_failures(topology, channel):
         if is_many:
-            mailbox.open()
+            channel.open()
             # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
-            with answering(formation.cluster.addresses[formation.task]):
-                wait_for_peers(formation, config.wait_seconds)
-            strategy = join_strategy(formation)
+            with answering(topology.cluster.addresses[topology.task]):
+                wait_for_peers(topology, config.wait_seconds)
+            strategy = join_all_reduce_strategy(topology)
             devices = list(strategy.extended.worker_devices)
         else:
             devices = find_devices(config)
             strategy = make_strategy(devices)
         # TensorFlow has put its own handler in place by now.
         with catch_sigterm() as stop:
-            context = formation.share(config, formation.task, len(devices))
-            step, master, feed = _build(experiment, context, hooks)
-            engine = SpmdEngine(
+            context = topology.share(config, topology.task, len(devices))
+            step, host_variables, feed = _build(experiment, context, hooks)
+            engine = AllReduceEngine(
                 step,
-                master,
+                host_variables,
                 strategy,
                 context,
                 feed,
@@ -158,14 +158,14 @@ def _run_in_step(
                 on_host=config.variables == "cpu",
                 limits=clipping(step, config),
                 is_many=is_many,
-                is_leader=formation.is_chief,
+                is_leader=topology.is_chief,
                 accumulate=config.accumulate,
                 xla=config.xla,
                 steps_per_call=config.steps_per_call,
                 is_asked_to_stop=stop,
             )
-            if formation.is_chief:
-                return _lead(config, formation, step, master, engine, feed, hooks, stop)
+            if topology.is_chief:
+                return _lead(config, topology, step, host_variables, engine, feed, hooks, stop)
             try:
                 engine.begin(0, 0)
                 engine.follow()
@@ -181,56 +181,56 @@ def _run_in_step(
 def _lead_on_ps(
     experiment: Experiment,
     config: RunConfig,
-    formation: Formation,
+    topology: Topology,
     hooks: Sequence[Hook],
 ) -> Result:
-    mailbox = Mailbox()
-    mailbox.open()
-    with telling_others(formation, mailbox):
-        wait_for_peers(formation, config.wait_seconds)
-        servers = Servers(formation, config, experiment, mailbox)
-        servers.connect()
+    channel = ControlChannel()
+    channel.open()
+    with propagate_failures(topology, channel):
+        wait_for_peers(topology, config.wait_seconds)
+        ps_cluster = ParameterServerCluster(topology, config, experiment, channel)
+        ps_cluster.connect()
         with catch_sigterm() as stop:
-            result = _build_and_lead_on_ps(experiment, config, servers, hooks, stop)
+            result = _build_and_lead_on_ps(experiment, config, ps_cluster, hooks, stop)
         # What TensorFlow keeps on the servers must go while they are still there.
         gc.collect()
         return result
 
 
-def _make_own_data(experiment: Experiment, config: RunConfig, formation: Formation) -> None:
+def _make_own_data(experiment: Experiment, config: RunConfig, topology: Topology) -> None:
     """Serve this worker's share to itself, if the chief cannot send it."""
-    make = partial(make_train_data, experiment, formation.share(config, formation.task))
+    make = partial(make_train_data, experiment, topology.share(config, topology.task))
     data = make()
     if not can_travel(data, make):
-        serve_data(data)
+        serve_worker_data(data)
 
 
 def _build_and_lead_on_ps(
     experiment: Experiment,
     config: RunConfig,
-    servers: Servers,
+    ps_cluster: ParameterServerCluster,
     hooks: Sequence[Hook],
     stop: StopRequest,
 ) -> Result:
-    step, master, feed = _build(experiment, servers.contexts[0], hooks)
-    check_fits_ps(config, step, master)
+    step, host_variables, feed = _build(experiment, ps_cluster.contexts[0], hooks)
+    check_fits_ps(config, step, host_variables)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
-    if not can_travel(feed.train, partial(make_train_data, experiment, servers.contexts[0])):
-        servers.own_data = element_spec
-    is_async = servers.formation.way is Way.ASYNC_PS
-    kind = CoordinatorEngine if is_async else AggregationEngine
-    engine = kind(servers, step, master, element_spec, limits)
-    return _lead(config, servers.formation, step, master, engine, feed, hooks, stop)
+    if not can_travel(feed.train, partial(make_train_data, experiment, ps_cluster.contexts[0])):
+        ps_cluster.worker_data = element_spec
+    is_async = ps_cluster.topology.strategy is Strategy.ASYNC_PS
+    kind = AsyncPSEngine if is_async else SyncPSEngine
+    engine = kind(ps_cluster, step, host_variables, element_spec, limits)
+    return _lead(config, ps_cluster.topology, step, host_variables, engine, feed, hooks, stop)
 
 
-def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
+def check_fits_ps(config: RunConfig, step: StepFunction, host_variables: HostVariables) -> None:
     """What cannot be trained on parameter servers is refused."""
     if isinstance(step.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ConfigurationError(
             "mixed_precision is float16, whose loss scale parameter servers cannot agree on: use "
             "bfloat16, which needs none, or train in step without parameter servers"
         )
-    if config.xla and any(is_table(variable) for variable in master.trainable):
+    if config.xla and any(is_table(variable) for variable in host_variables.trainable):
         raise ConfigurationError(
             "xla is set, but the model looks up rows on parameter servers, which XLA cannot: leave "
             "--xla out"
@@ -239,16 +239,16 @@ def check_fits_ps(config: RunConfig, step: Step, master: Master) -> None:
 
 def _lead(
     config: RunConfig,
-    formation: Formation,
-    step: Step,
-    master: Master,
+    topology: Topology,
+    step: StepFunction,
+    host_variables: HostVariables,
     engine: Engine,
-    feed: Feed,
+    feed: TaskData,
     hooks: Sequence[Hook],
     stop: StopRequest,
 ) -> Result:
     directory = str(config.model_dir)
-    checkpoints = _open_checkpoints(config, step, master)
+    checkpoints = _open_checkpoints(config, step, host_variables)
     summaries = Summaries(directory)
     speed = ExamplesPerSecondHook(Every(steps=config.log_steps))
     data = feed.make_evaluation()
@@ -264,7 +264,7 @@ def _lead(
         checkpoints,
         summaries,
         [
-            *default_hooks(config, speed, evaluate is not None and not formation.has_evaluator),
+            *default_hooks(config, speed, evaluate is not None and not topology.has_evaluator),
             *hooks,
         ],
         epochs=config.epochs,
@@ -290,7 +290,12 @@ def _lead(
 
 
 def _evaluate(
-    step: Step, engine: Engine, limit: int | None, count: int | None, summaries: Summaries, at: int
+    step: StepFunction,
+    engine: Engine,
+    limit: int | None,
+    count: int | None,
+    summaries: Summaries,
+    at: int,
 ) -> dict[str, float]:
     return evaluation.evaluate(step, engine, limit, count, at, summaries)
 
@@ -305,30 +310,32 @@ def _follow_as_evaluator(experiment: Experiment, config: RunConfig) -> Result:
 
 def _build(
     experiment: Experiment, context: Context, hooks: Sequence[Hook]
-) -> tuple[Step, Master, Feed]:
-    step = Step(experiment, context)
+) -> tuple[StepFunction, HostVariables, TaskData]:
+    step = StepFunction(experiment, context)
     step.measures_gradients = any(hook.needs_gradient_norm for hook in hooks)
     data = make_train_data(experiment, context)
     make_evaluation = partial(make_eval_data, experiment, context)
     is_own = is_written(experiment, "train_step") or is_written(experiment, "eval_step")
     tested = make_evaluation() if is_own else None
     step.build(data.element_spec, None if tested is None else tested.element_spec)
-    master = step.make_master()
-    return step, master, Feed(data, make_evaluation)
+    host_variables = step.make_host_variables()
+    return step, host_variables, TaskData(data, make_evaluation)
 
 
-def _open_checkpoints(config: RunConfig, step: Step, master: Master) -> Checkpoints:
+def _open_checkpoints(
+    config: RunConfig, step: StepFunction, host_variables: HostVariables
+) -> Checkpoints:
     return Checkpoints(
         str(config.model_dir),
         step,
-        master,
+        host_variables,
         keep_max=config.keep_max,
         keep_every_hours=config.keep_every_hours,
         global_batch_size=config.global_batch_size,
     )
 
 
-def clipping(step: Step, config: RunConfig) -> dict[str, float | None]:
+def clipping(step: StepFunction, config: RunConfig) -> dict[str, float | None]:
     """The limits that the optimizer and the config put on gradients."""
     optimizer = step.optimizer
     return {

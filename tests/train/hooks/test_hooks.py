@@ -17,7 +17,7 @@ from tests.train.small_experiment import Line, make_points
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError
-from phalanx.train.record import read_evaluations, read_training
+from phalanx.train.model_dir.metrics_log import read_evaluations, read_training
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.session import Session
+from phalanx.train.loop.session import Session
 
 EXAMPLES = 91
 

@@ -23,8 +23,8 @@ from phalanx.cli.options import (
     options,
     read_patches,
 )
-from phalanx.launch.compose.launcher import ComposeLauncher
-from phalanx.launch.ledger import Ledger
+from phalanx.launch.backends.compose.launcher import ComposeLauncher
+from phalanx.launch.job_store import JobStore
 
 
 @click.command(name="compose", cls=LaunchCommand)
@@ -59,7 +59,7 @@ def command(**values: Any) -> None:
     launcher = ComposeLauncher(
         make_container(values),
         Path(values["output"] or f"{job.name}.compose.yaml"),
-        Ledger.of_user().directory / job.name,
+        JobStore.of_user().directory / job.name,
         uuid.uuid4().hex,
         values["grace"],
         values["tensorboard"],

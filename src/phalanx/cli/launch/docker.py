@@ -20,8 +20,8 @@ from phalanx.cli.options import (
     make_job,
     options,
 )
-from phalanx.launch.docker.launcher import DockerLauncher
-from phalanx.launch.ledger import Ledger
+from phalanx.launch.backends.docker.launcher import DockerLauncher
+from phalanx.launch.job_store import JobStore
 
 
 @click.command(name="docker", cls=LaunchCommand)
@@ -46,7 +46,7 @@ def command(**values: Any) -> None:
           --mount /home/ann/data:/data:ro train.py --data /data
     """
     job = make_job(values)
-    directory = Ledger.of_user().directory / job.name
+    directory = JobStore.of_user().directory / job.name
     launcher = DockerLauncher(
         make_container(values),
         directory,

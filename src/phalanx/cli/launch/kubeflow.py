@@ -9,7 +9,7 @@ import click
 from phalanx.cli.launch.pods import PODS, make_place
 from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.options import make_container, make_job, options
-from phalanx.launch.kubeflow.launcher import KubeflowLauncher
+from phalanx.launch.backends.kubeflow.launcher import KubeflowLauncher
 
 
 @click.command(name="kubeflow", cls=LaunchCommand)

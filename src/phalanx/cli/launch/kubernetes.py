@@ -10,7 +10,7 @@ import click
 from phalanx.cli.launch.pods import PODS, make_place
 from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.options import make_container, make_job, options
-from phalanx.launch.kubernetes.launcher import KubernetesLauncher
+from phalanx.launch.backends.kubernetes.launcher import KubernetesLauncher
 
 
 @click.command(name="kubernetes", cls=LaunchCommand)

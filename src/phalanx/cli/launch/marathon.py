@@ -23,9 +23,9 @@ from phalanx.cli.options import (
     read_patches,
 )
 from phalanx.cli.values import Parsed
-from phalanx.launch.ledger import Ledger
-from phalanx.launch.marathon.launcher import MarathonLauncher
-from phalanx.launch.marathon.plan import HOST_NAME, Place
+from phalanx.launch.backends.marathon.launcher import MarathonLauncher
+from phalanx.launch.backends.marathon.plan import HOST_NAME, MarathonOptions
+from phalanx.launch.job_store import JobStore
 from phalanx.launch.rules import Patience
 
 _OPERATORS = ("UNIQUE", "CLUSTER", "GROUP_BY", "LIKE", "UNLIKE", "MAX_PER", "IS")
@@ -57,7 +57,7 @@ def parse_constraint(text: str) -> tuple[str, ...]:
     click.option(
         "--port",
         type=click.IntRange(1, 65000),
-        default=Place.port,
+        default=MarathonOptions.port,
         show_default=True,
         help="Of the first task; the others follow.",
     ),
@@ -93,7 +93,7 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     url = values["url"] or os.environ.get("MARATHON_URL", "")
-    place = Place(
+    place = MarathonOptions(
         values["host_name"],
         values["port"],
         values["constraints"],
@@ -101,7 +101,7 @@ def command(**values: Any) -> None:
         Patience(grace=values["grace"]),
         read_patches(values),
     )
-    directory = Ledger.of_user().directory / job.name
+    directory = JobStore.of_user().directory / job.name
     container = make_container(values)
     run_id = uuid.uuid4().hex
     launcher = MarathonLauncher(

@@ -20,7 +20,7 @@ from phalanx.cli.options import (
     read_patches,
 )
 from phalanx.cli.values import NAMED_VALUE, Parsed
-from phalanx.launch.pods import Place, Toleration
+from phalanx.launch.kube.pods import PodOptions, Toleration
 
 PODS: tuple[Decorator[Any], ...] = (
     DATA_WORKERS,
@@ -56,10 +56,10 @@ PODS: tuple[Decorator[Any], ...] = (
 )
 
 
-def make_place(values: dict[str, Any]) -> Place:
+def make_place(values: dict[str, Any]) -> PodOptions:
     """Where the options say that the pods go."""
     credentials = values["credentials"]
-    return Place(
+    return PodOptions(
         namespace=values["namespace"],
         node_selector=dict(values["node_selector"]),
         tolerations=values["tolerations"],

@@ -19,8 +19,8 @@ from phalanx.cli.options import (
     make_job,
     options,
 )
-from phalanx.launch.ray.launcher import RayLauncher
-from phalanx.launch.ray.plan import Place, Strategy
+from phalanx.launch.backends.ray.launcher import RayLauncher
+from phalanx.launch.backends.ray.plan import RayOptions, Strategy
 from phalanx.launch.rules import Patience
 
 
@@ -67,7 +67,7 @@ def command(**values: Any) -> None:
       phalanx launch ray --workers 4 --ps 2 --cpus 4 --gpus chief=1 --gpus worker=1 \\
           --strategy spread --directory /shared/digits train.py --rate 0.1
     """
-    place = Place(
+    place = RayOptions(
         directory=values["directory"] or str(Path.cwd()),
         python=values["python"],
         strategy=Strategy(values["strategy"]),

@@ -24,9 +24,9 @@ from phalanx.cli.options import (
     options,
 )
 from phalanx.cli.values import Parsed, parse_duration
+from phalanx.launch.backends.slurm.launcher import SlurmLauncher
+from phalanx.launch.backends.slurm.plan import SlurmOptions
 from phalanx.launch.rules import Patience
-from phalanx.launch.slurm.launcher import SlurmLauncher
-from phalanx.launch.slurm.plan import Place
 
 
 @click.command(name="slurm", cls=LaunchCommand)
@@ -82,7 +82,7 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     check_file(job)
-    place = Place(
+    place = SlurmOptions(
         directory=str(Path.cwd()),
         log_dir=str(Path(values["log_dir"] or f"phalanx-logs/{job.name}").absolute()),
         python=values["python"],

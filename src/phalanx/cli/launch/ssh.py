@@ -19,9 +19,9 @@ from phalanx.cli.options import (
     make_job,
     options,
 )
-from phalanx.launch.ledger import Ledger
-from phalanx.launch.ssh.launcher import SshLauncher
-from phalanx.launch.ssh.plan import Host, Place
+from phalanx.launch.backends.ssh.launcher import SshLauncher
+from phalanx.launch.backends.ssh.plan import Host, SshOptions
+from phalanx.launch.job_store import JobStore
 
 
 @click.command(name="ssh", cls=LaunchCommand)
@@ -75,7 +75,7 @@ def command(**values: Any) -> None:
           --copy train.py --directory /scratch/digits train.py --rate 0.1
     """
     job = make_job(values)
-    place = Place(
+    place = SshOptions(
         hosts=tuple(Host.parse(each) for each in values["hosts"]),
         directory=values["directory"] or str(Path.cwd()),
         port=values["port"],
@@ -83,6 +83,6 @@ def command(**values: Any) -> None:
         options=values["ssh_options"],
         copies=values["copies"],
     )
-    directory = Ledger.of_user().directory / job.name
+    directory = JobStore.of_user().directory / job.name
     launcher = SshLauncher(place, directory, uuid.uuid4().hex, values["grace"])
     launch("ssh", launcher, job, values)

@@ -12,14 +12,14 @@ import click
 
 from phalanx.cli.follow import follow
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
-from phalanx.cli.program import ProgramCommand
+from phalanx.cli.program_command import ProgramCommand
 from phalanx.cli.status import attach
 from phalanx.cluster.spec import count_roles
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import LastingHandle, LastingLauncher, TaskState
 from phalanx.launch.job import Job
-from phalanx.launch.ledger import JobRecord, Ledger
+from phalanx.launch.job_store import JobRecord, JobStore
 
 _POLL_SECONDS = 1.0
 _END_SECONDS = 120.0
@@ -68,23 +68,23 @@ def launch(
     if values["dry_run"]:
         click.echo(plan.render())
         return
-    ledger = Ledger.of_user()
-    check_free(ledger, job.name)
+    job_store = JobStore.of_user()
+    check_free(job_store, job.name)
     handle = launcher.submit(plan)
     try:
-        ledger.write(JobRecord(job.name, backend, dict(handle.facts())))
+        job_store.write(JobRecord(job.name, backend, dict(handle.facts())))
     except BaseException:
         handle.cancel()
         raise
     if values.get("start_within"):
-        wait_for_start(ledger, job.name, handle, values["start_within"])
+        wait_for_start(job_store, job.name, handle, values["start_within"])
     click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.all_tasks())}", err=True)
     if values["follow"]:
         sys.exit(follow(job.name, handle))
     click.echo(f"phalanx: see it with: phalanx status {job.name}", err=True)
 
 
-def wait_for_start(ledger: Ledger, name: str, handle: LastingHandle, seconds: float) -> None:
+def wait_for_start(job_store: JobStore, name: str, handle: LastingHandle, seconds: float) -> None:
     """Raise a JobError, and leave nothing of the job, unless all tasks have started by then."""
     deadline = time.monotonic() + seconds
     while waiting := [each for each in handle.status() if each.state is TaskState.WAITING]:
@@ -94,7 +94,7 @@ def wait_for_start(ledger: Ledger, name: str, handle: LastingHandle, seconds: fl
             handle.cancel()
             handle.wait(_END_SECONDS)
             handle.cancel()
-            ledger.forget(name)
+            job_store.forget(name)
             reason = next((each.last_line for each in waiting if each.last_line), "no reason known")
             raise JobError(
                 f"{name} was taken back: {waiting[0].task} had not started after {seconds:g} s "
@@ -103,9 +103,9 @@ def wait_for_start(ledger: Ledger, name: str, handle: LastingHandle, seconds: fl
         time.sleep(_POLL_SECONDS)
 
 
-def check_free(ledger: Ledger, name: str) -> None:
+def check_free(job_store: JobStore, name: str) -> None:
     """Raise a JobError if a job of this name still runs."""
-    record = ledger.find(name)
+    record = job_store.find(name)
     if record is None:
         return
     try:

@@ -23,9 +23,9 @@ from phalanx.cli.options import (
     read_patches,
 )
 from phalanx.cli.values import Parsed
-from phalanx.launch.ledger import Ledger
-from phalanx.launch.swarm.launcher import SwarmLauncher
-from phalanx.launch.swarm.plan import NodeLabel
+from phalanx.launch.backends.swarm.launcher import SwarmLauncher
+from phalanx.launch.backends.swarm.plan import NodeLabel
+from phalanx.launch.job_store import JobStore
 
 
 @click.command(name="swarm", cls=LaunchCommand)
@@ -63,7 +63,7 @@ def command(**values: Any) -> None:
     job = make_job(values)
     launcher = SwarmLauncher(
         make_container(values),
-        Ledger.of_user().directory / job.name,
+        JobStore.of_user().directory / job.name,
         uuid.uuid4().hex,
         values["node_labels"],
         values["grace"],

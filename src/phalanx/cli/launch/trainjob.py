@@ -9,7 +9,7 @@ import click
 from phalanx.cli.launch.pods import PODS, make_place
 from phalanx.cli.launch.submission import LaunchCommand, launch
 from phalanx.cli.options import make_container, make_job, options
-from phalanx.launch.trainjob.launcher import TrainJobLauncher
+from phalanx.launch.backends.trainjob.launcher import TrainJobLauncher
 
 
 @click.command(name="trainjob", cls=LaunchCommand)

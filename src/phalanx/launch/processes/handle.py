@@ -11,7 +11,7 @@ from phalanx.launch.base import JobResult, TaskStatus
 from phalanx.launch.log_files import read_log
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer, Silent, Supervisor
-from phalanx.limits import allow_open_files
+from phalanx.open_files import allow_open_files
 
 
 def start(

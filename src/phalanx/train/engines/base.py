@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phalanx.train.weights import Weights
+from phalanx.train.variables.device_variables import DeviceVariables
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Progress:
 class Engine(Protocol):
     """Runs steps. A session drives it; it knows nothing of hooks, files or when to stop."""
 
-    weights: Weights
+    weights: DeviceVariables
 
     def begin(self, step: int, skip: int) -> None:
         """Send the model's variables to where they are trained; open the data, some batches in."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.train.hooks.base import PeriodicHook, When
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class ActionHook(PeriodicHook):

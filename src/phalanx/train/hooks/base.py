@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class Hook:

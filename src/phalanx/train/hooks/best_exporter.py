@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.export import export, versions
+from phalanx.train.export.saved_model import export, versions
 from phalanx.train.hooks.base import Hook
-from phalanx.train.record import Evaluation, is_better, read_evaluations
-from phalanx.train.trained import Trained
+from phalanx.train.model_dir.checkpoint_loader import TrainedModel
+from phalanx.train.model_dir.metrics_log import Evaluation, is_better, read_evaluations
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class BestExporterHook(Hook):
@@ -69,12 +69,12 @@ class BestExporterHook(Hook):
         return True
 
 
-def _as_trained(session: Session, values: Mapping[str, float]) -> Trained:
+def _as_trained(session: Session, values: Mapping[str, float]) -> TrainedModel:
     model = session.model
     x = None
     if not getattr(model, "inputs", None):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(session.element_spec)
-    return Trained(
+    return TrainedModel(
         model,
         session.step,
         checkpoint=f"{session.directory}/model.ckpt-{session.step}",

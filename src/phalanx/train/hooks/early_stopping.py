@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import Every, Hook
-from phalanx.train.record import is_better, read_evaluations
+from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 LOG = logging.getLogger("phalanx")
 

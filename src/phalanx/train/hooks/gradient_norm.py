@@ -9,7 +9,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import Every, PeriodicHook, When
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session, Window
+    from phalanx.train.loop.session import Session, Window
 
 LOG = logging.getLogger("phalanx")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from phalanx.train.hooks.base import Hook
-from phalanx.train.warm_start import warm_start
+from phalanx.train.model_dir.warm_start import warm_start
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class LoadCheckpoint(Hook):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from phalanx.train.hooks.base import PeriodicHook, When
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session, Window
+    from phalanx.train.loop.session import Session, Window
 
 LOG = logging.getLogger("phalanx")
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from phalanx.train.hooks.base import At, PeriodicHook, When
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 LOG = logging.getLogger("phalanx")
 

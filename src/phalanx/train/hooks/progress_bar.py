@@ -11,7 +11,7 @@ from phalanx.train.hooks.base import Hook
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class ProgressBarHook(Hook):

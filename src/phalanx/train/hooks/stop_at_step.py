@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from phalanx.train.hooks.base import Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class StopAtStepHook(Hook):

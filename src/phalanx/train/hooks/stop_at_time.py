@@ -8,7 +8,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class StopAtTimeHook(Hook):

@@ -9,7 +9,7 @@ from phalanx.errors import TrainingError
 from phalanx.train.hooks.base import Hook
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session
+    from phalanx.train.loop.session import Session
 
 
 class NanHook(Hook):

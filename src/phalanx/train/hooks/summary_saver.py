@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phalanx.train.hooks.base import PeriodicHook, When
 
 if TYPE_CHECKING:
-    from phalanx.train.session import Session, Window
+    from phalanx.train.loop.session import Session, Window
 
 
 class SummaryHook(PeriodicHook):

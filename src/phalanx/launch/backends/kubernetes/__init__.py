@@ -1,0 +1,5 @@
+"""Kubernetes: an Indexed Job for each role, and no operator."""
+
+from phalanx.launch.backends.kubernetes.launcher import KubernetesLauncher
+
+__all__ = ["KubernetesLauncher"]

@@ -1,0 +1,5 @@
+"""Marathon: a group with an app for each task."""
+
+from phalanx.launch.backends.marathon.launcher import MarathonLauncher
+
+__all__ = ["MarathonLauncher"]

@@ -1,0 +1,5 @@
+"""Slurm: a batch script, submitted with `sbatch`."""
+
+from phalanx.launch.backends.slurm.launcher import SlurmLauncher
+
+__all__ = ["SlurmLauncher"]

@@ -1,5 +1,0 @@
-"""Processes on this machine: plan.py says what is started."""
-
-from phalanx.launch.local.launcher import LocalLauncher
-
-__all__ = ["LocalLauncher"]

@@ -1,5 +1,0 @@
-"""Ray: an actor for each task, in one placement group."""
-
-from phalanx.launch.ray.launcher import RayLauncher
-
-__all__ = ["RayLauncher"]

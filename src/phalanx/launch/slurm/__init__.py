@@ -1,5 +1,0 @@
-"""Slurm: a batch script, submitted with `sbatch`."""
-
-from phalanx.launch.slurm.launcher import SlurmLauncher
-
-__all__ = ["SlurmLauncher"]

@@ -1,5 +1,0 @@
-"""Hosts that are reached with ssh, for those who have no cluster manager."""
-
-from phalanx.launch.ssh.launcher import SshLauncher
-
-__all__ = ["SshLauncher"]

@@ -1,0 +1,5 @@
+"""Trained models as SavedModels with serving signatures."""
+
+from phalanx.train.export.saved_model import export
+
+__all__ = ["export"]

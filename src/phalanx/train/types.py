@@ -1,0 +1,32 @@
+"""Names for objects of TensorFlow, Keras and NumPy, which come without usable types."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+Tensor: TypeAlias = Any
+"""A `tf.Tensor`, or a `tf.IndexedSlices` where a gradient is sparse."""
+Batch: TypeAlias = Any
+"""One element of a dataset: a tensor, or a nested structure of tensors."""
+ElementSpec: TypeAlias = Any
+"""The nested `tf.TypeSpec` of a batch."""
+Dataset: TypeAlias = Any
+DatasetIterator: TypeAlias = Any
+TFVariable: TypeAlias = Any
+TFStrategy: TypeAlias = Any
+"""A `tf.distribute.Strategy`."""
+TFFunction: TypeAlias = Any
+RemoteValue: TypeAlias = Any
+"""What `ClusterCoordinator.schedule` returns."""
+GraphDef: TypeAlias = Any
+
+Model: TypeAlias = Any
+"""A `keras.Model`, or a callable `tf.Module`."""
+KerasVariable: TypeAlias = Any
+Optimizer: TypeAlias = Any
+Metric: TypeAlias = Any
+Loss: TypeAlias = Any
