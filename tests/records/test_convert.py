@@ -88,7 +88,7 @@ def test_a_label_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
         ("a.jsonl", '{}\n{"x": {"base64": "a"}}', "b.tfrecord", "line 2, has wrong base64"),
         ("a.jsonl", '{"x": [{"base64": 5}]}', "b.tfrecord", "line 1, has wrong base64"),
         ("a.parquet", "nope", "b.tfrecord", "not a Parquet file"),
-        ("a.txt", "nope", "b.tfrecord", "does not say what it holds"),
+        ("a.txt", "nope", "b.tfrecord", "does not tell its format"),
         ("a.jsonl", "{}", "b.csv", "must be TFRecord"),
         ("missing.csv", None, "b.tfrecord", "there is no file"),
     ],

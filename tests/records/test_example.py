@@ -272,7 +272,7 @@ def test_rows_without_any_feature_are_examples_too(tmp_path: Path) -> None:
     ("values", "words"),
     [
         (pa.array([1], pa.timestamp("s")), "has the type timestamp"),
-        (pa.array([[1, None]]), "empty places inside"),
+        (pa.array([[1, None]]), "nulls inside its lists"),
         (pa.array([2**64 - 1], pa.uint64()), "cannot become a feature of int64"),
         (pa.array([[[[1]]]]), "lists in lists in lists"),
         ([1, "a"], "cannot become a feature"),

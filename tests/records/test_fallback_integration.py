@@ -12,8 +12,8 @@ import pytest
 from phalanx.records.codec import load_codec
 
 HERE = Path(__file__).parent
-SUITE = ["test_framing.py", "test_writer.py", "test_damage.py", "test_index.py", "test_example.py",
-         "test_schema.py", "test_codec.py"]  # fmt: skip
+SUITE = ["test_framing.py", "test_writer.py", "test_file_operations.py", "test_index.py",
+         "test_example.py", "test_schema.py", "test_codec.py"]  # fmt: skip
 
 
 @pytest.mark.skipif(os.environ.get("PHALANX_CODEC") == "python", reason="this is that run")

@@ -20,7 +20,7 @@ from phalanx.records import (
     read_records,
     write_examples,
 )
-from phalanx.records.storage import exists, file_size, open_input, open_output, read_range
+from phalanx.records.storage import exists, file_size, open_atomic, open_input, read_range
 
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
 
@@ -45,7 +45,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_files_are_written_whole_replaced_and_read_in_parts(url: str) -> None:
     path = f"{url}/parts/file"
     for data in (b"abc" * 1_000_000, b"0123456789"):
-        output = open_output(path)
+        output = open_atomic(path)
         output.file.write(data)
         output.commit()
         assert file_size(path) == len(data)
@@ -55,7 +55,7 @@ def test_files_are_written_whole_replaced_and_read_in_parts(url: str) -> None:
         assert file.read(2) == b"01"
         assert file.seek(5) == 5
         assert file.read() == b"56789"
-    output = open_output(path)
+    output = open_atomic(path)
     output.file.write(b"never")
     output.discard()
     assert expand(f"{url}/parts/*") == [path]

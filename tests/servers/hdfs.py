@@ -107,12 +107,12 @@ def _run(directory: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]
 
 def _wait(directory: Path, servers: list[subprocess.Popen[bytes]], url: str) -> None:
     """Until a file can be written."""
-    from phalanx.records.directory import write_mark
+    from phalanx.records.storage import write_bytes
 
     deadline = time.monotonic() + 300
     while True:
         try:
-            write_mark(f"{url}/ready", b"yes")
+            write_bytes(f"{url}/ready", b"yes")
             return
         except Exception as error:
             ended = [server.poll() for server in servers]

@@ -223,8 +223,8 @@ def split(
       phalanx records split all.tfrecord --shards 10 --out data/train.tfrecord
       phalanx records split all.tfrecord --share train.tfrecord=0.9 --share eval.tfrecord=0.1
     """
-    from phalanx.records.arrange import split as deal  # noqa: PLC0415
-    from phalanx.records.arrange import split_by_shares  # noqa: PLC0415
+    from phalanx.records.file_operations import split as deal  # noqa: PLC0415
+    from phalanx.records.file_operations import split_by_shares  # noqa: PLC0415
 
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
@@ -261,7 +261,7 @@ def merge(files: tuple[str, ...], out: str) -> None:
     Example:
       phalanx records merge 'data/train-*.tfrecord' --out train.tfrecord
     """
-    from phalanx.records.arrange import merge as merge_files  # noqa: PLC0415
+    from phalanx.records.file_operations import merge as merge_files  # noqa: PLC0415
 
     with show_progress(records.expand(files), "merging") as advance:
         number = merge_files(files, out, progress=advance)
@@ -284,7 +284,7 @@ def shuffle(
     Example:
       phalanx records shuffle 'data/*.tfrecord' --out shuffled.tfrecord --shards 10 --seed 1
     """
-    from phalanx.records.arrange import shuffle as shuffle_files  # noqa: PLC0415
+    from phalanx.records.file_operations import shuffle as shuffle_files  # noqa: PLC0415
 
     with show_progress(records.expand(files), "shuffling") as advance:
         number = shuffle_files(

@@ -1,19 +1,9 @@
-"""The codec: framing and messages, from bytes to columns and back.
+"""The codec: TFRecord frames, and protobuf messages from and to columns.
 
-There are two that do the same: `_native`, in C, and `fallback`, in pure Python with protobuf's upb
-for the messages. The native one is used when it was built; `PHALANX_CODEC=python` turns it off.
+Two modules implement it with the same results: `_native` in C, and `fallback` in Python with
+protobuf. The native one is used if it was built; `PHALANX_CODEC=python` disables it.
 
-    crc32c(data, crc=0)                    the checksum of data that follows data summed to `crc`
-    scan(data, start, most, check_data)    the records in data: (spans, next, status, length); stops
-                                           after `most` records or at the first that is not sound
-    find(data, start)                      where the next sound record begins, or may begin if the
-                                           data is too short to tell: (where, is it whole)
-    frame(records)                         the records as the bytes of a file
-    decode(data, spans, columns, sequence) messages to a RawColumn for each of `columns` (tuples of
-                                           name, kind, sequence, width), or for all found if None
-    encode(columns, rows, sequence, framed)  SourceColumns to messages: (bytes, where each ends)
-
-Spans are pairs of int64: where a record's data begins, and its length.
+Spans are pairs of int64: the offset of a record's data, and its length.
 """
 
 from __future__ import annotations
@@ -40,8 +30,10 @@ class FrameStatus(IntEnum):
 
 
 class RawColumn(NamedTuple):
-    """A decoded feature, in Arrow's layout: offsets are int32, validity is a bit for each
-    row, and is not used if no row lacks the feature."""
+    """A decoded feature in Arrow's layout: int32 offsets, and one validity bit for each row.
+
+    The validity bits are unused if no row lacks the feature.
+    """
 
     name: bytes
     kind: int
@@ -60,7 +52,7 @@ class RawColumn(NamedTuple):
 
 
 class SourceColumn(NamedTuple):
-    """A feature to encode. Offsets are int64; `present` has a byte for each row, None means all."""
+    """A feature to encode: int64 offsets; `present` has a byte for each row, None means all."""
 
     name: bytes
     kind: int
@@ -76,20 +68,27 @@ class SourceColumn(NamedTuple):
 
 
 class Codec(Protocol):
-    """What both codecs offer; the module's text says what each does."""
+    """The functions that both implementations have."""
 
     CRC32C: str
     DecodeError: type[ValueError]
 
-    def crc32c(self, data: Buffer, crc: int = 0, /) -> int: ...
+    def crc32c(self, data: Buffer, crc: int = 0, /) -> int:
+        """The CRC-32C of data that follows data whose CRC-32C is `crc`."""
 
     def scan(
         self, data: Buffer, start: int, most: int, check_data: bool, /
-    ) -> tuple[Buffer, int, int, int]: ...
+    ) -> tuple[Buffer, int, int, int]:
+        """Find records: (spans, offset after them, FrameStatus, length of the record there).
 
-    def find(self, data: Buffer, start: int, /) -> tuple[int, bool]: ...
+        The scan stops after `most` records, or at the first incomplete or damaged one.
+        """
 
-    def frame(self, records: Iterable[Buffer], /) -> Buffer: ...
+    def find(self, data: Buffer, start: int, /) -> tuple[int, bool]:
+        """The offset of the next undamaged record, and whether it is complete in `data`."""
+
+    def frame(self, records: Iterable[Buffer], /) -> Buffer:
+        """The records as the bytes of a TFRecord file."""
 
     def decode(
         self,
@@ -98,15 +97,17 @@ class Codec(Protocol):
         columns: Sequence[tuple[bytes, int, bool, int]] | None,
         sequence: bool,
         /,
-    ) -> list[RawColumn]: ...
+    ) -> list[RawColumn]:
+        """Decode messages to `columns` (name, kind, sequence, width), or to all found if None."""
 
     def encode(
         self, columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool, /
-    ) -> tuple[Buffer, Buffer]: ...
+    ) -> tuple[Buffer, Buffer]:
+        """Encode columns to messages: their bytes, and the offset at which each ends."""
 
 
 def load_codec(name: str | None = None) -> Codec:
-    """The codec called `name` (`native` or `python`); without a name, the fastest there is."""
+    """The codec called `native` or `python`; by default the native one if it was built."""
     if name != "python":
         try:
             return cast(Codec, import_module("phalanx.records._native"))

@@ -1,6 +1,6 @@
-"""The codec in pure Python, for where the native one could not be built. See codec.py.
+"""The codec in Python, for systems without a C compiler; see `codec.Codec`.
 
-Messages are read and written by protobuf (upb). Slower by far, and the same in every result.
+The results are the same as those of the native codec, but it is much slower.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from phalanx.records.codec import RAGGED, FrameStatus, RawColumn, SourceColumn
+from phalanx.records.types import ProtobufMessage, Value
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from typing_extensions import Buffer
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16
-_GOOD, _PARTIAL, _BAD_LENGTH, _BAD_DATA = range(4)
 _LISTS = {"bytes_list": 1, "float_list": 2, "int64_list": 3}
 _FIELDS = {number: name for name, number in _LISTS.items()}
 _KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
 _CODES = {1: "B", 2: "f", 3: "q"}
-_RAGGED = -1
 
-google_crc32c: Any
+google_crc32c: ModuleType | None
 try:
     google_crc32c = import_module("google_crc32c")
     CRC32C = "google-crc32c"
@@ -35,7 +38,7 @@ except ImportError:
 
 
 class DecodeError(ValueError):
-    """(row, feature or None, what is wrong)."""
+    """Its arguments: the row, the feature or None, and a description."""
 
 
 def _make_table() -> list[int]:
@@ -52,14 +55,14 @@ _TABLE = _make_table()
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """The CRC-32C of the data."""
+    """The CRC-32C of data that follows data whose CRC-32C is `crc`."""
     if google_crc32c is not None:
         return int(google_crc32c.extend(crc, bytes(data)))
     return crc32c_by_table(data, crc)
 
 
 def crc32c_by_table(data: Buffer, crc: int = 0) -> int:
-    """The same, byte by byte, with nothing but Python."""
+    """The CRC-32C in pure Python."""
     crc ^= 0xFFFFFFFF
     for byte in bytes(data):
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -71,30 +74,31 @@ def _masked(data: Buffer) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def _read_frame(data: memoryview, at: int, check_data: bool) -> tuple[int, int]:
-    """The state of the frame that begins there, and its length if that is known."""
+def _read_frame(data: memoryview, at: int, check_data: bool) -> tuple[FrameStatus, int]:
+    """The status of the frame at offset `at`, and the length of its data if known."""
     if len(data) - at < _HEADER:
-        return _PARTIAL, 0
+        return FrameStatus.PARTIAL, 0
     length, length_crc = struct.unpack_from("<QI", data, at)
     if length_crc != _masked(data[at : at + 8]):
-        return _BAD_LENGTH, 0
+        return FrameStatus.BAD_LENGTH, 0
     if length > len(data) - at - _OVERHEAD:
-        return _PARTIAL, length
+        return FrameStatus.PARTIAL, length
     end = at + _HEADER + length
     if check_data and struct.unpack_from("<I", data, end)[0] != _masked(data[at + _HEADER : end]):
-        return _BAD_DATA, length
-    return _GOOD, length
+        return FrameStatus.BAD_DATA, length
+    return FrameStatus.GOOD, length
 
 
 def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer, int, int, int]:
-    """The records of the data, as spans; and where, why and with what length the scan stopped."""
+    """Find records; see `Codec.scan`."""
     view = memoryview(data).cast("B")
     if not 0 <= start <= len(view):
         raise ValueError("scan starts outside the data")
-    spans, status, length, at = array("q"), _PARTIAL, 0, start
+    spans, length, at = array("q"), 0, start
+    status = FrameStatus.PARTIAL
     for _ in range(most):
         status, length = _read_frame(view, at, check_data)
-        if status != _GOOD:
+        if status != FrameStatus.GOOD:
             break
         spans.extend((at + _HEADER, length))
         at += _OVERHEAD + length
@@ -102,17 +106,17 @@ def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer,
 
 
 def find(data: Buffer, start: int) -> tuple[int, bool]:
-    """Where the next sound record begins, or may begin."""
+    """Find the next undamaged record; see `Codec.find`."""
     view = memoryview(data).cast("B")
     for at in range(max(start, 0), len(view)):
         status, _ = _read_frame(view, at, True)
-        if status in (_GOOD, _PARTIAL):
-            return at, status == _GOOD
+        if status in (FrameStatus.GOOD, FrameStatus.PARTIAL):
+            return at, status == FrameStatus.GOOD
     return len(view), False
 
 
 def frame(records: Iterable[Buffer]) -> Buffer:
-    """The records as the bytes of a file."""
+    """The records as the bytes of a TFRecord file."""
     out = bytearray()
     for record in records:
         data = bytes(record)
@@ -122,8 +126,8 @@ def frame(records: Iterable[Buffer]) -> Buffer:
 
 
 @cache
-def message_classes() -> tuple[Any, Any]:
-    """The classes Example and SequenceExample, described here and in a pool of their own."""
+def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
+    """The classes Example and SequenceExample, in a descriptor pool of their own."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
 
     file = descriptor_pb2.FileDescriptorProto(
@@ -131,7 +135,7 @@ def message_classes() -> tuple[Any, Any]:
     )
     field = descriptor_pb2.FieldDescriptorProto
 
-    def add_message(name: str, *fields: tuple[str, int, int, str | None]) -> Any:
+    def add_message(name: str, *fields: tuple[str, int, int, str | None]) -> ProtobufMessage:
         message = file.message_type.add(name=name)
         for number, (field_name, label, type_, type_name) in enumerate(fields, 1):
             message.field.add(
@@ -139,7 +143,7 @@ def message_classes() -> tuple[Any, Any]:
             )
         return message
 
-    def add_map(message: Any, field_name: str, value: str) -> None:
+    def add_map(message: ProtobufMessage, field_name: str, value: str) -> None:
         entry_name = "".join(part.title() for part in field_name.split("_")) + "Entry"
         message.field.add(
             name=field_name,
@@ -191,11 +195,11 @@ def message_classes() -> tuple[Any, Any]:
 
 
 class _Column:
-    """A column while it is filled, one row after the other."""
+    """A column to which rows are added."""
 
     def __init__(self, name: bytes, kind: int, sequence: bool, width: int) -> None:
         self.name, self.kind, self.sequence, self.width = name, kind, sequence, width
-        self.values: list[Any] = []
+        self.values: list[Value] = []
         self.step_offsets, self.row_offsets = array("i", [0]), array("i", [0])
         self.present: list[bool] = []
         self.lengths: list[int] = []
@@ -203,12 +207,12 @@ class _Column:
 
     def add_missing(self, count: int = 1) -> None:
         self.present.extend([False] * count)
-        if self.width == _RAGGED:
+        if self.width == RAGGED:
             self.row_offsets.extend([self.row_offsets[-1]] * count)
         else:
             self.values.extend([b"" if self.kind == 1 else 0] * (self.width * count))
 
-    def add(self, feature: Any, row: int) -> None:
+    def add(self, feature: ProtobufMessage, row: int) -> None:
         if self.sequence:
             for step in feature.feature:
                 count = self._extend(step, row) or 0
@@ -220,7 +224,7 @@ class _Column:
         if length is None:
             self.add_missing()
             return
-        if self.width == _RAGGED:
+        if self.width == RAGGED:
             end = len(self.step_offsets) - 1 if self.sequence else len(self.values)
             self.row_offsets.append(end)
         elif length != self.width:
@@ -228,8 +232,8 @@ class _Column:
         self.lengths.append(length)
         self.present.append(True)
 
-    def _extend(self, feature: Any, row: int) -> int | None:
-        """How many values the feature has; None if it holds no list at all."""
+    def _extend(self, feature: ProtobufMessage, row: int) -> int | None:
+        """Append the values of a feature and return their number; None if it holds no list."""
         which = feature.WhichOneof("kind")
         if which is None:
             return None
@@ -246,7 +250,7 @@ class _Column:
     def _error(self, row: int, text: str) -> DecodeError:
         return DecodeError(row, self.name.decode("utf-8", "replace"), text)
 
-    def finish(self) -> tuple[Any, ...]:
+    def finish(self) -> RawColumn:
         values: Buffer
         value_offsets = array("i", [0])
         if self.kind == 1:
@@ -258,7 +262,7 @@ class _Column:
         validity = bytearray((len(self.present) + 7) // 8)
         for row, present in enumerate(self.present):
             validity[row // 8] |= present << row % 8
-        return (
+        return RawColumn(
             *(self.name, self.kind, self.sequence, self.width, values, value_offsets),
             *(self.step_offsets, self.row_offsets, validity, self.present.count(False)),
             *(min(self.lengths, default=0), max(self.lengths, default=0)),
@@ -271,8 +275,8 @@ def decode(
     spans: Buffer,
     columns: Sequence[tuple[bytes, int, bool, int]] | None,
     sequence: bool,
-) -> list[tuple[Any, ...]]:
-    """Messages to columns."""
+) -> list[RawColumn]:
+    """Decode messages to columns."""
     from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
@@ -297,7 +301,7 @@ def decode(
         if columns is None:
             for key in found:
                 if key not in known:
-                    known[key] = _Column(key[0], 0, key[1], _RAGGED)
+                    known[key] = _Column(key[0], 0, key[1], RAGGED)
                     known[key].add_missing(row)
         for key, column in known.items():
             if key in found:
@@ -308,43 +312,49 @@ def decode(
 
 
 class _Source(NamedTuple):
-    """A column to encode, as Python values."""
+    """A column to encode, with Python values."""
 
     name: str
     field: str
     sequence: bool
     span: Callable[[int], tuple[int, int]]
-    values: Sequence[Any]
+    values: Sequence[Value]
     step_offsets: memoryview | None
     present: Buffer | None
 
 
-def _open_source(column: tuple[Any, ...]) -> _Source:
-    name, kind, sequence, width, values, count, value_offsets, step_offsets, _, row_offsets, _ = (
-        column
-    )
-    data = memoryview(values).cast("B")
-    listed: Sequence[Any]
-    if kind == 1:
-        ends = memoryview(value_offsets).cast("B").cast("q")
-        listed = [bytes(data[start:end]) for start, end in pairwise(ends)]
+def _open_source(given: SourceColumn) -> _Source:
+    column = SourceColumn(*given)
+    data = memoryview(column.values).cast("B")
+    values: Sequence[Value]
+    if column.kind == 1:
+        ends = _to_int64s(column.value_offsets)
+        assert ends is not None
+        values = [bytes(data[start:end]) for start, end in pairwise(ends)]
     else:
-        listed = array(_CODES[kind], bytes(data[: count * (4 if kind == 2 else 8)]))
-    rows = None if row_offsets is None else memoryview(row_offsets).cast("B").cast("q")
+        size = column.value_count * (4 if column.kind == 2 else 8)
+        values = array(_CODES[column.kind], bytes(data[:size]))
+    rows = _to_int64s(column.row_offsets)
 
     def span(row: int) -> tuple[int, int]:
         if rows is None:
-            return width * row, width * (row + 1)
+            return column.width * row, column.width * (row + 1)
         return rows[row], rows[row + 1]
 
-    steps = None if step_offsets is None else memoryview(step_offsets).cast("B").cast("q")
-    return _Source(name.decode(), _FIELDS[kind], sequence, span, listed, steps, column[-1])
+    return _Source(
+        *(column.name.decode(), _FIELDS[column.kind], column.sequence, span, values),
+        *(_to_int64s(column.step_offsets), column.present),
+    )
+
+
+def _to_int64s(offsets: Buffer | None) -> memoryview | None:
+    return None if offsets is None else memoryview(offsets).cast("B").cast("q")
 
 
 def encode(
-    columns: Sequence[tuple[Any, ...]], rows: int, sequence: bool, framed: bool
+    columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool
 ) -> tuple[Buffer, Buffer]:
-    """Columns to messages."""
+    """Encode columns to messages."""
     sources = [_open_source(column) for column in columns]
     out, ends = bytearray(), array("q")
     for row in range(rows):
@@ -370,7 +380,7 @@ def encode(
     return out, ends
 
 
-def _fill(feature: Any, field: str, values: Sequence[Any]) -> None:
+def _fill(feature: ProtobufMessage, field: str, values: Sequence[Value]) -> None:
     values_list = getattr(feature, field)
     values_list.SetInParent()
     values_list.value.extend(values)

@@ -1,4 +1,4 @@
-"""HDFS without Java: fsspec's file system over a native client, made fit for our readers."""
+"""An fsspec file system for HDFS on a native client, without Java."""
 
 from __future__ import annotations
 
@@ -7,46 +7,51 @@ import io
 import os
 import socket
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hdfs_native.fsspec import HdfsFileSystem as NativeFileSystem
 from hdfs_native.fsspec import ViewfsFileSystem
 
 from phalanx.errors import DataError
+from phalanx.records.types import FileSystem
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 DEFAULT_PORT = 8020
 _CONNECT_SECONDS = 10.0
 _clients: set[tuple[int, Any]] = set()
-"""Every client, for good, with the process that made it. One that ends in a forked process waits
-there for threads that it does not have, and fsspec lets go of all file systems after a fork: also
-in the one by which PySpark starts Java."""
+"""Every client and the process that created it, kept alive for the life of the process.
+
+A client that is destroyed in a forked process waits for threads that do not exist there, and
+fsspec drops all file systems after a fork, such as the one by which PySpark starts Java.
+"""
 
 
 class HdfsFileSystem(NativeFileSystem):
     """`hdfs://host:port/path`, `hdfs://nameservice/path`, and `hdfs:///path`.
 
-    Name services and the default come from the files in HADOOP_CONF_DIR; Kerberos from the ticket
-    that `kinit` got.
+    Name services and the default are read from HADOOP_CONF_DIR, the Kerberos ticket from `kinit`.
     """
 
     def __init__(self, host: str | None = None, port: int | None = None, **options: Any) -> None:
         if host and port:
-            check_answers(host, port)
+            check_reachable(host, port)
         try:
             super().__init__(host, port, **options)
         except RuntimeError:
-            # A name that the configuration does not know is a host.
+            # A name that is not in the configuration is a host.
             if not host or port:
                 raise
-            check_answers(host, DEFAULT_PORT)
+            check_reachable(host, DEFAULT_PORT)
             super().__init__(host, DEFAULT_PORT, **options)
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """Rename, in place of what has that name, in one go."""
+        """Rename a file, atomically replacing an existing one."""
         super().mv(path1, path2, **{"overwrite": True, **options})
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty directory; if it is not, that is an OSError, as elsewhere."""
+        """Remove a directory; one that is not empty raises OSError, as elsewhere."""
         try:
             super().rmdir(path)
         except RuntimeError as error:
@@ -55,19 +60,19 @@ class HdfsFileSystem(NativeFileSystem):
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **options: Any
     ) -> bytes:
-        """A part of a file; positions below zero count from its end."""
+        """Read a range of a file; negative positions count from its end."""
         reader = self.client.read(self._strip_protocol(path))
         begin, stop, _ = slice(start, end).indices(len(reader))
         return bytes(reader.read_range(begin, max(0, stop - begin)))
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         if mode == "rb":
             return _Reader(self.client.read(self._strip_protocol(path)))
         return _Writer(super()._open(path, mode, **options))
 
 
 class _Reader(io.RawIOBase):
-    """The native client's reader, with all that a raw file of Python's has."""
+    """The native client's reader as a raw Python file."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -86,7 +91,7 @@ class _Reader(io.RawIOBase):
     def tell(self) -> int:
         return int(self._inner.tell())
 
-    def readinto(self, target: Any) -> int:
+    def readinto(self, target: Buffer) -> int:
         view = memoryview(target).cast("B")
         data = self._inner.read(len(view))
         view[: len(data)] = data
@@ -94,7 +99,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """The native client's writer, for whatever has bytes."""
+    """The native client's writer as a raw Python file."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -103,8 +108,7 @@ class _Writer(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
-        """All of it."""
+    def write(self, data: Buffer) -> int:
         view = memoryview(data)
         self._inner.write(data if isinstance(data, bytes) else view.tobytes())
         self._count += view.nbytes
@@ -120,8 +124,8 @@ class _Writer(io.RawIOBase):
 
 
 @lru_cache(maxsize=64)
-def check_answers(host: str, port: int) -> None:
-    """The client itself would try a NameNode that is not there for minutes."""
+def check_reachable(host: str, port: int) -> None:
+    """Check that a NameNode answers; the client itself would retry for minutes."""
     try:
         with contextlib.closing(socket.create_connection((host, port), _CONNECT_SECONDS)):
             pass
@@ -132,16 +136,16 @@ def check_answers(host: str, port: int) -> None:
         ) from None
 
 
-def connect(scheme: str, path: str) -> tuple[Any, str]:
-    """The file system of a path, and the path in it."""
-    here = os.getpid()
-    if any(process != here for process, _ in _clients):
+def connect(scheme: str, path: str) -> tuple[FileSystem, str]:
+    """The file system of a path, and the path inside that file system."""
+    pid = os.getpid()
+    if any(process != pid for process, _ in _clients):
         raise DataError(
             f"cannot open {path}: this process was forked from one that had used {scheme}://, and "
-            "the client does not survive that. Start it by 'spawn' (see multiprocessing), or fork "
-            "before the first use"
+            "the client does not survive a fork. Start the process by 'spawn' (see "
+            "multiprocessing), or fork before the first use"
         )
     kind = {"hdfs": HdfsFileSystem, "viewfs": ViewfsFileSystem}[scheme]
     filesystem = kind(**kind._get_kwargs_from_urls(path))
-    _clients.add((here, filesystem.client))
+    _clients.add((pid, filesystem.client))
     return filesystem, kind._strip_protocol(path)

@@ -14,7 +14,8 @@ from typing import Any
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records.directory import find_files, remove, resolve
+from phalanx.records.listing import find_files
+from phalanx.records.storage import remove, resolve
 
 SETTING = "spark.phalanx.cacheDir"
 

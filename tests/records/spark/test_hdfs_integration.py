@@ -11,7 +11,7 @@ import pytest
 from tests.servers import hdfs
 from tests.servers.spark import start_spark
 
-from phalanx.records.directory import find_files, list_all
+from phalanx.records.listing import find_files, list_all
 from phalanx.records.storage import exists
 
 pytestmark = pytest.mark.slow

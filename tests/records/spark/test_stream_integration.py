@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phalanx import records
-from phalanx.records.directory import write_mark
+from phalanx.records.storage import write_bytes
 
 
 def run(df: Any, out: Path, checkpoint: Path, **options: str) -> None:
@@ -61,7 +61,7 @@ def test_a_batch_that_runs_again_is_published_once(spark: Any, tmp_path: Path) -
     (mark,) = out.glob("_stream-*")
     mark.unlink()
     half = before[0].name.replace("part-00000", "part-00007")
-    write_mark(str(out / half), before[0].read_bytes())
+    write_bytes(str(out / half), before[0].read_bytes())
     run(stream, out, checkpoint)
     assert numbers(out) == [1]
 
@@ -74,5 +74,7 @@ def test_a_file_that_is_gone_stops_the_stream(spark: Any, tmp_path: Path) -> Non
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink()
     (source / "a").unlink()
-    with pytest.raises(Exception, match="1 of 1 files that the stream was about to read are gone"):
+    with pytest.raises(
+        Exception, match="1 of 1 files that the stream was about to read no longer exist"
+    ):
         run(stream, out, checkpoint)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.records import Feature, Kind, Schema, write_examples
-from phalanx.records.schema import FILE_NAME
+from phalanx.records.listing import SCHEMA_FILE
 
 SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
 CLASSES_FILE = "classes.txt"
@@ -58,6 +58,6 @@ def write_splits(
         name: write_examples(directory / f"{name}.tfrecord", pictures.batches(), shards=shards)
         for name, pictures in splits.items()
     }
-    SCHEMA.save(directory / FILE_NAME)
+    SCHEMA.save(directory / SCHEMA_FILE)
     (directory / CLASSES_FILE).write_text("".join(f"{name}\n" for name in classes))
     return counts

@@ -1,4 +1,4 @@
-"""The options of `format("tfrecord")`: read once, and checked."""
+"""The options of `format("tfrecord")`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from phalanx.errors import DataError
 from phalanx.records.compression import Compression
-from phalanx.records.directory import resolve
 from phalanx.records.spark.columns import RecordType
+from phalanx.records.storage import resolve
 
 _HADOOP = "org.apache.hadoop.io.compress."
 _CODECS = {
@@ -39,14 +39,14 @@ NAMES = (
     "maxFilesPerTrigger",
     "maxFileAge",
 )
-"""What a user may set. `save` sets `partitionBy`; the paths and the others are Spark's own."""
+"""The options that a user may set. `save` sets `partitionBy`; Spark sets the others."""
 
 _OTHERS = ("path", "paths", "partitionBy", "checkpointLocation", "queryName", "batchId")
 _KNOWN = {name.lower() for name in (*NAMES, *_OTHERS)}
 
 
 class WriteLocality(StrEnum):
-    """Where files are written: in a directory that all see, or on each executor's own disk."""
+    """Where files are written: to a shared directory, or to the local disk of each executor."""
 
     DISTRIBUTED = "distributed"
     LOCAL = "local"
@@ -54,7 +54,7 @@ class WriteLocality(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of a reader or a writer."""
+    """The options of a read or a write."""
 
     paths: tuple[str, ...] = ()
     record_type: RecordType = RecordType.EXAMPLE
@@ -71,7 +71,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's map of text; names are found in any case, unknown ones are an error."""
+        """Parse and check Spark's options, whose names are not case-sensitive."""
         options = {name.lower(): text for name, text in given.items()}
         unknown = sorted(set(options) - _KNOWN)
         if unknown:
@@ -100,7 +100,7 @@ class Options:
 
     @property
     def path(self) -> str:
-        """Where to write: one directory."""
+        """The one directory to write to."""
         if len(self.paths) != 1:
             raise DataError(f"give one directory to write to, as in save('out'); found "
                             f"{', '.join(self.paths) or 'none'}")  # fmt: skip
@@ -108,7 +108,7 @@ class Options:
 
     @property
     def suffix(self) -> str:
-        """How the written files' names end."""
+        """The suffix of the files written."""
         return ".tfrecord" + _SUFFIXES[self.compression]
 
 

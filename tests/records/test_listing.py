@@ -5,17 +5,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.directory import (
-    find_files,
-    list_all,
-    move_file,
-    read_mark,
-    remove,
-    remove_empty_below,
-    resolve,
-    write_mark,
-)
-from phalanx.records.storage import exists
+from phalanx.records.listing import find_files
 
 
 def touch(root: Path, *names: str) -> None:
@@ -49,44 +39,12 @@ def test_a_name_with_a_bracket_is_found(tmp_path: Path) -> None:
 
 def test_what_lies_between_the_path_and_the_file(tmp_path: Path) -> None:
     touch(tmp_path, "d/k=1/l=2/f")
-    assert [file.inside for file in find_files([f"{tmp_path}/d"])] == ["k=1/l=2"]
-    assert [file.inside for file in find_files([f"{tmp_path}/d/k=1"])] == ["l=2"]
-    assert [file.inside for file in find_files([f"{tmp_path}/d/*/*/f"])] == [""]
+    assert [file.subdirectory for file in find_files([f"{tmp_path}/d"])] == ["k=1/l=2"]
+    assert [file.subdirectory for file in find_files([f"{tmp_path}/d/k=1"])] == ["l=2"]
+    assert [file.subdirectory for file in find_files([f"{tmp_path}/d/*/*/f"])] == [""]
 
 
 @pytest.mark.parametrize("path", ["nothing", "no*thing"])
 def test_a_path_that_leads_nowhere_is_an_error(tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError, match=r"there is no file|no file matches"):
         find_files([f"{tmp_path}/{path}"])
-
-
-def test_paths_as_every_process_understands_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert resolve("a/b/") == f"{tmp_path}/a/b"
-    assert resolve("file:///a/b") == resolve("file:/a/b") == "/a/b"
-    assert resolve("gs://bucket/a/") == "gs://bucket/a"
-
-
-def test_files_far_away(tmp_path: Path) -> None:
-    write_mark("memory://phalanx-directory/k=1/_x", b"1")
-    write_mark("memory://phalanx-directory/k=1/x", b"12")
-    (found,) = find_files(["memory://phalanx-directory"])
-    assert (found.size, found.inside) == (2, "k=1")
-    move_file(found.path, "memory://phalanx-directory/y")
-    assert sorted(path.rpartition("/")[2] for path in list_all("memory://phalanx-directory")) == [
-        "_x",
-        "y",
-    ]
-    assert read_mark("memory://phalanx-directory/y") == b"12"
-    remove("memory://phalanx-directory")
-    assert not exists("memory://phalanx-directory/y")
-
-
-def test_empty_directories_go_and_others_stay(tmp_path: Path) -> None:
-    touch(tmp_path, "a/b/file")
-    (tmp_path / "c/d").mkdir(parents=True)
-    remove_empty_below(str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a/b/file").exists()

@@ -3,13 +3,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.directory import find_files
-from phalanx.records.spark.commit import Job, Staged
-from phalanx.records.storage import expand
+from phalanx.records.listing import expand, find_files
+from phalanx.records.spark.columns import RecordType
+from phalanx.records.spark.options import Options
+from phalanx.records.spark.output import PendingFile, WriteJob, check_columns, write_files
 
 
 def files(directory: Path) -> list[str]:
@@ -18,29 +21,29 @@ def files(directory: Path) -> list[str]:
     )
 
 
-def stage(job: Job, name: str) -> Staged:
-    path = Path(job.staging) / "0-1" / name
+def write_pending(job: WriteJob, name: str) -> PendingFile:
+    path = Path(job.temporary) / "0-1" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(job.id)
-    return Staged(str(path), name)
+    return PendingFile(str(path), name)
 
 
 def test_only_the_files_that_tasks_told_of_are_published(tmp_path: Path) -> None:
-    job = Job(str(tmp_path / "out"), "one")
+    job = WriteJob(str(tmp_path / "out"), "one")
     job.begin()
-    told = stage(job, "part-0")
-    stage(job, "part-0-speculative")
+    reported = write_pending(job, "part-0")
+    write_pending(job, "part-0-speculative")
     assert all(name.startswith("_temporary/") for name in files(tmp_path / "out"))
-    job.commit([told], overwrite=False)
+    job.commit([reported], overwrite=False)
     assert files(tmp_path / "out") == ["_SUCCESS", "part-0"]
     assert not (tmp_path / "out/_temporary").exists()
 
 
 def test_append_leaves_what_was_there(tmp_path: Path) -> None:
     for number in ("one", "two"):
-        job = Job(str(tmp_path), number)
+        job = WriteJob(str(tmp_path), number)
         job.begin()
-        job.commit([stage(job, f"k=1/{number}")], overwrite=False)
+        job.commit([write_pending(job, f"k=1/{number}")], overwrite=False)
     assert files(tmp_path) == ["_SUCCESS", "k=1/one", "k=1/two"]
 
 
@@ -50,19 +53,22 @@ def test_overwrite_replaces_everything_and_no_directory_stays(tmp_path: Path) ->
     (tmp_path / "schema.json").touch()
     (tmp_path / "_temporary/killed").mkdir(parents=True)
     (tmp_path / "_temporary/killed/rest").touch()
-    job = Job(str(tmp_path), "new")
+    job = WriteJob(str(tmp_path), "new")
     job.begin()
-    job.commit([stage(job, "k=2/new")], overwrite=True)
+    job.commit([write_pending(job, "k=2/new")], overwrite=True)
     assert files(tmp_path) == ["_SUCCESS", "k=2/new"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["_SUCCESS", "k=2"]
 
 
 def test_an_error_while_publishing_loses_nothing_and_shows_nothing(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
-    job = Job(str(tmp_path), "new")
+    job = WriteJob(str(tmp_path), "new")
     job.begin()
     with pytest.raises(OSError):
-        job.commit([stage(job, "new"), Staged(f"{job.staging}/gone", "gone")], overwrite=True)
+        job.commit(
+            [write_pending(job, "new"), PendingFile(f"{job.temporary}/gone", "gone")],
+            overwrite=True,
+        )
     assert [name for name in files(tmp_path) if not name.startswith("_temporary")] == ["old"]
     job.end()
     assert files(tmp_path) == ["old"]
@@ -70,25 +76,25 @@ def test_an_error_while_publishing_loses_nothing_and_shows_nothing(tmp_path: Pat
 
 def test_while_files_are_published_the_directory_is_not_marked_as_whole(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
-    job = Job(str(tmp_path), "new")
+    job = WriteJob(str(tmp_path), "new")
     job.begin()
     with pytest.raises(OSError):
-        job.commit([Staged(f"{job.staging}/gone", "gone")], overwrite=False)
+        job.commit([PendingFile(f"{job.temporary}/gone", "gone")], overwrite=False)
     assert not (tmp_path / "_SUCCESS").exists()
 
 
 def test_two_jobs_at_once_leave_each_other_alone(tmp_path: Path) -> None:
-    first, second = Job(str(tmp_path), "first"), Job(str(tmp_path), "second")
+    first, second = WriteJob(str(tmp_path), "first"), WriteJob(str(tmp_path), "second")
     first.begin()
     second.begin()
-    first.commit([stage(first, "a")], overwrite=False)
+    first.commit([write_pending(first, "a")], overwrite=False)
     second.check_open()
-    second.commit([stage(second, "b")], overwrite=False)
+    second.commit([write_pending(second, "b")], overwrite=False)
     assert files(tmp_path) == ["_SUCCESS", "a", "b"]
 
 
 def test_a_task_that_comes_after_the_end_fails(tmp_path: Path) -> None:
-    job = Job(str(tmp_path), "one")
+    job = WriteJob(str(tmp_path), "one")
     job.begin()
     job.end()
     with pytest.raises(DataError, match="this task came too late"):
@@ -96,7 +102,7 @@ def test_a_task_that_comes_after_the_end_fails(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def commit_and_die(job: Job, staged: list[Staged], overwrite: bool, step: int) -> bool:
+def commit_and_die(job: WriteJob, staged: list[PendingFile], overwrite: bool, step: int) -> bool:
     """Commit in a process that is gone as it is about to change the disk for the nth time."""
     pid = os.fork()
     if pid == 0:
@@ -128,9 +134,9 @@ def test_a_driver_that_dies_anywhere_shows_all_of_a_write_or_nothing(
         for name in old:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).touch()
-        job = Job(str(out), "new")
+        job = WriteJob(str(out), "new")
         job.begin()
-        is_done = commit_and_die(job, [stage(job, name) for name in new], overwrite, step)
+        is_done = commit_and_die(job, [write_pending(job, name) for name in new], overwrite, step)
         assert (out / "_SUCCESS").exists() == is_done
         for paths in (
             [file.path for file in find_files([str(out)])],
@@ -148,15 +154,43 @@ def test_a_driver_that_dies_anywhere_shows_all_of_a_write_or_nothing(
 
 
 def test_what_a_dead_driver_left_stays_hidden_until_it_is_overwritten(tmp_path: Path) -> None:
-    dead = Job(str(tmp_path), "dead")
+    dead = WriteJob(str(tmp_path), "dead")
     dead.begin()
-    staged = [stage(dead, name) for name in ("part-0-dead", "part-1-dead")]
+    staged = [write_pending(dead, name) for name in ("part-0-dead", "part-1-dead")]
     assert not commit_and_die(dead, staged, overwrite=False, step=6)
     assert (tmp_path / "part-0-dead").exists()
     for mode, files_after in (("append", ["part-0-append"]), ("overwrite", ["part-0-overwrite"])):
-        job = Job(str(tmp_path), mode)
+        job = WriteJob(str(tmp_path), mode)
         job.begin()
-        job.commit([stage(job, f"part-0-{mode}")], overwrite=mode == "overwrite")
+        job.commit([write_pending(job, f"part-0-{mode}")], overwrite=mode == "overwrite")
         found = [Path(file.path).name for file in find_files([str(tmp_path)])]
         assert found == files_after
     assert files(tmp_path) == ["_SUCCESS", "part-0-overwrite"]
+
+
+def test_a_task_without_rows_writes_a_file_only_if_it_must(tmp_path: Path) -> None:
+    for always, names in ((True, ["part-c000.tfrecord"]), (False, [])):
+        assert write_files([], str(tmp_path), "part", Options(), always=always) == names
+
+
+def test_a_task_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def batches() -> Any:
+        yield pa.RecordBatch.from_pylist([{"day": 1, "x": [1, 2]}, {"day": 2, "x": []}])
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_files(batches(), str(tmp_path), "p", Options(partition_by=("day",)), always=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(partition_by=("z",)), "there is no column z to partition by: there are a, b"),
+        (Options(partition_by=("a", "b")), "every column is a partition column"),
+        (Options(record_type=RecordType.BYTE_ARRAY), "one column, of binary"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_it_begins(options: Options, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_columns(pa.schema([("a", pa.int64()), ("b", pa.int64())]), options)

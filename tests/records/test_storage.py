@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phalanx.records.listing import find_files, list_all
+from phalanx.records.storage import (
+    exists,
+    move_file,
+    read_bytes,
+    remove,
+    remove_empty_below,
+    resolve,
+    write_bytes,
+)
+
+
+def test_paths_as_every_process_understands_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve("a/b/") == f"{tmp_path}/a/b"
+    assert resolve("file:///a/b") == resolve("file:/a/b") == "/a/b"
+    assert resolve("gs://bucket/a/") == "gs://bucket/a"
+
+
+def test_files_far_away(tmp_path: Path) -> None:
+    write_bytes("memory://phalanx-directory/k=1/_x", b"1")
+    write_bytes("memory://phalanx-directory/k=1/x", b"12")
+    (found,) = find_files(["memory://phalanx-directory"])
+    assert (found.size, found.subdirectory) == (2, "k=1")
+    move_file(found.path, "memory://phalanx-directory/y")
+    assert sorted(path.rpartition("/")[2] for path in list_all("memory://phalanx-directory")) == [
+        "_x",
+        "y",
+    ]
+    assert read_bytes("memory://phalanx-directory/y") == b"12"
+    remove("memory://phalanx-directory")
+    assert not exists("memory://phalanx-directory/y")
+
+
+def test_empty_directories_go_and_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").touch()
+    (tmp_path / "c/d").mkdir(parents=True)
+    remove_empty_below(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a/b/file").exists()
