@@ -14,10 +14,10 @@ def examples(order: Order, start: int, num_shards: int, epochs: int) -> dict[int
     found: dict[int, int] = {}
     for shard in range(num_shards):
         last = -1
-        for reading in order.readings(start, num_shards=num_shards, shard=shard, epochs=epochs):
-            records = np.concatenate([np.arange(begin, end) for begin, end in reading.ranges])
-            for place, pick in enumerate(reading.picks):
-                number = reading.first + place * reading.step
+        for request in order.plan_reads(start, num_shards=num_shards, shard=shard, epochs=epochs):
+            records = np.concatenate([np.arange(begin, end) for begin, end in request.ranges])
+            for index, pick in enumerate(request.picks):
+                number = request.first + index * request.step
                 assert number not in found, "an example came twice"
                 assert number > last, "a worker's examples come in order"
                 found[number] = int(records[pick])
@@ -66,13 +66,13 @@ def test_workers_read_nothing_that_another_reads(workers: int) -> None:
     order = Order(50_000, 5, 1)
     read = 0
     for shard in range(workers):
-        for reading in order.readings(0, num_shards=workers, shard=shard):
-            read += sum(end - begin for begin, end in reading.ranges)
+        for request in order.plan_reads(0, num_shards=workers, shard=shard):
+            read += sum(end - begin for begin, end in request.ranges)
     assert read == 50_000
 
 
 def test_a_share_that_does_not_exist_is_refused() -> None:
     with pytest.raises(DataError, match="shard 2 of 2"):
-        next(Order(10, 1, None).readings(0, num_shards=2, shard=2))
+        next(Order(10, 1, None).plan_reads(0, num_shards=2, shard=2))
     with pytest.raises(DataError, match="-1 examples"):
-        next(Order(10, 1, None).readings(-1))
+        next(Order(10, 1, None).plan_reads(-1))

@@ -1,15 +1,15 @@
-"""Labelled pictures on their way to TFRecord files."""
+"""Labelled images, and writing them to TFRecord files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from phalanx.data.types import Array
 from phalanx.records import Feature, Kind, Schema, write_examples
 from phalanx.records.listing import SCHEMA_FILE
 
@@ -17,12 +17,10 @@ SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
 CLASSES_FILE = "classes.txt"
 _BATCH = 2048
 
-Array = np.ndarray[Any, Any]
-
 
 @dataclass(frozen=True)
-class Pictures:
-    """Pictures as rows of bytes, and their labels."""
+class LabelledImages:
+    """Images as rows of bytes, and their labels."""
 
     images: Array
     labels: Array
@@ -30,11 +28,11 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, part: slice) -> Pictures:
-        return Pictures(self.images[part], self.labels[part])
+    def __getitem__(self, part: slice) -> LabelledImages:
+        return LabelledImages(self.images[part], self.labels[part])
 
     def batches(self) -> Iterable[pa.RecordBatch]:
-        """As features `image` and `label`."""
+        """Arrow batches with the features `image` and `label`."""
         for begin in range(0, len(self), _BATCH):
             images = np.ascontiguousarray(self.images[begin : begin + _BATCH])
             size = images.shape[1]
@@ -47,16 +45,16 @@ class Pictures:
 
 
 def write_splits(
-    splits: dict[str, Pictures], classes: Iterable[str], out: str | Path, shards: int | None
+    splits: dict[str, LabelledImages], classes: Iterable[str], out: str | Path, shards: int | None
 ) -> dict[str, int]:
     """Write each split to `OUT/NAME.tfrecord`, or to its shards.
 
-    Beside them go the schema, and what each class is called.
+    The schema and the names of the classes are written beside them.
     """
     directory = Path(out)
     counts = {
-        name: write_examples(directory / f"{name}.tfrecord", pictures.batches(), shards=shards)
-        for name, pictures in splits.items()
+        name: write_examples(directory / f"{name}.tfrecord", images.batches(), shards=shards)
+        for name, images in splits.items()
     }
     SCHEMA.save(directory / SCHEMA_FILE)
     (directory / CLASSES_FILE).write_text("".join(f"{name}\n" for name in classes))

@@ -1,20 +1,21 @@
-"""A pipeline made of TensorFlow's own operations alone, so that it can run in another process.
+"""Pipelines as TensorFlow graphs, which can run in another process without Python.
 
-Data on parameter servers' workers and in tf.data service is described here and read elsewhere: no
-Python is there to read it with. The examples are the same, each once an epoch, shard before
-shuffle; their order is TensorFlow's, so there is no exact position in it.
+The workers of a ps cluster and tf.data service read data this way. The examples are the same, each
+once in an epoch, sharded before they are shuffled. Their order is TensorFlow's, so that a pipeline
+cannot be resumed at an exact position.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Sharing
+from phalanx.data.sharding import ShardInfo
 from phalanx.data.sources import ArraySource
 from phalanx.data.tensors import parse_spec
+from phalanx.data.types import Specs, Tensor
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
 from phalanx.records.compression import Compression, detect_compression
@@ -23,21 +24,21 @@ from phalanx.records.storage import open_input
 if TYPE_CHECKING:
     from phalanx.data.pipeline import Pipeline
 
-UNKNOWN_TO_TENSORFLOW = ("hdfs", "viewfs", "s3")
-_SHUFFLED = 10_000
+_UNSUPPORTED_SCHEMES = ("hdfs", "viewfs", "s3")
+_SHUFFLE_BUFFER = 10_000
 _TF_COMPRESSION = {Compression.NONE: "", Compression.GZIP: "GZIP", Compression.ZLIB: "ZLIB"}
 
 
-def portable_dataset(
+def graph_dataset(
     pipeline: Pipeline,
     batch_size: int,
     *,
-    share: Sharing,
+    share: ShardInfo,
     epochs: int | None,
     drop_remainder: bool,
     start: int = 0,
 ) -> tf.data.Dataset:
-    """The pipeline's batches, for whichever process runs them; see `Pipeline.dataset`."""
+    """The batches of a pipeline as a graph; see `Pipeline.dataset`."""
     source = pipeline.source
     if isinstance(source, RecordSource):
         dataset = _read_records(source)
@@ -45,13 +46,14 @@ def portable_dataset(
         dataset = tf.data.Dataset.from_tensor_slices(dict(source.arrays))
     else:
         raise DataError(
-            f"a {type(source).__name__} cannot be read in another process, as on parameter servers "
-            "or by tf.data service: write TFRecord files first (phalanx records convert)"
+            f"a {type(source).__name__} cannot be read in another process, by the workers of "
+            "parameter servers or tf.data service: write TFRecord files first (phalanx records "
+            "convert)"
         )
     if share.num_shards > 1:
         dataset = dataset.shard(share.num_shards, share.shard)
     if pipeline.seed is not None:
-        dataset = dataset.shuffle(_SHUFFLED, seed=pipeline.seed)
+        dataset = dataset.shuffle(_SHUFFLE_BUFFER, seed=pipeline.seed)
     dataset = dataset.repeat(epochs).skip(start // share.num_shards)
     dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     if isinstance(source, RecordSource):
@@ -60,41 +62,41 @@ def portable_dataset(
             lambda messages: _parse(source, messages, signature),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
-    # Numbered as in this process, by the examples that all workers have seen before.
+    # Positions count the examples that all workers have read before, as in `Pipeline.dataset`.
     first, step = start + share.shard, batch_size * share.num_shards
     numbered = dataset.enumerate().map(lambda number, batch: (batch, first + number * step))
     return pipeline.apply(numbered)
 
 
 def _read_records(source: RecordSource) -> tf.data.Dataset:
-    """Messages in an order that is the same for every worker, from several files in turn."""
+    """Serialized Examples from several files in turn, in the same order for every worker."""
     scheme = source.files[0].partition("://")[0].lower()
-    if scheme in UNKNOWN_TO_TENSORFLOW:
+    if scheme in _UNSUPPORTED_SCHEMES:
         raise DataError(
-            f"{source.files[0]} cannot be read on parameter servers' workers or by tf.data "
+            f"{source.files[0]} cannot be read by the workers of parameter servers or by tf.data "
             f"service: TensorFlow 2.21 reads there, and knows no {scheme}://. Mount or copy the "
-            "files, or train in step"
+            "files, or train synchronously without parameter servers"
         )
     for feature in source.schema.features:
         if feature.width == RAGGED and feature.name in source.defaults:
             raise DataError(
-                f"feature {feature.name!r} has any number of values, and those that stand in for "
-                "it cannot be filled in on parameter servers' workers or by tf.data service: write "
-                "them to the files, or train in step"
+                f"feature {feature.name!r} has any number of values, and its default cannot be "
+                "filled in by the workers of parameter servers or by tf.data service: write it to "
+                "the files, or train synchronously without parameter servers"
             )
     with open_input(source.files[0]) as file:
-        packing = _TF_COMPRESSION[detect_compression(file)]
+        compression = _TF_COMPRESSION[detect_compression(file)]
     files = tf.data.Dataset.from_tensor_slices(list(source.files))
     return files.interleave(
-        lambda path: tf.data.TFRecordDataset(path, packing),
+        lambda path: tf.data.TFRecordDataset(path, compression),
         cycle_length=min(len(source.files), 16),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
 
 
-def _parse(source: RecordSource, messages: Any, signature: dict[str, Any]) -> dict[str, Any]:
-    """Messages as the tensors that the pipeline gives in this process."""
+def _parse(source: RecordSource, messages: Tensor, signature: Specs) -> dict[str, Tensor]:
+    """Parse Examples to the same tensors as `Pipeline.dataset`."""
     spec = parse_spec(source.schema, source.defaults)
     if isinstance(spec, tuple):
         context, steps, _ = tf.io.parse_sequence_example(messages, *spec)

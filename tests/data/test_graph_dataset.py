@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 import pyarrow as pa  # noqa: E402
 
 from phalanx.data import Pipeline, RecordSource, Share  # noqa: E402
-from phalanx.data.portable import portable_dataset  # noqa: E402
+from phalanx.data.graph_dataset import graph_dataset  # noqa: E402
 from phalanx.errors import DataError  # noqa: E402
 from phalanx.records import write_examples  # noqa: E402
 
@@ -103,4 +103,4 @@ def test_files_that_tensorflow_cannot_open_are_told(pipeline: Pipeline) -> None:
     assert isinstance(pipeline.source, RecordSource)
     far = Pipeline(replace(pipeline.source, files=("hdfs://there/a.tfrecord",)))
     with pytest.raises(DataError, match=r"knows no hdfs://\. Mount or copy"):
-        portable_dataset(far, 4, share=Share(), epochs=1, drop_remainder=False)
+        graph_dataset(far, 4, share=Share(), epochs=1, drop_remainder=False)
