@@ -43,14 +43,14 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline.from_records(tmp_path / "*.tfrecord", seed=1, raw={"pixels": "uint8"})
 
 
-def test_the_types_are_those_of_this_process(pipeline: Pipeline) -> None:
+def test_element_spec_equals_that_of_the_eager_dataset(pipeline: Pipeline) -> None:
     here = pipeline.dataset(8, epochs=1).element_spec
     assert run_elsewhere(lambda: pipeline.dataset(8, epochs=1)).element_spec == here
     here = pipeline.dataset(8).element_spec
     assert run_elsewhere(lambda: pipeline.dataset(8)).element_spec == here
 
 
-def test_each_example_comes_once_whatever_the_number_of_workers(pipeline: Pipeline) -> None:
+def test_every_example_is_read_once_with_any_number_of_workers(pipeline: Pipeline) -> None:
     found = []
     for shard in range(3):
         share = Share(3, shard)
@@ -62,13 +62,13 @@ def test_each_example_comes_once_whatever_the_number_of_workers(pipeline: Pipeli
     assert found != sorted(found)
 
 
-def test_functions_are_applied_with_a_seed_of_their_own(pipeline: Pipeline) -> None:
+def test_each_batch_has_its_own_seed(pipeline: Pipeline) -> None:
     seeded = pipeline.map(lambda batch, seed: (batch["id"], seed), seeded=True)
     seeds = [tuple(seed.numpy()) for _, seed in run_elsewhere(lambda: seeded.dataset(40, epochs=1))]
     assert len(set(seeds)) == 3
 
 
-def test_no_two_workers_give_a_batch_the_same_seed_also_after_a_restart() -> None:
+def test_workers_have_different_seeds_even_after_a_restart() -> None:
     arrays = Pipeline.from_arrays({"x": np.arange(16)}, seed=1)
     seeded = arrays.map(lambda batch, seed: seed, seeded=True)
 
@@ -83,14 +83,14 @@ def test_no_two_workers_give_a_batch_the_same_seed_also_after_a_restart() -> Non
     assert positions(8, 0) + positions(8, 1) == [8, 9]
 
 
-def test_defaults_that_tensorflow_cannot_fill_in_are_refused(tmp_path: Path) -> None:
+def test_default_of_a_ragged_feature_is_rejected(tmp_path: Path) -> None:
     write_examples(tmp_path / "a", [{"id": 1, "tags": [1, 2]}, {"id": 2}, {"id": 3, "tags": [3]}])
     tagged = Pipeline.from_records(tmp_path / "a", defaults={"tags": [7]})
     with pytest.raises(DataError, match="'tags' has any number of values"):
         run_elsewhere(lambda: tagged.dataset(3, epochs=1))
 
 
-def test_arrays_can_be_sent_and_tables_cannot() -> None:
+def test_arrays_are_supported_and_tables_are_rejected() -> None:
     arrays = Pipeline.from_arrays({"x": np.arange(10)})
     batches = list(run_elsewhere(lambda: arrays.dataset(4, epochs=1)))
     assert np.concatenate([batch["x"] for batch in batches]).tolist() == list(range(10))
@@ -99,7 +99,7 @@ def test_arrays_can_be_sent_and_tables_cannot() -> None:
         run_elsewhere(lambda: table.dataset(2))
 
 
-def test_files_that_tensorflow_cannot_open_are_told(pipeline: Pipeline) -> None:
+def test_schemes_unknown_to_tensorflow_are_rejected(pipeline: Pipeline) -> None:
     assert isinstance(pipeline.source, RecordSource)
     far = Pipeline(replace(pipeline.source, files=("hdfs://there/a.tfrecord",)))
     with pytest.raises(DataError, match=r"knows no hdfs://\. Mount or copy"):

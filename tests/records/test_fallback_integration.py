@@ -17,7 +17,7 @@ SUITE = ["test_framing.py", "test_writer.py", "test_file_operations.py", "test_i
 
 
 @pytest.mark.skipif(os.environ.get("PHALANX_CODEC") == "python", reason="this is that run")
-def test_the_suite_passes_without_the_native_codec() -> None:
+def test_suite_passes_with_the_python_codec() -> None:
     ran = subprocess.run(
         [
             sys.executable,
@@ -38,6 +38,6 @@ def test_the_suite_passes_without_the_native_codec() -> None:
     assert " passed" in ran.stdout
 
 
-def test_the_native_codec_was_built() -> None:
+def test_native_codec_was_built() -> None:
     assert load_codec("native").CRC32C in ("sse4.2", "arm", "tables")
     assert load_codec("python").CRC32C in ("python", "google-crc32c")

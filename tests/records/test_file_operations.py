@@ -40,7 +40,7 @@ def damage(data: bytes, how: str, source: random.Random) -> bytes:
 
 @pytest.mark.parametrize("how", ["flip", "remove", "insert", "zeros"])
 @pytest.mark.parametrize("seed", range(8))
-def test_only_what_is_damaged_is_lost(
+def test_repair_drops_only_damaged_records(
     tmp_path: Path, records: list[bytes], sound: bytes, how: str, seed: int
 ) -> None:
     damaged = damage(sound, how, random.Random(seed))
@@ -57,7 +57,7 @@ def test_only_what_is_damaged_is_lost(
     assert verify(str(tmp_path / "repaired")).is_sound
 
 
-def test_a_report_names_each_damaged_record(tmp_path: Path, sound: bytes) -> None:
+def test_report_names_each_damaged_record(tmp_path: Path, sound: bytes) -> None:
     frame = SIZE + 16
     damaged = bytearray(sound)
     for number in (3, 70, 71):
@@ -72,7 +72,7 @@ def test_a_report_names_each_damaged_record(tmp_path: Path, sound: bytes) -> Non
     assert report.records == COUNT - 3
 
 
-def test_the_end_of_a_file_cut_short_is_dropped(
+def test_repair_drops_a_truncated_record(
     tmp_path: Path, records: list[bytes], sound: bytes
 ) -> None:
     (tmp_path / "damaged").write_bytes(sound[:-7])
@@ -81,20 +81,20 @@ def test_the_end_of_a_file_cut_short_is_dropped(
     assert [part.size for part in report.damage] == [SIZE + 16 - 7]
 
 
-def test_a_file_without_any_record_has_only_damage(tmp_path: Path) -> None:
+def test_file_without_records_is_all_damage(tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(random.Random(1).randbytes(1_500_000))
     report = verify(str(tmp_path / "damaged"))
     assert report.records == 0
     assert [part.size for part in report.damage] == [1_500_000]
 
 
-def test_a_file_is_not_repaired_onto_itself(tmp_path: Path, sound: bytes) -> None:
+def test_repair_rejects_its_input_as_output(tmp_path: Path, sound: bytes) -> None:
     with pytest.raises(DataError, match="another name"):
         repair(str(tmp_path / "sound"), str(tmp_path / "sound"))
     assert (tmp_path / "sound").read_bytes() == sound
 
 
-def test_many_files_are_checked_side_by_side(tmp_path: Path, sound: bytes) -> None:
+def test_verify_all_reports_every_file(tmp_path: Path, sound: bytes) -> None:
     (tmp_path / "damaged").write_bytes(sound[:-1])
     done: list[int] = []
     reports = verify_all(
@@ -114,27 +114,29 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "in.tfrecord")
 
 
-def test_split_and_merge_lose_nothing(tmp_path: Path, path: str) -> None:
+def test_split_and_merge_keep_all_records(tmp_path: Path, path: str) -> None:
     written = split(path, str(tmp_path / "part.tfrecord"), 7)
     assert [count for _, count in written] == [715, 715, 714, 714, 714, 714, 714]
     assert merge(tmp_path / "part-*", str(tmp_path / "all.tfrecord")) == 5000
     assert sorted(read_records(tmp_path / "all.tfrecord")) == RECORDS
 
 
-def test_shares_are_exact(tmp_path: Path, path: str) -> None:
+def test_split_by_shares_has_exact_counts(tmp_path: Path, path: str) -> None:
     shares = {str(tmp_path / "a"): 0.7, str(tmp_path / "b"): 0.2, str(tmp_path / "c"): 0.1}
     assert [count for _, count in split_by_shares(path, shares)] == [3500, 1000, 500]
     assert list(read_records(list(shares))) == RECORDS
 
 
 @pytest.mark.parametrize("share", [0, -1, float("nan"), float("inf")])
-def test_a_share_is_a_number_greater_than_0(tmp_path: Path, path: str, share: float) -> None:
+def test_split_rejects_shares_that_are_not_positive(
+    tmp_path: Path, path: str, share: float
+) -> None:
     with pytest.raises(DataError, match="must be a number greater than 0"):
         split_by_shares(path, {str(tmp_path / "a"): 1, str(tmp_path / "b"): share})
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 20_000])
-def test_a_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) -> None:
+def test_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) -> None:
     outs = []
     for name in ("a", "b"):
         assert shuffle(path, str(tmp_path / name), seed=4, memory=memory) == 5000
@@ -147,7 +149,7 @@ def test_a_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in.tfrecord"]
 
 
-def test_more_files_than_a_process_may_have_open_are_no_matter(tmp_path: Path, path: str) -> None:
+def test_shuffle_raises_the_limit_of_open_files(tmp_path: Path, path: str) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
@@ -160,7 +162,7 @@ def test_more_files_than_a_process_may_have_open_are_no_matter(tmp_path: Path, p
     assert sorted(read_records(tmp_path / "all")) == RECORDS
 
 
-def test_a_file_is_never_read_and_written_at_once(tmp_path: Path, path: str) -> None:
+def test_output_must_not_be_an_input(tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError, match="would be read and written"):
         merge([path], path)
     assert list(read_records(path)) == RECORDS

@@ -25,7 +25,7 @@ from phalanx.records.storage import exists, file_size, open_atomic, open_input, 
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
 
 
-def test_a_namenode_that_is_not_there_is_an_error_at_once() -> None:
+def test_unreachable_namenode_is_an_error_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(DataError, match=f"no NameNode answers at 127.0.0.1:{port}"):
@@ -42,7 +42,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_files_are_written_whole_replaced_and_read_in_parts(url: str) -> None:
+def test_files_are_written_atomically_replaced_and_read_in_ranges(url: str) -> None:
     path = f"{url}/parts/file"
     for data in (b"abc" * 1_000_000, b"0123456789"):
         output = open_atomic(path)
@@ -64,7 +64,7 @@ def test_files_are_written_whole_replaced_and_read_in_parts(url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain.tfrecord", "packed.tfrecord.gz"])
-def test_records_make_the_round_trip(url: str, name: str) -> None:
+def test_records_round_trip(url: str, name: str) -> None:
     path = f"{url}/records/{name}"
     columns = {"x": np.arange(6000, dtype="float32").reshape(3000, 2), "y": np.arange(3000)}
     write_examples(path, columns)
@@ -76,7 +76,7 @@ def test_records_make_the_round_trip(url: str, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_there(url: str) -> None:
+def test_missing_files_are_errors(url: str) -> None:
     with pytest.raises(DataError, match=f"there is no file {url}/nothing"):
         open_input(f"{url}/nothing")
     with pytest.raises(DataError, match="no file matches"):
@@ -85,7 +85,7 @@ def test_what_is_not_there(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_used_hdfs_can_fork_but_the_other_cannot_use_it(url: str) -> None:
+def test_forked_process_cannot_use_hdfs(url: str) -> None:
     exists(url)
     subprocess.run(["true"], preexec_fn=lambda: None, check=True, timeout=60)
     with (
@@ -99,7 +99,7 @@ def test_a_process_that_used_hdfs_can_fork_but_the_other_cannot_use_it(url: str)
 
 
 @pytest.mark.slow
-def test_an_experiment_reads_from_hdfs_and_keeps_its_model_there(url: str, tmp_path: Path) -> None:
+def test_experiment_reads_data_and_saves_its_model_on_hdfs(url: str, tmp_path: Path) -> None:
     keras = pytest.importorskip("keras")
     import tensorflow as tf
 

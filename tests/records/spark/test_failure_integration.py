@@ -97,7 +97,7 @@ def linger() -> None:
 
 @pytest.mark.parametrize("act", [fail, kill_executor, linger])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_task_that_fails_is_killed_or_runs_twice(
+def test_failed_killed_and_repeated_tasks_leave_no_files(
     cluster: Any, tmp_path: Path, act: Callable[[], None], mode: str
 ) -> None:
     marker, out = tmp_path / "marker", tmp_path / "out"
@@ -153,7 +153,7 @@ def running_driver(directory: Path, program: str, *arguments: str) -> Iterator[N
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+def test_killed_driver_publishes_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
     out, old = tmp_path / "out", {"id": [1, 2, 3]}
     records.write_examples(out / "old.tfrecord", old)
     with running_driver(tmp_path, DRIVER, str(out), mode):
@@ -166,7 +166,7 @@ def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path,
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_is_killed_as_it_publishes_shows_nothing(tmp_path: Path, mode: str) -> None:
+def test_driver_killed_while_publishing_publishes_nothing(tmp_path: Path, mode: str) -> None:
     out = tmp_path / "out"
     records.write_examples(out / "k=-1" / "old.tfrecord", {"id": [1, 2, 3]})
     with running_driver(tmp_path, PUBLISHING_DRIVER, str(out), mode):

@@ -23,7 +23,7 @@ def ids(df: Any) -> list[int]:
     return sorted(row["id"] for row in df.collect())
 
 
-def test_the_four_modes(spark: Any, tmp_path: Path) -> None:
+def test_save_modes(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import count, save
 
     out = tmp_path / "out"
@@ -39,9 +39,7 @@ def test_the_four_modes(spark: Any, tmp_path: Path) -> None:
     assert all(path.name == "_SUCCESS" or path.suffix == ".gz" for path in out.iterdir())
 
 
-def test_what_was_read_can_be_overwritten_with_what_was_made_of_it(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_input_can_be_overwritten_with_its_result(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import save
 
     save(spark.range(10), str(tmp_path / "out"))
@@ -49,7 +47,7 @@ def test_what_was_read_can_be_overwritten_with_what_was_made_of_it(
     assert ids(load(spark, tmp_path / "out")) == [0, 1, 2, 3]
 
 
-def test_partition_columns_come_back_and_prune(spark: Any, tmp_path: Path) -> None:
+def test_partition_columns_round_trip_and_prune(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import load as pruned
     from phalanx.records.spark import save
 
@@ -85,7 +83,7 @@ def test_partition_columns_come_back_and_prune(spark: Any, tmp_path: Path) -> No
         chosen("id = 1")
 
 
-def test_queries_of_one_frame_do_not_disturb_each_other(spark: Any, tmp_path: Path) -> None:
+def test_queries_of_one_dataframe_are_independent(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import save
 
     save(spark.range(10).selectExpr("id", "id % 2 AS k"), str(tmp_path / "out"), partition_by="k")
@@ -99,7 +97,7 @@ def test_queries_of_one_frame_do_not_disturb_each_other(spark: Any, tmp_path: Pa
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_other_formats_find_our_partitions_and_we_theirs(spark: Any, tmp_path: Path) -> None:
+def test_partitions_are_compatible_with_other_formats(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import save
 
     df = spark.createDataFrame([(1, "a b%/é:x"), (2, "c")], "id int, k string")
@@ -117,7 +115,9 @@ def test_other_formats_find_our_partitions_and_we_theirs(spark: Any, tmp_path: P
         ({"partition_by": ["z"]}, "there is no column z to partition by: there are id"),
     ],
 )
-def test_wrong_use(spark: Any, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_use_is_an_error(
+    spark: Any, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     from phalanx.records.spark import save
 
     with pytest.raises(DataError, match=message):
@@ -125,7 +125,7 @@ def test_wrong_use(spark: Any, tmp_path: Path, options: dict[str, Any], message:
     assert not (tmp_path / "out").exists()
 
 
-def test_rows_become_examples_and_come_back(spark: Any) -> None:
+def test_to_example_and_from_example_round_trip(spark: Any) -> None:
     from phalanx.records import decode_examples
     from phalanx.records.spark import from_example, to_example
 
@@ -141,7 +141,7 @@ def test_rows_become_examples_and_come_back(spark: Any) -> None:
     assert [row["r"]["s"] for row in some.collect()] == [["a"], []]
 
 
-def test_sequences_and_nulls_in_columns_of_messages(spark: Any) -> None:
+def test_example_functions_handle_sequences_and_nulls(spark: Any) -> None:
     from phalanx.records.spark import from_example, to_example
 
     df = spark.createDataFrame([([[1], [2, 3]],), (None,)], "q array<array<long>>")

@@ -41,7 +41,9 @@ def names(directory: str) -> list[str]:
 
 
 @pytest.mark.parametrize("codec", ["", "gzip"])
-def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, codec: str) -> None:
+def test_tables_on_hdfs_are_written_appended_overwritten_and_read(
+    spark: Any, url: str, codec: str
+) -> None:
     out = f"{url}/tables{codec}"
     df = spark.range(0, 1000, 1, 2).selectExpr("id", "cast(id as string) as name")
     for mode, rows in (("append", 1000), ("append", 2000), ("overwrite", 1000)):
@@ -55,7 +57,7 @@ def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, 
     assert spark.read.format("tfrecord").load(f"{out}/part-*").count() == 1000
 
 
-def test_partitions_are_directories_there(spark: Any, url: str) -> None:
+def test_partitions_are_hdfs_directories(spark: Any, url: str) -> None:
     from phalanx.records.spark import count, load, save
 
     out = f"{url}/sales"
@@ -70,7 +72,7 @@ def test_partitions_are_directories_there(spark: Any, url: str) -> None:
     assert sorted((row["id"], row["country"]) for row in german.collect()) == [(1, "DE"), (3, "DE")]
 
 
-def test_a_stream_goes_from_there_to_there(spark: Any, url: str, tmp_path: Path) -> None:
+def test_stream_reads_and_writes_hdfs(spark: Any, url: str, tmp_path: Path) -> None:
     from phalanx.records.spark import count
 
     spark.range(0, 10, 1, 2).write.format("tfrecord").mode("append").save(f"{url}/new")

@@ -28,7 +28,7 @@ def write_pending(job: WriteJob, name: str) -> PendingFile:
     return PendingFile(str(path), name)
 
 
-def test_only_the_files_that_tasks_told_of_are_published(tmp_path: Path) -> None:
+def test_only_reported_files_are_published(tmp_path: Path) -> None:
     job = WriteJob(str(tmp_path / "out"), "one")
     job.begin()
     reported = write_pending(job, "part-0")
@@ -39,7 +39,7 @@ def test_only_the_files_that_tasks_told_of_are_published(tmp_path: Path) -> None
     assert not (tmp_path / "out/_temporary").exists()
 
 
-def test_append_leaves_what_was_there(tmp_path: Path) -> None:
+def test_append_keeps_existing_files(tmp_path: Path) -> None:
     for number in ("one", "two"):
         job = WriteJob(str(tmp_path), number)
         job.begin()
@@ -47,7 +47,7 @@ def test_append_leaves_what_was_there(tmp_path: Path) -> None:
     assert files(tmp_path) == ["_SUCCESS", "k=1/one", "k=1/two"]
 
 
-def test_overwrite_replaces_everything_and_no_directory_stays(tmp_path: Path) -> None:
+def test_overwrite_replaces_files_and_removes_empty_directories(tmp_path: Path) -> None:
     (tmp_path / "k=1").mkdir()
     (tmp_path / "k=1/old").touch()
     (tmp_path / "schema.json").touch()
@@ -60,7 +60,7 @@ def test_overwrite_replaces_everything_and_no_directory_stays(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["_SUCCESS", "k=2"]
 
 
-def test_an_error_while_publishing_loses_nothing_and_shows_nothing(tmp_path: Path) -> None:
+def test_error_while_publishing_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     job = WriteJob(str(tmp_path), "new")
     job.begin()
@@ -74,7 +74,7 @@ def test_an_error_while_publishing_loses_nothing_and_shows_nothing(tmp_path: Pat
     assert files(tmp_path) == ["old"]
 
 
-def test_while_files_are_published_the_directory_is_not_marked_as_whole(tmp_path: Path) -> None:
+def test_success_marker_is_missing_while_publishing(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     job = WriteJob(str(tmp_path), "new")
     job.begin()
@@ -83,7 +83,7 @@ def test_while_files_are_published_the_directory_is_not_marked_as_whole(tmp_path
     assert not (tmp_path / "_SUCCESS").exists()
 
 
-def test_two_jobs_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+def test_concurrent_jobs_do_not_interfere(tmp_path: Path) -> None:
     first, second = WriteJob(str(tmp_path), "first"), WriteJob(str(tmp_path), "second")
     first.begin()
     second.begin()
@@ -93,7 +93,7 @@ def test_two_jobs_at_once_leave_each_other_alone(tmp_path: Path) -> None:
     assert files(tmp_path) == ["_SUCCESS", "a", "b"]
 
 
-def test_a_task_that_comes_after_the_end_fails(tmp_path: Path) -> None:
+def test_task_fails_after_the_job_has_ended(tmp_path: Path) -> None:
     job = WriteJob(str(tmp_path), "one")
     job.begin()
     job.end()
@@ -123,7 +123,7 @@ def commit_and_die(job: WriteJob, staged: list[PendingFile], overwrite: bool, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_driver_that_dies_anywhere_shows_all_of_a_write_or_nothing(
+def test_driver_death_at_any_step_leaves_all_old_or_all_new_files(
     tmp_path: Path, overwrite: bool
 ) -> None:
     old, new = ["k=1/old", "k=2/old"], ["k=1/new", "k=2/new"]
@@ -153,7 +153,7 @@ def test_a_driver_that_dies_anywhere_shows_all_of_a_write_or_nothing(
     assert sorted(seen, key=lambda found: found != old) == seen, "it came and went"
 
 
-def test_what_a_dead_driver_left_stays_hidden_until_it_is_overwritten(tmp_path: Path) -> None:
+def test_files_of_a_dead_driver_stay_hidden_until_overwritten(tmp_path: Path) -> None:
     dead = WriteJob(str(tmp_path), "dead")
     dead.begin()
     staged = [write_pending(dead, name) for name in ("part-0-dead", "part-1-dead")]
@@ -168,12 +168,12 @@ def test_what_a_dead_driver_left_stays_hidden_until_it_is_overwritten(tmp_path: 
     assert files(tmp_path) == ["_SUCCESS", "part-0-overwrite"]
 
 
-def test_a_task_without_rows_writes_a_file_only_if_it_must(tmp_path: Path) -> None:
+def test_task_without_rows_writes_a_file_only_with_always(tmp_path: Path) -> None:
     for always, names in ((True, ["part-c000.tfrecord"]), (False, [])):
         assert write_files([], str(tmp_path), "part", Options(), always=always) == names
 
 
-def test_a_task_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_task_leaves_no_files(tmp_path: Path) -> None:
     def batches() -> Any:
         yield pa.RecordBatch.from_pylist([{"day": 1, "x": [1, 2]}, {"day": 2, "x": []}])
         raise ValueError("no more")
@@ -191,6 +191,6 @@ def test_a_task_that_fails_leaves_nothing(tmp_path: Path) -> None:
         (Options(record_type=RecordType.BYTE_ARRAY), "one column, of binary"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_it_begins(options: Options, message: str) -> None:
+def test_check_columns_rejects_unwritable_columns(options: Options, message: str) -> None:
     with pytest.raises(DataError, match=message):
         check_columns(pa.schema([("a", pa.int64()), ("b", pa.int64())]), options)

@@ -27,7 +27,7 @@ def numbers(path: Path) -> list[int]:
     return sorted(row["x"] for row in records.read_rows(files)) if files else []
 
 
-def test_every_file_goes_through_a_stream_once(spark: Any, tmp_path: Path) -> None:
+def test_stream_reads_every_file_once(spark: Any, tmp_path: Path) -> None:
     source, out, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
     records.write_examples(source / "a", [{"x": 1}, {"x": 2}])
     stream = spark.readStream.format("tfrecord").schema("x long").option("maxFilesPerTrigger", 1)
@@ -44,7 +44,7 @@ def test_every_file_goes_through_a_stream_once(spark: Any, tmp_path: Path) -> No
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) == 3
 
 
-def test_a_batch_that_runs_again_is_published_once(spark: Any, tmp_path: Path) -> None:
+def test_repeated_batch_is_published_once(spark: Any, tmp_path: Path) -> None:
     source, out, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
     records.write_examples(source / "a", [{"x": 1}])
     stream = spark.readStream.format("tfrecord").schema("x long").load(str(source))
@@ -66,7 +66,7 @@ def test_a_batch_that_runs_again_is_published_once(spark: Any, tmp_path: Path) -
     assert numbers(out) == [1]
 
 
-def test_a_file_that_is_gone_stops_the_stream(spark: Any, tmp_path: Path) -> None:
+def test_missing_file_stops_the_stream(spark: Any, tmp_path: Path) -> None:
     source, out, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
     records.write_examples(source / "a", [{"x": 1}])
     stream = spark.readStream.format("tfrecord").schema("x long").load(str(source))
