@@ -74,5 +74,5 @@ def test_workers_read_disjoint_ranges(workers: int) -> None:
 def test_invalid_shard_and_start_are_rejected() -> None:
     with pytest.raises(DataError, match="shard 2 of 2"):
         next(Order(10, 1, None).plan_reads(0, num_shards=2, shard=2))
-    with pytest.raises(DataError, match="-1 examples"):
+    with pytest.raises(DataError, match="start is -1"):
         next(Order(10, 1, None).plan_reads(-1))

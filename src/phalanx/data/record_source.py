@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.sources import FileSet, block_for
+from phalanx.data.sources import FileSet, Source, block_for
 from phalanx.data.types import Array, Column, Columns, Default, Indices, Ranges
 from phalanx.errors import DataError, RecordError
 from phalanx.records import (
@@ -42,7 +42,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True)
-class RecordSource:
+class RecordSource(Source):
     """Examples in TFRecord files, local or remote.
 
     Compressed files are decompressed once to temporary files, to be read in any order.

@@ -80,7 +80,7 @@ def block_for(example_bytes: float, remote: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class ArraySource:
+class ArraySource(Source):
     """Examples in memory: NumPy arrays of equal length."""
 
     arrays: Mapping[str, Array]
@@ -103,7 +103,7 @@ class ArraySource:
 
 
 @dataclass(frozen=True)
-class BinarySource:
+class BinarySource(Source):
     """Examples of a fixed number of bytes, in files without frames.
 
     # The binary version of CIFAR-10: a byte for the label, then the image.

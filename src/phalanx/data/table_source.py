@@ -8,17 +8,18 @@ from functools import cached_property, lru_cache
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.sources import FileSet, block_for
+from phalanx.data.sources import FileSet, Source, block_for
 from phalanx.data.types import Column, Columns, Indices, Ranges
 from phalanx.errors import DataError
 from phalanx.records import expand
+from phalanx.records.arrow import is_number
 from phalanx.records.example import column_to_numpy
 from phalanx.records.storage import is_remote, open_input
 from phalanx.records.types import Paths
 
 
 @dataclass(frozen=True)
-class TableSource:
+class TableSource(Source):
     """Examples in an Arrow table."""
 
     table: pa.Table
@@ -35,7 +36,7 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class ParquetSource:
+class ParquetSource(Source):
     """Examples in Parquet files, of which the last few row groups are cached.
 
     For a shuffled order, write row groups of a few thousand rows: each is read as a whole.
@@ -141,7 +142,7 @@ def _to_column(name: str, column: pa.ChunkedArray) -> Column:
     if pa.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(zero_copy_only=False))
     leaf = values.type.value_type if pa.types.is_fixed_size_list(values.type) else values.type
-    if pa.types.is_integer(leaf) or pa.types.is_floating(leaf):
+    if is_number(leaf):
         return column_to_numpy(name, values)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = values.cast(pa.binary())

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from phalanx.data.types import Array, Column, Columns, Default, Specs, Tensor
 from phalanx.records import Kind, Schema
-from phalanx.records.arrow import is_list
+from phalanx.records.arrow import is_list, is_number
 
 _TYPES = {Kind.BYTES: tf.string, Kind.FLOAT: tf.float32, Kind.INT64: tf.int64}
 
@@ -63,7 +63,7 @@ def _unwrap(type_: pa.DataType) -> tuple[int, pa.DataType]:
 
 
 def _tensor_type(type_: pa.DataType) -> tf.DType:
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+    if is_number(type_):
         return tf.as_dtype(type_.to_pandas_dtype())
     return tf.string
 
@@ -77,8 +77,7 @@ def _to_tensor(column: Column) -> Tensor:
     if isinstance(column, np.ndarray):
         return column
     if pa.types.is_fixed_size_list(column.type):
-        size = column.type.list_size
-        return _flat(column.flatten()).reshape(len(column), size)
+        return _flat(column.flatten()).reshape(len(column), column.type.list_size)
     if not is_list(column.type):
         return _flat(column)
     splits = np.asarray(column.offsets).astype(np.int64)
@@ -87,7 +86,7 @@ def _to_tensor(column: Column) -> Tensor:
 
 
 def _flat(values: pa.Array) -> Array:
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+    if is_number(values.type):
         return np.asarray(values)
     result = np.empty(len(values), object)
     result[:] = values.to_pylist()

@@ -204,6 +204,11 @@ def is_list(type_: pa.DataType) -> bool:
     return bool(is_any or pa.types.is_fixed_size_list(type_))
 
 
+def is_number(type_: pa.DataType) -> bool:
+    """Does a column of this type hold integers or floats?"""
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
 def _innermost(type_: pa.DataType) -> pa.DataType:
     type_ = _unwrap(type_)
     while is_list(type_):

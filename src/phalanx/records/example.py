@@ -152,30 +152,26 @@ def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
 
+    from phalanx.records.arrow import is_number  # noqa: PLC0415
+
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     type_ = column.type
     is_fixed = pa.types.is_fixed_size_list(type_)
-    is_number = _is_number(type_.value_type if is_fixed else type_)
-    if is_number and column.null_count:
+    is_numeric = is_number(type_.value_type if is_fixed else type_)
+    if is_numeric and column.null_count:
         raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
                         "array of numbers cannot leave a place empty")  # fmt: skip
-    if is_fixed and is_number:
+    if is_fixed and is_numeric:
         return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
-    if is_number:
+    if is_numeric:
         return np.asarray(column)
     result = np.empty(len(column), object)
-    if pa.types.is_list(type_) and _is_number(type_.value_type):
+    if pa.types.is_list(type_) and is_number(type_.value_type):
         result[:] = [item.values.to_numpy() if item.is_valid else None for item in column]
     else:
         result[:] = column.to_pylist()
     return result
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
 def read_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -140,10 +141,8 @@ class _FeatureCounter:
         self.kind = 0
         self.missing = rows_before
         self.values = 0
-        self.shortest: int | None = None
-        self.longest = 0
-        self.narrowest: int | None = None
-        self.widest = 0
+        self.shortest, self.longest = sys.maxsize, 0
+        self.narrowest, self.widest = sys.maxsize, 0
         self.least: float | None = None
         self.greatest: float | None = None
         self._seen_in_chunk = False
@@ -166,10 +165,10 @@ class _FeatureCounter:
     def _measure(self, column: RawColumn) -> None:
         import numpy as np  # noqa: PLC0415
 
-        self.shortest = _least(self.shortest, column.shortest)
+        self.shortest = min(self.shortest, column.shortest)
         self.longest = max(self.longest, column.longest)
         if memoryview(column.step_offsets).nbytes > 4:
-            self.narrowest = _least(self.narrowest, column.narrowest)
+            self.narrowest = min(self.narrowest, column.narrowest)
             self.widest = max(self.widest, column.widest)
         values: Array
         if column.kind == 1:
@@ -190,10 +189,9 @@ class _FeatureCounter:
         self._seen_in_chunk = False
 
     def finish(self) -> FeatureSummary:
+        low, high = self.shortest, self.longest
         if self.sequence:
-            low, high = self.narrowest or 0, self.widest
-        else:
-            low, high = self.shortest or 0, self.longest
+            low, high = self.narrowest, self.widest
         shape: tuple[int | None, ...] = (None,)
         if low == high and high > 0:
             shape = () if high == 1 else (high,)
@@ -207,15 +205,11 @@ class _FeatureCounter:
             feature,
             missing=self.missing,
             values=self.values,
-            shortest=self.shortest or 0,
+            shortest=self.shortest,
             longest=self.longest,
             least=self.least,
             greatest=self.greatest,
         )
-
-
-def _least(known: int | None, new: int) -> int:
-    return new if known is None else min(known, new)
 
 
 def _first_present(column: RawColumn) -> int:

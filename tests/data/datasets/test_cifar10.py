@@ -78,7 +78,7 @@ def test_pickle_cannot_run_code(tmp_path: Path, published: Path) -> None:
 
     (published / "data_batch_1").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(
-        DataError, match=r"data_batch_1 is not a batch of CIFAR-10: it wants .*exec"
+        DataError, match=r"data_batch_1 is not a batch of CIFAR-10: it refers to .*exec"
     ):
         convert_cifar10(published, tmp_path / "out")
     assert not (tmp_path / "evil").exists()

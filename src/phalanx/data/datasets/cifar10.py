@@ -59,11 +59,8 @@ def convert_cifar10(
         np.concatenate([part.images for part in parts[:5]]),
         np.concatenate([part.labels for part in parts[:5]]),
     )
-    splits = {"train": train}
-    if validation:
-        held_out = len(parts[4])
-        splits = {"train": train[:-held_out], "validation": train[-held_out:]}
-    return write_splits({**splits, "eval": parts[5]}, CLASSES, out, shards)
+    held_out = len(parts[4]) if validation else 0
+    return write_splits(train, parts[5], CLASSES, out, shards=shards, validation=held_out)
 
 
 @contextmanager

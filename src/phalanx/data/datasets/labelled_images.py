@@ -45,12 +45,23 @@ class LabelledImages:
 
 
 def write_splits(
-    splits: dict[str, LabelledImages], classes: Iterable[str], out: str | Path, shards: int | None
+    train: LabelledImages,
+    evaluation: LabelledImages,
+    classes: Iterable[str],
+    out: str | Path,
+    *,
+    shards: int | None,
+    validation: int = 0,
 ) -> dict[str, int]:
-    """Write each split to `OUT/NAME.tfrecord`, or to its shards.
+    """Write each split to `OUT/NAME.tfrecord`, or to its shards, and return the counts.
 
-    The schema and the names of the classes are written beside them.
+    The last `validation` images of `train` become the split `validation`. The schema and the names
+    of the classes are written beside them.
     """
+    splits = {"train": train, "eval": evaluation}
+    if validation:
+        splits = {"train": train[:-validation], "validation": train[-validation:],
+                  "eval": evaluation}  # fmt: skip
     directory = Path(out)
     counts = {
         name: write_examples(directory / f"{name}.tfrecord", images.batches(), shards=shards)

@@ -47,10 +47,8 @@ def convert_mnist(
         else:
             directory = Path(source)
         train, test = _read(directory, "train"), _read(directory, "t10k")
-    splits = {"train": train}
-    if validation:
-        splits = {"train": train[:-_VALIDATION], "validation": train[-_VALIDATION:]}
-    return write_splits({**splits, "eval": test}, map(str, range(10)), out, shards)
+    held_out = _VALIDATION if validation else 0
+    return write_splits(train, test, map(str, range(10)), out, shards=shards, validation=held_out)
 
 
 def _read(directory: Path, part: str) -> LabelledImages:

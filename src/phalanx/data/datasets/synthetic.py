@@ -33,12 +33,10 @@ def make_synthetic(
         raise DataError(f"{count} images of {size} x {size} in {classes} classes cannot be made: "
                         "take 1 or more, of 4 x 4 or larger, in 2 classes or more")  # fmt: skip
     eval_count = max(count // 5, 1) if evaluation is None else evaluation
-    splits = {
-        "train": draw(count, classes, size, seed),
-        "eval": draw(eval_count, classes, size, seed + 1_000_003),
-    }
+    train = draw(count, classes, size, seed)
+    evaluation_images = draw(eval_count, classes, size, seed + 1_000_003)
     directions = [f"{180 * number / classes:.3g}°" for number in range(classes)]
-    return write_splits(splits, directions, out, shards)
+    return write_splits(train, evaluation_images, directions, out, shards=shards)
 
 
 def draw(count: int, classes: int, size: int, seed: int) -> LabelledImages:

@@ -79,23 +79,26 @@ class Options:
                 f"format('tfrecord') has no option {', '.join(unknown)}: there are "
                 f"{', '.join(NAMES)}"
             )
-        columns = _split(options.get("columns"))
         base = options.get("basepath")
         return cls(
             paths=_paths(options),
             record_type=_choose("recordType", options, RecordType, RecordType.EXAMPLE),
             compression=_compression(options.get("codec", "")),
             binary_columns=frozenset(_split(options.get("binarycolumns")) or ()),
-            columns=columns,
+            columns=_split(options.get("columns")),
             base_path=resolve(base) if base else None,
-            max_partition_bytes=_bytes("maxPartitionBytes", options, 128 << 20),
-            infer_records=_count("inferRecords", options),
+            max_partition_bytes=_number(
+                "maxPartitionBytes", options, 128 << 20, _SIZES, "such as 64m"
+            ),
+            infer_records=_number("inferRecords", options, None, _COUNTS, "1 or more"),
             write_locality=_choose(
                 "writeLocality", options, WriteLocality, WriteLocality.DISTRIBUTED
             ),
             partition_by=tuple(json.loads(options.get("partitionby", "[]"))),
-            max_files_per_trigger=_count("maxFilesPerTrigger", options),
-            max_file_age=_seconds("maxFileAge", options, 7 * 24 * 3600),
+            max_files_per_trigger=_number(
+                "maxFilesPerTrigger", options, None, _COUNTS, "1 or more"
+            ),
+            max_file_age=_number("maxFileAge", options, 7 * 24 * 3600, _TIMES, "such as 12h"),
         )
 
     @property
@@ -127,6 +130,7 @@ def _compression(name: str) -> Compression:
 
 
 Choice = TypeVar("Choice", bound=StrEnum)
+Number = TypeVar("Number", int, None)
 
 
 def _choose(name: str, options: Mapping[str, str], kind: type[Choice], default: Choice) -> Choice:
@@ -143,28 +147,19 @@ def _split(text: str | None) -> tuple[str, ...] | None:
     return tuple(name for name in (each.strip() for each in text.split(",")) if name)
 
 
+_COUNTS: Mapping[str, int] = {}
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
-def _count(name: str, options: Mapping[str, str]) -> int | None:
-    text = options.get(name.lower())
-    return None if text is None else _number(name, text, {}, "1 or more")
-
-
-def _bytes(name: str, options: Mapping[str, str], default: int) -> int:
+def _number(
+    name: str, options: Mapping[str, str], default: Number, units: Mapping[str, int], example: str
+) -> int | Number:
     text = options.get(name.lower())
     if text is None:
         return default
-    return _number(name, text.lower().removesuffix("b"), _SIZES, "such as 64m")
-
-
-def _seconds(name: str, options: Mapping[str, str], default: int) -> int:
-    text = options.get(name.lower())
-    return default if text is None else _number(name, text, _TIMES, "such as 12h")
-
-
-def _number(name: str, text: str, units: Mapping[str, int], example: str) -> int:
+    if units is _SIZES:
+        text = text.lower().removesuffix("b")
     unit = units.get(text[-1:].lower())
     digits = text[:-1] if unit else text
     if not digits.isdecimal() or int(digits) < 1:
