@@ -32,5 +32,5 @@ def test_from_binary(tmp_path: Path) -> None:
     for batch in pipeline.dataset(9, epochs=1):
         np.testing.assert_array_equal(batch["image"][:, 2, 1, 1], batch["id"])
     (tmp_path / "3.bin").write_bytes(b"x" * 14)
-    with pytest.raises(DataError, match="1 are left over"):
+    with pytest.raises(DataError, match="14 bytes, which is not a multiple of the 13"):
         len(Pipeline.from_binary(tmp_path / "*.bin", layout))

@@ -35,7 +35,9 @@ def test_every_variant_returns_logits(options: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("layers", [0, 2, 21, 45, -4])
 def test_invalid_number_of_layers_is_rejected(layers: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{layers} layers .* 6n\+2, as in 20, 32, 44"):
+    with pytest.raises(
+        ConfigurationError, match=rf"num_layers is {layers}: it must be 6n\+2, as in 20, 32, 44"
+    ):
         resnet(layers)
 
 

@@ -40,7 +40,7 @@ def test_write_rejects_a_change_of_kind(tmp_path: Path, later: Any, kind: str) -
         (pa.array([1], pa.timestamp("s")), "has the type timestamp"),
         (pa.array([[1, None]]), "nulls inside its lists"),
         (pa.array([2**64 - 1], pa.uint64()), "cannot become a feature of int64"),
-        (pa.array([[[[1]]]]), "lists in lists in lists"),
+        (pa.array([[[[1]]]]), "lists nested three deep"),
         ([1, "a"], "cannot become a feature"),
     ],
 )

@@ -84,10 +84,10 @@ def test_label_cannot_escape_the_directory(tmp_path: Path) -> None:
     [
         ("a.jsonl", "{bad", "b.tfrecord", "line 1, is not JSON"),
         ("a.jsonl", "[1]", "b.tfrecord", "not an object"),
-        ("a.jsonl", '{}\n{"x": {"base64": "a"}}', "b.tfrecord", "line 2, has wrong base64"),
-        ("a.jsonl", '{"x": [{"base64": 5}]}', "b.tfrecord", "line 1, has wrong base64"),
+        ("a.jsonl", '{}\n{"x": {"base64": "a"}}', "b.tfrecord", "line 2, has invalid base64"),
+        ("a.jsonl", '{"x": [{"base64": 5}]}', "b.tfrecord", "line 1, has invalid base64"),
         ("a.parquet", "nope", "b.tfrecord", "not a Parquet file"),
-        ("a.txt", "nope", "b.tfrecord", "does not tell its format"),
+        ("a.txt", "nope", "b.tfrecord", "the format of .*a.txt is unknown"),
         ("a.jsonl", "{}", "b.csv", "must be TFRecord"),
         ("missing.csv", None, "b.tfrecord", "there is no file"),
     ],

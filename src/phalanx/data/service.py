@@ -73,7 +73,7 @@ def served_dataset(
     """
     if not isinstance(pipeline.source, RecordSource):
         kind = type(pipeline.source).__name__
-        raise DataError(f"tf.data service reads TFRecord files, not a {kind}: write some first")
+        raise DataError(f"tf.data service reads TFRecord files, not a {kind}: write them first")
     _wait_for_dispatcher(dispatcher, wait_seconds)
     is_fixed = epochs is None or drop_remainder
     dataset = graph_dataset(

@@ -135,8 +135,8 @@ class BinarySource(Source):
         for path in self.files:
             total = file_size(path)
             if total % size:
-                raise DataError(f"{path} has {total} bytes, which examples of {size} bytes do not "
-                                f"fill: {total % size} are left over")  # fmt: skip
+                raise DataError(f"{path} has {total} bytes, which is not a multiple of the {size} "
+                                "bytes of an example")  # fmt: skip
             files.append(_BinaryFile(path, total // size))
         return FileSet(tuple(files))
 

@@ -59,8 +59,8 @@ def resnet(
     units, rest = divmod(num_layers - 2, 3 * layers_per_unit)
     if rest or units < 1:
         raise ConfigurationError(
-            f"a ResNet of {num_layers} layers cannot be built: it has {3 * layers_per_unit}n+2, as "
-            "in " + ", ".join(str(3 * layers_per_unit * n + 2) for n in (3, 5, 7, 9, 18))
+            f"num_layers is {num_layers}: it must be {3 * layers_per_unit}n+2, as in "
+            + ", ".join(str(3 * layers_per_unit * n + 2) for n in (3, 5, 7, 9, 18))
         )
     data_format = data_format or best_data_format()
     layers = _Layers(

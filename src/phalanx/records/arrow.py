@@ -135,7 +135,7 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
             step_offsets, array = _open_list(name, array)
             step_count, depth = len(step_offsets) - 1, 2
     if is_list(array.type):
-        raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
+        raise DataError(f"column {name!r} has lists nested three deep, which no feature can hold")
     kind = kinds.settle(name, _kind_of(name, array.type))
     values, value_offsets = _open_values(name, kind, array)
     return SourceColumn(

@@ -43,7 +43,7 @@ def format_of(path: str) -> str:
         return _ENDINGS[Path(path).suffix.lower()]
     except KeyError:
         raise DataError(
-            f"{path} does not tell its format: end it in .tfrecord, .parquet, .csv or .jsonl, "
+            f"the format of {path} is unknown: end it in .tfrecord, .parquet, .csv or .jsonl, "
             "in / for a directory of images, or name the format"
         ) from None
 
@@ -140,7 +140,7 @@ def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[Row]:
         try:
             row = {name: _from_json(value) for name, value in row.items()}
         except (ValueError, TypeError) as error:
-            raise DataError(f"{path}, line {number}, has wrong base64: {error}") from None
+            raise DataError(f"{path}, line {number}, has invalid base64: {error}") from None
         yield row
 
 

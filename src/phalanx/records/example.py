@@ -161,7 +161,7 @@ def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
     is_numeric = is_number(type_.value_type if is_fixed else type_)
     if is_numeric and column.null_count:
         raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
-                        "array of numbers cannot leave a place empty")  # fmt: skip
+                        "array of numbers cannot hold missing values")  # fmt: skip
     if is_fixed and is_numeric:
         return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
     if is_numeric:

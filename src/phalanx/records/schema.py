@@ -155,7 +155,7 @@ class Schema:
         try:
             found = json.loads(text)
             if found["version"] != _VERSION:
-                raise DataError(f"{source} has version {found['version']}, this reads {_VERSION}")
+                raise DataError(f"{source} has version {found['version']}, not {_VERSION}")
             features = tuple(
                 Feature(f["name"], Kind(f["kind"]), tuple(f["shape"]), bool(f["sequence"]))
                 for f in found["features"]

@@ -28,7 +28,7 @@ def test_save_modes(spark: Any, tmp_path: Path) -> None:
 
     out = tmp_path / "out"
     save(spark.range(3), str(out))
-    with pytest.raises(DataError, match="out is there already: choose another path, or the mode"):
+    with pytest.raises(DataError, match="out already exists: choose another path, or the mode"):
         save(spark.range(3), str(out))
     save(spark.range(5), str(out), mode="ignore")
     assert count(spark, str(out)) == 3

@@ -72,5 +72,5 @@ def test_different_partition_columns_are_an_error() -> None:
 
 
 def test_partition_value_must_fit_the_requested_type() -> None:
-    with pytest.raises(DataError, match="day=x is no value for the type int32"):
+    with pytest.raises(DataError, match="day=x does not fit the type int32"):
         partition_value("day", "x", pa.int32())

@@ -132,8 +132,8 @@ def make_writer(options: Options, job_id: str, overwrite: bool) -> DataSourceArr
     if options.write_locality is WriteLocality.LOCAL:
         if overwrite:
             raise DataError(
-                "with writeLocality local the files of other executors cannot be seen, and so not "
-                "be overwritten: use the mode append, and a directory of its own for each write"
+                "writeLocality is local, so that the files of other executors cannot be seen and "
+                "overwritten: use the mode append, and a new directory for each write"
             )
         return LocalWriter(options, job)
     job.begin()

@@ -66,7 +66,7 @@ def save(
     if mode not in ("append", "overwrite") and exists(target):
         if mode == "ignore":
             return
-        raise DataError(f"{path} is there already: choose another path, or the mode append, "
+        raise DataError(f"{path} already exists: choose another path, or the mode append, "
                         "overwrite or ignore")  # fmt: skip
     if columns:
         # A task has one file open at a time.

@@ -126,7 +126,7 @@ def _compression(name: str) -> Compression:
     for known, compression in _CODECS.items():
         if known.lower() == name.lower():
             return compression
-    raise DataError(f"the codec {name} is not one that TensorFlow reads: use gzip or deflate")
+    raise DataError(f"TensorFlow cannot read the codec {name}: use gzip or deflate")
 
 
 Choice = TypeVar("Choice", bound=StrEnum)

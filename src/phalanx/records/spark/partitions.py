@@ -112,4 +112,4 @@ def partition_value(name: str, text: str | None, type_: pa.DataType) -> pa.Scala
     try:
         return pa.scalar(text, pa.string()).cast(type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"the directory {name}={text} is no value for the type {type_}") from None
+        raise DataError(f"the directory {name}={text} does not fit the type {type_}") from None
