@@ -14,6 +14,7 @@ from phalanx.records.framing import Chunk, Part, read_chunks
 from phalanx.records.index import RecordIndex
 from phalanx.records.listing import FoundFile, find_files
 from phalanx.records.schema import Schema
+from phalanx.records.spark import partitions
 from phalanx.records.spark.columns import (
     BYTE_ARRAY,
     RecordType,
@@ -22,12 +23,7 @@ from phalanx.records.spark.columns import (
     infer_columns,
 )
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.partitions import (
-    PartitionValues,
-    partition_types,
-    partition_value,
-    partition_values,
-)
+from phalanx.records.spark.partitions import PartitionValues
 from phalanx.records.storage import is_remote, open_input
 from phalanx.records.summary import decode_chunk, find_schema
 
@@ -44,7 +40,8 @@ def find_dataset(options: Options) -> Files:
     if not options.paths:
         raise DataError("give the files to read, as in load('data/*.tfrecord')")
     return [
-        (file, partition_values(_subdirectory(file, options))) for file in find_files(options.paths)
+        (file, partitions.partition_values(_subdirectory(file, options)))
+        for file in find_files(options.paths)
     ]
 
 
@@ -58,14 +55,14 @@ def _subdirectory(file: FoundFile, options: Options) -> str:
 
 def infer_dataset(options: Options, files: Files) -> pa.Schema:
     """The columns of the files and, after them, the partition columns."""
-    partitions = partition_types(values for _, values in files)
+    partition_types = partitions.partition_types(values for _, values in files)
     if options.record_type is RecordType.BYTE_ARRAY:
         inferred = pa.schema([pa.field(BYTE_ARRAY, pa.binary())])
     else:
         features = _infer_features(options, [file.path for file, _ in files])
         inferred = infer_columns(features, options.binary_columns)
-    fields = [field for field in inferred if field.name not in partitions]
-    fields += [pa.field(name, type_) for name, type_ in partitions.items()]
+    fields = [field for field in inferred if field.name not in partition_types]
+    fields += [pa.field(name, type_) for name, type_ in partition_types.items()]
     if options.columns is not None:
         by_name = {field.name: field for field in fields}
         missing = [name for name in options.columns if name not in by_name]
@@ -201,7 +198,9 @@ def _add_partition_columns(
     batch: pa.RecordBatch, values: PartitionValues, columns: pa.Schema
 ) -> pa.RecordBatch:
     arrays = [
-        pa.repeat(partition_value(field.name, values[field.name], field.type), batch.num_rows)
+        pa.repeat(
+            partitions.partition_value(field.name, values[field.name], field.type), batch.num_rows
+        )
         if field.name in values
         else batch.column(field.name)
         for field in columns

@@ -21,20 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import DataError
+from phalanx.records import storage
 from phalanx.records.listing import COMMIT_PREFIX, list_all
 from phalanx.records.spark.columns import RecordType, check_byte_array, encode, features_of
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.partitions import check_partition_columns, partition_path
-from phalanx.records.storage import (
-    exists,
-    has_directories,
-    make_directory,
-    move_file,
-    remove,
-    remove_empty_below,
-    remove_if_empty,
-    write_bytes,
-)
 from phalanx.records.writer import RecordWriter
 
 TEMPORARY = "_temporary"
@@ -66,16 +57,16 @@ class WriteJob:
 
         Tasks do not create it, so that one that runs on after the end fails and leaves nothing.
         """
-        make_directory(self.temporary)
+        storage.make_directory(self.temporary)
 
     def check_open(self) -> None:
         """Fail if the job has ended; object stores have no directory to check."""
-        if has_directories(self.temporary) and not exists(self.temporary):
+        if storage.has_directories(self.temporary) and not storage.exists(self.temporary):
             raise DataError(f"the write to {self.directory} has ended: this task came too late")
 
     def commit(self, files: Sequence[PendingFile], *, overwrite: bool) -> None:
         """Publish the files; with `overwrite`, then delete what was in the directory before."""
-        remove(f"{self.directory}/{SUCCESS}")
+        storage.remove(f"{self.directory}/{SUCCESS}")
         before = list_all(self.directory) if overwrite else []
         before = [path for path in before if not path.startswith(f"{self.temporary}/")]
         publish_files(self.directory, self.id, files)
@@ -83,17 +74,17 @@ class WriteJob:
             names = (path.removeprefix(f"{self.directory}/") for path in before)
             hide_files(self.directory, self.id, names)
             for path in before:
-                remove(path)
+                storage.remove(path)
         unhide_files(self.directory, self.id)
         self.end()
         if overwrite:
-            remove_empty_below(self.directory)
-        write_bytes(f"{self.directory}/{SUCCESS}")
+            storage.remove_empty_below(self.directory)
+        storage.write_bytes(f"{self.directory}/{SUCCESS}")
 
     def end(self) -> None:
         """Delete the files that were not published."""
-        remove(self.temporary)
-        remove_if_empty(f"{self.directory}/{TEMPORARY}")
+        storage.remove(self.temporary)
+        storage.remove_if_empty(f"{self.directory}/{TEMPORARY}")
 
 
 def publish_files(directory: str, job_id: str, files: Sequence[PendingFile]) -> None:
@@ -104,22 +95,22 @@ def publish_files(directory: str, job_id: str, files: Sequence[PendingFile]) -> 
         for file in files:
             target = f"{directory}/{file.name}"
             moved.append(target)
-            move_file(file.path, target)
+            storage.move_file(file.path, target)
     except BaseException:
         for target in moved:
-            remove(target)
+            storage.remove(target)
         unhide_files(directory, job_id)
         raise
 
 
 def hide_files(directory: str, job_id: str, names: Iterable[str]) -> None:
     """Hide these files from readers, instead of those that the job hid before."""
-    write_bytes(f"{directory}/{COMMIT_PREFIX}{job_id}", json.dumps(list(names)).encode())
+    storage.write_bytes(f"{directory}/{COMMIT_PREFIX}{job_id}", json.dumps(list(names)).encode())
 
 
 def unhide_files(directory: str, job_id: str) -> None:
     """Show all files that the job hid."""
-    remove(f"{directory}/{COMMIT_PREFIX}{job_id}")
+    storage.remove(f"{directory}/{COMMIT_PREFIX}{job_id}")
 
 
 def check_columns(columns: pa.Schema, options: Options) -> None:
@@ -160,7 +151,7 @@ def write_files(
         if writer is not None:
             writer.discard()
         for name in names:
-            remove(f"{directory}/{name}")
+            storage.remove(f"{directory}/{name}")
         raise
     return names
 

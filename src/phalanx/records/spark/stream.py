@@ -20,7 +20,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from phalanx.records import storage
 from phalanx.records.listing import FoundFile, list_all
+from phalanx.records.spark import output
 from phalanx.records.spark.batch import (
     CommitMessage,
     TFRecordPartition,
@@ -30,16 +32,8 @@ from phalanx.records.spark.batch import (
 )
 from phalanx.records.spark.dataset import find_dataset, plan_splits
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.output import (
-    SUCCESS,
-    TEMPORARY,
-    PendingFile,
-    publish_files,
-    unhide_files,
-    write_files,
-)
+from phalanx.records.spark.output import SUCCESS, TEMPORARY, PendingFile
 from phalanx.records.spark.stream_offset import StreamOffset, select_files_between
-from phalanx.records.storage import exists, read_bytes, remove, remove_if_empty, write_bytes
 
 
 class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -105,7 +99,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
         query, batch = _query_and_batch()
         directory = f"{_temporary(self.options.path, query)}/{batch}/{number}-{attempt}"
         stem = f"part-{number:05d}-{query}-{batch}"
-        names = write_files(iterator, directory, stem, self.options, always=False)
+        names = output.write_files(iterator, directory, stem, self.options, always=False)
         files = tuple(PendingFile(f"{directory}/{name}", name) for name in names)
         return StreamCommitMessage(files, query)
 
@@ -119,7 +113,7 @@ class TFRecordStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[CommitMessage | None], batchId: int) -> None:  # noqa: N803
         for message in messages:
             if isinstance(message, StreamCommitMessage):
-                remove(f"{_temporary(self.options.path, message.query)}/{batchId}")
+                storage.remove(f"{_temporary(self.options.path, message.query)}/{batchId}")
 
 
 def publish_batch(directory: str, query: str, batch: int, files: Sequence[PendingFile]) -> None:
@@ -132,17 +126,17 @@ def publish_batch(directory: str, query: str, batch: int, files: Sequence[Pendin
     if _last_batch(state) < batch:
         for path in list_all(directory):
             if f"-{job_id}-c" in path and f"/{TEMPORARY}/" not in path:
-                remove(path)
-        publish_files(directory, job_id, files)
-        write_bytes(state, json.dumps({"batch": batch}).encode())
-    unhide_files(directory, job_id)
-    write_bytes(f"{directory}/{SUCCESS}")
-    remove(_temporary(directory, query))
-    remove_if_empty(f"{directory}/{TEMPORARY}")
+                storage.remove(path)
+        output.publish_files(directory, job_id, files)
+        storage.write_bytes(state, json.dumps({"batch": batch}).encode())
+    output.unhide_files(directory, job_id)
+    storage.write_bytes(f"{directory}/{SUCCESS}")
+    storage.remove(_temporary(directory, query))
+    storage.remove_if_empty(f"{directory}/{TEMPORARY}")
 
 
 def _last_batch(path: str) -> int:
-    return int(json.loads(read_bytes(path))["batch"]) if exists(path) else -1
+    return int(json.loads(storage.read_bytes(path))["batch"]) if storage.exists(path) else -1
 
 
 def _temporary(directory: str, query: str) -> str:
