@@ -28,7 +28,7 @@ def test_every_example_is_read_once_with_its_values(files: list[str]) -> None:
 
 
 def test_resume_with_other_workers_continues_exactly(files: list[str]) -> None:
-    """Three workers for 40 steps, then two for 60, then five to the end: as if it were one."""
+    """Three workers for 40 steps, two for 60, then five to the end read the same as one."""
     pipeline = Pipeline.from_records(files, seed=7)
     whole = read_ids(pipeline.dataset(10, epochs=2))
     position, taken = 0, dict[int, int]()

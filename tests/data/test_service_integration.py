@@ -1,4 +1,4 @@
-"""tf.data service, started beside a job by the launcher: all of it in processes of their own."""
+"""tf.data service in real processes, started beside a job by the launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phalanx.errors import DataError
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# An experiment in step: what is served is shared by the chief and the worker.
+# A synchronous experiment: the chief and the worker share the served data.
 EXPERIMENT = """
 import keras, phalanx
 from phalanx.data import Pipeline
@@ -70,7 +70,7 @@ def test_experiment_trains_on_served_data(
 
 @pytest.mark.slow
 def test_servers_started_by_hand_stop_on_signal(start_phalanx: Callable[..., object]) -> None:
-    """A worker without its dispatcher, too: TensorFlow would wait for that, deaf to signals."""
+    """Even a worker without its dispatcher, for which TensorFlow would wait and ignore signals."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]

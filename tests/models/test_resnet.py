@@ -16,7 +16,7 @@ from phalanx.models.resnet import resnet  # noqa: E402
 IMAGES = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
 
 
-# Counted by hand from the paper: convolutions and their normalisation, and the last layer.
+# Counted by hand from the paper: convolutions and their normalization, and the last layer.
 @pytest.mark.parametrize(
     ("layers", "weights"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)]
 )

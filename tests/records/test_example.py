@@ -138,7 +138,7 @@ def test_value_in_many_parts_takes_no_extra_memory() -> None:
     message = long(1, long(1, delimited(1, b"a") + part * 30_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert len(rows_of(message)[0]["a"]) == 3_000_000
-    # The values take 24 MB; joining the parts one by one would take gigabytes.
+    # The values take 24 MB; concatenating the parts one by one would take gigabytes.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
 
 

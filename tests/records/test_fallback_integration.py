@@ -1,4 +1,4 @@
-"""The codec in pure Python passes the tests that the native one passes."""
+"""The codec in Python passes the tests of the native codec."""
 
 from __future__ import annotations
 

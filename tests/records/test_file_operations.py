@@ -47,7 +47,7 @@ def test_repair_drops_only_damaged_records(
     (tmp_path / "damaged").write_bytes(damaged)
     report = repair(str(tmp_path / "damaged"), str(tmp_path / "repaired"))
     saved = list(read_records(tmp_path / "repaired"))
-    # A stretch touches two records at the most, as it is no longer than one.
+    # The damaged range touches at most two records, as it is no longer than one.
     assert len(saved) >= COUNT - 2
     remaining = iter(records)
     assert all(record in remaining for record in saved)
@@ -143,7 +143,7 @@ def test_shuffle_keeps_every_record(tmp_path: Path, path: str, memory: int) -> N
         outs.append(list(read_records(tmp_path / name)))
     assert outs[0] == outs[1] != RECORDS
     assert sorted(outs[0]) == RECORDS
-    # Neighbours are torn apart: few are still side by side.
+    # Few neighbours are still next to each other.
     near = sum(abs(int(x) - int(y)) == 1 for x, y in zip(outs[0], outs[0][1:], strict=False))
     assert near < 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "in.tfrecord"]
@@ -155,7 +155,7 @@ def test_shuffle_raises_the_limit_of_open_files(tmp_path: Path, path: str) -> No
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
         assert len(split(path, str(tmp_path / "part.tfrecord"), 80)) == 80
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
-        # Memory for so little that there are 89 heaps.
+        # So little memory that there are 89 buckets.
         assert shuffle(path, str(tmp_path / "all"), memory=2500) == 5000
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

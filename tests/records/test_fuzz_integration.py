@@ -1,4 +1,4 @@
-"""The native codec, built with the sanitizers, on inputs changed at random."""
+"""The native codec, built with sanitizers, on fuzzed inputs."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_experiment_reads_data_and_saves_its_model_on_hdfs(url: str, tmp_path: P
         assert (result.step, result.model_dir) == (steps, model_dir)
         assert result.checkpoint == f"{model_dir}/model.ckpt-{steps}"
         assert exists(f"{result.checkpoint}.index")
-    # The second run went on from the first, whose start is kept beside its end.
+    # The second run resumed from the checkpoint of the first, which was not deleted.
     Mirror(model_dir, str(tmp_path)).pull()
     kept = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [path.rpartition("-")[2] for path in kept] == ["0", "3", "5"]

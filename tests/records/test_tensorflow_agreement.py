@@ -1,4 +1,4 @@
-"""Whatever TensorFlow accepts is read in the same way here, and the other way round."""
+"""Compatibility with TensorFlow and protobuf, in both directions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CORPUS = sorted((Path(__file__).parent / "fuzz" / "corpus").iterdir())
 
 
 def as_row(message: Any) -> dict[str, Any]:
-    """What protobuf finds in a message, in the words of this library."""
+    """What protobuf decodes from a message, as rows of this library."""
     row: dict[str, Any] = {}
     for name, feature in message.context.feature.items():
         kind = feature.WhichOneof("kind")
@@ -44,7 +44,7 @@ def as_row(message: Any) -> dict[str, Any]:
 
 
 def is_comparable(message: Any) -> bool:
-    """Can it be a row of columns, and do the implementations of protobuf agree about it?
+    """Can the message be a row, and do the implementations of protobuf agree on it?
 
     A column has one name and one kind. Of an entry of a map with an unknown field, upb throws away
     the whole entry, and C++ the field; in an unknown group, upb passes over anything.

@@ -22,7 +22,7 @@ def make_images(part: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """The files of CIFAR-10 as they are published, with fewer images."""
+    """The published files of CIFAR-10, with fewer images."""
     directory = tmp_path / "cifar-10-batches-py"
     directory.mkdir()
     for number, name in enumerate(PARTS):

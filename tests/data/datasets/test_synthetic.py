@@ -16,7 +16,7 @@ def test_synthetic_classes_can_be_distinguished(tmp_path: Path) -> None:
         pipeline = Pipeline.from_records(tmp_path / f"{name}-*", raw={"image": "uint8"})
         [(columns, _)] = pipeline.batches(2000, epochs=1)
         images = np.asarray(columns["image"], np.float32).reshape(-1, 3, 16, 16)
-        # Stripes of any phase have the same spectrum: what a first layer of filters sees.
+        # Stripes of any phase have the same spectrum.
         spectrum = np.abs(np.fft.rfft2(images)).reshape(len(images), -1)
         return spectrum, np.asarray(columns["label"])
 

@@ -62,7 +62,7 @@ def test_partition_columns_round_trip_and_prune(spark: Any, tmp_path: Path) -> N
     back = load(spark, out)
     assert dict(back.dtypes) == {"id": "bigint", "x": "float", "country": "string", "day": "date"}
     assert sorted(map(tuple, back.select("id", "country", "day", "x").collect())) == ROWS
-    # A file that is pruned is not even opened: this one could not be read.
+    # A pruned file is not opened: this one could not be read.
     with RecordWriter(out / "country=XX" / "day=2026-03-01" / "bad") as writer:
         writer.write(b"\xff no message")
     schema = "id long, x float, country string, day date"

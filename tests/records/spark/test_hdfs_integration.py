@@ -1,4 +1,4 @@
-"""Spark's tables on a real HDFS: a NameNode and a DataNode."""
+"""Spark tables on a real HDFS: a NameNode and a DataNode."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark(url: str) -> Iterator[Any]:
-    """Started by a process that has used HDFS before."""
+    """A session started by a process that has used HDFS before."""
     session = start_spark("local[2]")
     yield session
     session.stop()
 
 
 def names(directory: str) -> list[str]:
-    """The files of a directory, hidden or not, without what differs from job to job."""
+    """All files of a directory, without the job ids in their names."""
     found = (path.removeprefix(f"{directory}/") for path in list_all(directory))
     return sorted(re.sub("part-.*[.]", "part.", name) for name in found)
 

@@ -102,8 +102,8 @@ def test_task_fails_after_the_job_has_ended(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def commit_and_die(job: WriteJob, staged: list[PendingFile], overwrite: bool, step: int) -> bool:
-    """Commit in a process that is gone as it is about to change the disk for the nth time."""
+def commit_and_die(job: WriteJob, pending: list[PendingFile], overwrite: bool, step: int) -> bool:
+    """Commit in a process that dies before its nth change of the file system."""
     pid = os.fork()
     if pid == 0:
         left = step
@@ -116,7 +116,7 @@ def commit_and_die(job: WriteJob, staged: list[PendingFile], overwrite: bool, st
                 os._exit(1)
 
         sys.addaudithook(die)
-        job.commit(staged, overwrite=overwrite)
+        job.commit(pending, overwrite=overwrite)
         os._exit(0)
     return os.waitpid(pid, 0)[1] == 0
 
@@ -150,14 +150,14 @@ def test_driver_death_at_any_step_leaves_all_old_or_all_new_files(
         if is_done:
             break
     assert seen[0] == old and seen[-1] == after and len(seen) > 30
-    assert sorted(seen, key=lambda found: found != old) == seen, "it came and went"
+    assert sorted(seen, key=lambda found: found != old) == seen, "files disappeared again"
 
 
 def test_files_of_a_dead_driver_stay_hidden_until_overwritten(tmp_path: Path) -> None:
     dead = WriteJob(str(tmp_path), "dead")
     dead.begin()
-    staged = [write_pending(dead, name) for name in ("part-0-dead", "part-1-dead")]
-    assert not commit_and_die(dead, staged, overwrite=False, step=6)
+    pending = [write_pending(dead, name) for name in ("part-0-dead", "part-1-dead")]
+    assert not commit_and_die(dead, pending, overwrite=False, step=6)
     assert (tmp_path / "part-0-dead").exists()
     for mode, files_after in (("append", ["part-0-append"]), ("overwrite", ["part-0-overwrite"])):
         job = WriteJob(str(tmp_path), mode)

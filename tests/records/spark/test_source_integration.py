@@ -1,4 +1,4 @@
-"""`format("tfrecord")` in a real Spark, and what TensorFlow and protobuf say to its files."""
+"""`format("tfrecord")` in a real Spark, compared with TensorFlow and protobuf."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCALARS: dict[str, tuple[str, list[Any]]] = {
 
 
 def columns(depth: int) -> tuple[str, list[tuple[Any, ...]]]:
-    """A schema with every type, in arrays of this depth; and two rows."""
+    """A schema with every type, in arrays of this depth, and two rows."""
     fields, values = [], []
     for name, (type_, pair) in SCALARS.items():
         fields.append(f"{name} {'array<' * depth}{type_}{'>' * depth}")

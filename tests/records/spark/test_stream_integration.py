@@ -1,4 +1,4 @@
-"""Streams of files, in a real Spark."""
+"""Structured streaming in a real Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phalanx.records.storage import write_bytes
 
 
 def run(df: Any, out: Path, checkpoint: Path, **options: str) -> None:
-    """Everything that is there now, and no more."""
+    """Run a stream over the files that exist now."""
     query = (
         df.writeStream.format("tfrecord")
         .options(checkpointLocation=str(checkpoint), path=str(out), **options)
@@ -50,12 +50,12 @@ def test_repeated_batch_is_published_once(spark: Any, tmp_path: Path) -> None:
     stream = spark.readStream.format("tfrecord").schema("x long").load(str(source))
     run(stream, out, checkpoint)
     before = sorted(out.glob("part-*"))
-    # As if the driver had died after it published the batch, before Spark noted that.
+    # As if the driver had died after publishing the batch, before Spark recorded that.
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink()
     run(stream, out, checkpoint)
     assert sorted(out.glob("part-*")) == before
-    # And as if it had died while it published: some files are there, but no mark.
+    # As if it had died while publishing: some files exist, but the state file does not.
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink()
     (mark,) = out.glob("_stream-*")
