@@ -55,7 +55,7 @@ def make_upb_source() -> Any:
             return [InputPartition(str(file)) for file in sorted(Path(self.path).glob("[!_.]*"))]
 
         def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
-            from phalanx.records.fallback import message_classes
+            from phalanx.records.codec.fallback import message_classes
 
             message_class, _ = message_classes()
             kinds = []
@@ -86,7 +86,7 @@ def make_upb_source() -> Any:
             from pyspark import TaskContext
 
             from phalanx.records import RecordWriter
-            from phalanx.records.fallback import message_classes
+            from phalanx.records.codec.fallback import message_classes
 
             message_class, _ = message_classes()
             number = TaskContext.get().partitionId()  # type: ignore[union-attr]

@@ -118,7 +118,7 @@ LIGHT = ("cluster", "launch", "cli", "records")
 ARROW = (
     "phalanx.records.arrow",
     "phalanx.records.convert",
-    "phalanx.records.hdfs",
+    "phalanx.records.storage.hdfs",
     "phalanx.records.spark.",
 )
 

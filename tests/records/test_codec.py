@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phalanx.records.codec import SourceColumn, codec, load_codec
-from phalanx.records.fallback import crc32c_by_table
+from phalanx.records.codec.fallback import crc32c_by_table
 
 PYTHON = load_codec("python")
 

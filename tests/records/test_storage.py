@@ -6,7 +6,6 @@ import pytest
 
 from phalanx.errors import DataError
 from phalanx.records import RecordWriter, read_records
-from phalanx.records.listing import find_files, list_all
 from phalanx.records.storage import (
     exists,
     move_file,
@@ -16,6 +15,7 @@ from phalanx.records.storage import (
     resolve,
     write_bytes,
 )
+from phalanx.records.storage.listing import find_files, list_all
 
 
 def test_resolve_makes_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

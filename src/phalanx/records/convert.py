@@ -21,9 +21,9 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
 from phalanx.records.images import identify_image
-from phalanx.records.listing import expand
 from phalanx.records.schema import Schema
 from phalanx.records.storage import open_input, writing
+from phalanx.records.storage.listing import expand
 from phalanx.records.summary import find_schema
 from phalanx.records.types import Progress, Row, Value
 

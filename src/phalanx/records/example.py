@@ -19,8 +19,8 @@ from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.listing import expand
 from phalanx.records.schema import Schema
+from phalanx.records.storage.listing import expand
 from phalanx.records.summary import decode_chunk, find_schema, summarize_chunk
 from phalanx.records.types import Array, Examples, Paths, Row, Value
 from phalanx.records.writer import RecordWriter, ShardedWriter

@@ -18,8 +18,8 @@ from phalanx.errors import DataError
 from phalanx.open_files import allow_open_files
 from phalanx.records.compression import Compression
 from phalanx.records.framing import OVERHEAD, Chunk, Damage, count_records, read_records, walk
-from phalanx.records.listing import expand
 from phalanx.records.storage import file_size, is_remote
+from phalanx.records.storage.listing import expand
 from phalanx.records.types import Paths, Progress
 from phalanx.records.writer import BUFFER, RecordWriter, ShardedWriter
 

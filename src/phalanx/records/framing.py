@@ -14,8 +14,8 @@ from typing import BinaryIO
 from phalanx.errors import RecordError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, Decompressor, detect_compression
-from phalanx.records.listing import expand
 from phalanx.records.storage import open_input
+from phalanx.records.storage.listing import expand
 from phalanx.records.types import Paths
 
 OVERHEAD = 16

@@ -10,8 +10,8 @@ from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.listing import INDEX_SUFFIX
 from phalanx.records.storage import file_size, open_input, read_range, writing
+from phalanx.records.storage.listing import INDEX_SUFFIX
 
 _MAGIC = b"phxindex"
 _HEADER = struct.Struct("<8sQQQ")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
-from phalanx.records.listing import SCHEMA_FILE
 from phalanx.records.storage import exists, open_input, write_bytes
+from phalanx.records.storage.listing import SCHEMA_FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import RawColumn, codec
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.listing import expand
 from phalanx.records.schema import KINDS, Feature, Schema, saved_schema
+from phalanx.records.storage.listing import expand
 from phalanx.records.types import Array, Paths
 
 

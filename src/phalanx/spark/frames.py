@@ -14,8 +14,8 @@ from typing import Any
 
 from phalanx.data import Pipeline
 from phalanx.errors import DataError
-from phalanx.records.listing import find_files
 from phalanx.records.storage import remove, resolve
+from phalanx.records.storage.listing import find_files
 
 SETTING = "spark.phalanx.cacheDir"
 

@@ -10,7 +10,6 @@ from phalanx import records
 from phalanx.errors import DataError, RecordError
 from phalanx.records import RecordIndex, RecordWriter
 from phalanx.records.framing import read_chunks
-from phalanx.records.listing import FoundFile, find_files
 from phalanx.records.spark.columns import RecordType
 from phalanx.records.spark.dataset import (
     OPEN_COST,
@@ -22,6 +21,7 @@ from phalanx.records.spark.dataset import (
 )
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.output import write_files
+from phalanx.records.storage.listing import FoundFile, find_files
 
 
 def read(options: Options, columns: pa.Schema | None = None) -> list[dict[str, Any]]:

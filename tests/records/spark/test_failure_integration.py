@@ -16,7 +16,7 @@ import pytest
 from tests.servers.spark import start_spark
 
 from phalanx import records
-from phalanx.records.listing import find_files
+from phalanx.records.storage.listing import find_files
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ import pytest
 from tests.servers import hdfs
 from tests.servers.spark import start_spark
 
-from phalanx.records.listing import find_files, list_all
 from phalanx.records.storage import exists
+from phalanx.records.storage.listing import find_files, list_all
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.listing import expand, find_files
 from phalanx.records.spark.columns import RecordType
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.output import PendingFile, WriteJob, check_columns, write_files
+from phalanx.records.storage.listing import expand, find_files
 
 
 def files(directory: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx import records
-from phalanx.records.fallback import frame, message_classes
+from phalanx.records.codec.fallback import frame, message_classes
 
 SCALARS: dict[str, tuple[str, list[Any]]] = {
     "byte": ("tinyint", [1, None]),

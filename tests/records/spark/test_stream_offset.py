@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.listing import FoundFile
 from phalanx.records.spark.stream_offset import StreamOffset, select_files_between
+from phalanx.records.storage.listing import FoundFile
 
 
 def file(name: str, modified: float) -> FoundFile:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from phalanx.data.types import Array
 from phalanx.records import Feature, Kind, Schema, write_examples
-from phalanx.records.listing import SCHEMA_FILE
+from phalanx.records.storage.listing import SCHEMA_FILE
 
 SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
 CLASSES_FILE = "classes.txt"

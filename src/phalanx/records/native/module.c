@@ -1,5 +1,5 @@
 /* The Python module phalanx.records._native. It takes and returns buffers, and releases the GIL
-   while it works. codec.py documents the functions. */
+   while it works. The package codec documents the functions. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -206,7 +206,7 @@ static void raise_decode_error(const decoder *d, decode_status status) {
     Py_XDECREF(name);
 }
 
-/* The fields of RawColumn in codec.py. */
+/* The fields of RawColumn in the package codec. */
 static PyObject *column_to_tuple(column *c) {
     PyObject *name = PyBytes_FromStringAndSize((char *)c->name, (Py_ssize_t)c->name_size);
     PyObject *values = block_from(&c->values);

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from phalanx.errors import DataError
 from phalanx.records import storage
-from phalanx.records.listing import COMMIT_PREFIX, list_all
 from phalanx.records.spark.columns import RecordType, check_byte_array, encode, features_of
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.partitions import check_partition_columns, partition_path
+from phalanx.records.storage.listing import COMMIT_PREFIX, list_all
 from phalanx.records.writer import RecordWriter
 
 TEMPORARY = "_temporary"

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from phalanx.records import storage
-from phalanx.records.listing import FoundFile, list_all
 from phalanx.records.spark import output
 from phalanx.records.spark.batch import (
     CommitMessage,
@@ -34,6 +33,7 @@ from phalanx.records.spark.dataset import find_dataset, plan_splits
 from phalanx.records.spark.options import Options
 from phalanx.records.spark.output import SUCCESS, TEMPORARY, PendingFile
 from phalanx.records.spark.stream_offset import StreamOffset, select_files_between
+from phalanx.records.storage.listing import FoundFile, list_all
 
 
 class TFRecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from phalanx.errors import DataError
-from phalanx.records.listing import FoundFile
+from phalanx.records.storage.listing import FoundFile
 
 _SIZE = 8
 

@@ -114,7 +114,7 @@ def load_codec(name: str | None = None) -> Codec:
         except ImportError:
             if name == "native":
                 raise
-    return cast(Codec, import_module("phalanx.records.fallback"))
+    return cast(Codec, import_module("phalanx.records.codec.fallback"))
 
 
 codec = load_codec(os.environ.get("PHALANX_CODEC") or None)

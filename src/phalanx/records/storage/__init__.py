@@ -57,7 +57,7 @@ def filesystem_of(path: str) -> tuple[FileSystem, str]:
 def _hadoop_filesystem(path: str) -> tuple[FileSystem, str]:
     """Our own file system, because fsspec's needs Java."""
     try:
-        from phalanx.records.hdfs import connect  # noqa: PLC0415
+        from phalanx.records.storage.hdfs import connect  # noqa: PLC0415
     except ModuleNotFoundError:
         raise DataError(
             f"{path} needs an HDFS client, which is not installed: pip install 'phalanx[hdfs]'"

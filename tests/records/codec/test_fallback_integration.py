@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.records.codec import load_codec
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent
 SUITE = ["test_framing.py", "test_writer.py", "test_file_operations.py", "test_index.py",
          "test_example.py", "test_schema.py", "test_codec.py"]  # fmt: skip
 

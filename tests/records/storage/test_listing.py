@@ -10,7 +10,7 @@ from phalanx.records import (
     read_rows,
     write_examples,
 )
-from phalanx.records.listing import find_files
+from phalanx.records.storage.listing import find_files
 
 
 def touch(root: Path, *names: str) -> None:
