@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from phalanx.cluster import detect
-from phalanx.cluster.dispatcher import find_dispatcher
+from phalanx.cluster.job_environment import find_dispatcher
 from phalanx.data import Pipeline
 
 pipeline = Pipeline.from_records("*.tfrecord", seed=1, raw={"pixels": "uint8"})

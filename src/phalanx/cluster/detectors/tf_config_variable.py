@@ -1,4 +1,4 @@
-"""TF_CONFIG, as TensorFlow, Kubeflow, Cloud ML and every launcher here set it."""
+"""TF_CONFIG, which TensorFlow, Kubeflow, Cloud ML and most launchers of Phalanx set."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from phalanx.cluster.tf_config import VARIABLE, TFConfig, loads
 
 
 def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
-    """An empty variable counts as unset."""
+    """Read TF_CONFIG; an empty variable counts as unset."""
     text = environ.get(VARIABLE, "").strip()
     return loads(text) if text else None
