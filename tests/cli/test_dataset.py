@@ -1,3 +1,5 @@
+"""`phalanx dataset`."""
+
 from __future__ import annotations
 
 import subprocess
@@ -16,13 +18,13 @@ def phalanx(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_synthetic_pictures_are_written(tmp_path: Path) -> None:
+def test_synthetic_images_are_written(tmp_path: Path) -> None:
     ran = phalanx("synthetic", "--count", 50, "--out", tmp_path)
     assert ran.stdout == f"50\t{tmp_path}/train.tfrecord\n10\t{tmp_path}/eval.tfrecord\n"
     assert count_records(str(tmp_path / "train.tfrecord")) == 50
 
 
-def test_a_source_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_source_is_reported(tmp_path: Path) -> None:
     for name in ("cifar10", "mnist"):
         ran = phalanx(name, "--source", tmp_path / "none", "--out", tmp_path / "out")
         assert ran.returncode == 2
