@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig
 from phalanx.cluster.lint import lint
-from phalanx.cluster.tf_config import loads
+from phalanx.cluster.tf_config import loads, read_variable
 
 HOSTS = st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, max_size=20) | st.just(
     "[fe80::1]"
@@ -137,6 +137,14 @@ def test_string_indices_and_trials_are_read_as_numbers() -> None:
 def test_model_dir_and_environment_are_read() -> None:
     config = read(task={"type": "chief", "index": 0}, model_dir="gs://b/m", environment="cloud")
     assert (config.model_dir, config.environment) == ("gs://b/m", "cloud")
+
+
+def test_variable_is_read_from_the_environment_and_may_be_empty() -> None:
+    cluster = Cluster.of(workers=["a:1", "b:1"], ps=["c:1"])
+    expected = TFConfig(cluster, Task(Role.PS), model_dir="d")
+    assert read_variable({"TF_CONFIG": expected.dumps()}) == expected
+    assert read_variable({"TF_CONFIG": " "}) is None
+    assert read_variable({}) is None
 
 
 def test_empty_object_is_a_single_process() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -36,7 +37,7 @@ def command() -> None:
 @_OUT
 @_VALIDATION
 @_SHARDS
-def cifar10(source: str | None, out: str, validation: bool, shards: int | None) -> None:
+def cifar10(source: str | None, out: str, **options: Any) -> None:
     """Write CIFAR-10: 50,000 training and 10,000 evaluation images of 32 x 32 pixels.
 
     PATH is cifar-10-batches-py, the binary version, or the archive of either. Each image has 3072
@@ -49,9 +50,7 @@ def cifar10(source: str | None, out: str, validation: bool, shards: int | None) 
     from phalanx.data.datasets import convert_cifar10  # noqa: PLC0415
 
     with _show_download() as progress:
-        counts = convert_cifar10(
-            source, out, validation=validation, shards=shards, progress=progress
-        )
+        counts = convert_cifar10(source, out, progress=progress, **options)
     _print_counts(out, counts)
 
 
@@ -64,7 +63,7 @@ def cifar10(source: str | None, out: str, validation: bool, shards: int | None) 
 @_OUT
 @_VALIDATION
 @_SHARDS
-def mnist(source: str | None, out: str, validation: bool, shards: int | None) -> None:
+def mnist(source: str | None, out: str, **options: Any) -> None:
     """Write MNIST: 60,000 training and 10,000 evaluation digits of 28 x 28 pixels.
 
     \b
@@ -74,7 +73,7 @@ def mnist(source: str | None, out: str, validation: bool, shards: int | None) ->
     from phalanx.data.datasets import convert_mnist  # noqa: PLC0415
 
     with _show_download() as progress:
-        counts = convert_mnist(source, out, validation=validation, shards=shards, progress=progress)
+        counts = convert_mnist(source, out, progress=progress, **options)
     _print_counts(out, counts)
 
 
@@ -104,15 +103,7 @@ def mnist(source: str | None, out: str, validation: bool, shards: int | None) ->
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @_OUT
 @_SHARDS
-def synthetic(
-    out: str,
-    count: int,
-    evaluation: int | None,
-    classes: int,
-    size: int,
-    seed: int,
-    shards: int | None,
-) -> None:
+def synthetic(out: str, **options: Any) -> None:
     """Generate images that a small network learns quickly, for tests and demonstrations.
 
     \b
@@ -121,16 +112,7 @@ def synthetic(
     """
     from phalanx.data.datasets import make_synthetic  # noqa: PLC0415
 
-    counts = make_synthetic(
-        out,
-        count=count,
-        evaluation=evaluation,
-        classes=classes,
-        size=size,
-        seed=seed,
-        shards=shards,
-    )
-    _print_counts(out, counts)
+    _print_counts(out, make_synthetic(out, **options))
 
 
 def _print_counts(out: str, counts: dict[str, int]) -> None:

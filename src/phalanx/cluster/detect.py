@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from phalanx.cluster.detectors import host_lists, kubernetes, slurm, tf_config_variable
-from phalanx.cluster.tf_config import TFConfig
+from phalanx.cluster.detectors import host_lists, kubernetes, slurm
+from phalanx.cluster.tf_config import TFConfig, read_variable
 
 Detector = Callable[[Mapping[str, str], Sequence[str]], TFConfig | None]
 
 # The most explicit comes first: a scheduler sets its variables for programs of any kind.
 DETECTORS: tuple[Detector, ...] = (
     host_lists.detect_flags,
-    tf_config_variable.detect,
+    read_variable,
     host_lists.detect_variables,
     slurm.detect,
     kubernetes.detect,

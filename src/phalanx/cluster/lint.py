@@ -55,21 +55,10 @@ def lint(text: str) -> list[Problem]:
         config = json.loads(text, object_pairs_hook=keep_first)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return [
-            Problem(
-                "TF_CONFIG",
-                f"not JSON ({reason})",
-                "Make it with `phalanx tf-config make`, and quote it with '…' in the shell.",
-            )
-        ]
+        fix = "Make it with `phalanx tf-config make`, and quote it with '…' in the shell."
+        return [Problem("TF_CONFIG", f"not JSON ({reason})", fix)]
     if not isinstance(config, dict):
-        return [
-            Problem(
-                "TF_CONFIG",
-                f"{_kind(config)}, not an object",
-                'Write {"cluster": {…}, "task": {…}}.',
-            )
-        ]
+        return [_not_an_object("TF_CONFIG", config, '{"cluster": {…}, "task": {…}}')]
     problems = [
         Problem(f"key {_shown(key)}", "given twice in one object", "Keep one of the two.")
         for key in duplicates
@@ -99,9 +88,7 @@ def read_cluster(
 def _lint_cluster(cluster: object, tasks: set[Task]) -> Iterator[Problem]:
     """Find the problems of the cluster, and add its tasks to `tasks`."""
     if not isinstance(cluster, dict):
-        yield Problem(
-            "cluster", f"{_kind(cluster)}, not an object", 'Write {"worker": ["host:port"]}.'
-        )
+        yield _not_an_object("cluster", cluster, '{"worker": ["host:port"]}')
         return
     readable = {}
     for name, members in cluster.items():
@@ -165,11 +152,8 @@ def _find_members_problem(name: str, members: object) -> Problem | None:
         bad = [key for key in members if not _INDEX.fullmatch(key)]
         if not bad:
             return None
-        return Problem(
-            where,
-            f"{_shown(bad[0])} is not an index",
-            'Number sparse entries from 0: {"1": "host:port"}.',
-        )
+        fix = 'Number sparse entries from 0: {"1": "host:port"}.'
+        return Problem(where, f"{_shown(bad[0])} is not an index", fix)
     fix = 'Write ["host:port", …].'
     if isinstance(members, str):
         fix = f"Write {json.dumps([each.strip() for each in members.split(',')])}."
@@ -211,18 +195,12 @@ def _lint_task(config: Mapping[str, object], tasks: set[Task]) -> Iterator[Probl
         return
     task = config["task"]
     if not isinstance(task, dict):
-        yield Problem(
-            "task", f"{_kind(task)}, not an object", 'Write {"type": "worker", "index": 0}.'
-        )
+        yield _not_an_object("task", task, '{"type": "worker", "index": 0}')
         return
     yield from _unknown_keys("task", task, _TASK_KEYS)
     if not _is_count(task.get("trial", 0)):
-        yield Problem(
-            "task.trial",
-            f"{_shown(task['trial'])} is not the number of a trial",
-            "Number trials from 0.",
-        )
-
+        what = f"{_shown(task['trial'])} is not the number of a trial"
+        yield Problem("task.trial", what, "Number trials from 0.")
     role = index = None
     name = task.get("type")
     if name is None:
@@ -265,14 +243,12 @@ def _lint_membership(task: Task, tasks: set[Task]) -> Iterator[Problem]:
 def _lint_settings(config: Mapping[str, object]) -> Iterator[Problem]:
     model_dir = config.get("model_dir", "unset")
     if not isinstance(model_dir, str) or not model_dir:
-        yield Problem(
-            "model_dir", f"{_shown(model_dir)} is not a path", "Write a path or leave it out."
-        )
+        what = f"{_shown(model_dir)} is not a path"
+        yield Problem("model_dir", what, "Write a path or leave it out.")
     environment = config.get("environment", "local")
     if environment not in ENVIRONMENTS:
-        yield Problem(
-            "environment", f"{_shown(environment)} is not known", 'Write "local" or "cloud".'
-        )
+        what = f"{_shown(environment)} is not known"
+        yield Problem("environment", what, 'Write "local" or "cloud".')
 
 
 def _unknown_keys(where: str, given: Iterable[str], known: Sequence[str]) -> Iterator[Problem]:
@@ -291,10 +267,13 @@ def _role_fix(name: object) -> str:
     return "Use chief (or master), worker, ps or evaluator."
 
 
+def _not_an_object(where: str, value: object, example: str) -> Problem:
+    return Problem(where, f"{_kind(value)}, not an object", f"Write {example}.")
+
+
 def _closest(name: str, known: Sequence[str]) -> str | None:
     folded = name.lower().replace("-", "_")
-    matches = [*difflib.get_close_matches(folded, known, n=1, cutoff=0.7)]
-    return matches[0] if matches else None
+    return next(iter(difflib.get_close_matches(folded, known, n=1, cutoff=0.7)), None)
 
 
 def _is_count(value: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -92,6 +92,12 @@ def loads(text: str, source: str = VARIABLE) -> TFConfig:
         model_dir=config.get("model_dir"),
         environment=config.get("environment", "local"),
     )
+
+
+def read_variable(environ: Mapping[str, str], argv: Sequence[str] = ()) -> TFConfig | None:
+    """Read the variable TF_CONFIG; it may be unset or empty."""
+    text = environ.get(VARIABLE, "").strip()
+    return loads(text) if text else None
 
 
 def _dump_cluster(cluster: Cluster) -> dict[str, list[str] | dict[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from phalanx import records
@@ -113,12 +115,7 @@ def shuffle(
 @click.option("--shards", type=click.IntRange(min=1), help="Number of TFRecord files to write.")
 @click.option("--image", metavar="FEATURE", help="The feature that contains the images.")
 def convert(
-    source: str,
-    out: str,
-    source_format: str | None,
-    out_format: str | None,
-    shards: int | None,
-    image: str | None,
+    source: str, out: str, source_format: str | None, out_format: str | None, **options: Any
 ) -> None:
     """Convert between TFRecord and Parquet, CSV, JSON lines or a folder of images.
 
@@ -142,8 +139,7 @@ def convert(
             out,
             source_format=source_format,
             out_format=out_format,
-            shards=shards,
-            image=image,
             progress=lambda count: update and update(advance=count),
+            **options,
         )
     click.echo(f"{number:,} examples written to {out}")

@@ -14,17 +14,11 @@ _FLAGS = ("job_name", "task_index", "ps_hosts", "worker_hosts", "chief_host", "m
 def detect_flags(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     """Read --job_name, --task_index, --ps_hosts, --worker_hosts and --chief_host."""
     flags = _read_flags(argv)
-    ps_hosts, worker_hosts = flags.get("ps_hosts", ""), flags.get("worker_hosts", "")
-    if not flags.get("job_name") or not (ps_hosts or worker_hosts):
+    if not flags.get("job_name") or not (flags.get("ps_hosts") or flags.get("worker_hosts")):
         return None
-    return from_host_lists(
-        job_name=flags["job_name"],
-        task_index=flags.get("task_index", "0"),
-        ps_hosts=ps_hosts,
-        worker_hosts=worker_hosts,
-        chief_host=flags.get("chief_host", flags.get("master_host", "")),
-        source="the flags --job_name, --task_index, --ps_hosts and --worker_hosts",
-    )
+    flags.setdefault("chief_host", flags.pop("master_host", ""))
+    source = "the flags --job_name, --task_index, --ps_hosts and --worker_hosts"
+    return from_host_lists(**flags, source=source)
 
 
 def detect_variables(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
@@ -46,10 +40,10 @@ def detect_variables(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfi
 def from_host_lists(
     *,
     job_name: str,
-    task_index: str,
-    ps_hosts: str,
-    worker_hosts: str,
-    chief_host: str,
+    task_index: str = "0",
+    ps_hosts: str = "",
+    worker_hosts: str = "",
+    chief_host: str = "",
     source: str,
 ) -> TFConfig:
     """Return the cluster and its task `task_index` of `job_name`; errors name the `source`."""
