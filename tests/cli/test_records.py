@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,7 @@ from tests.cli.in_process import invoke
 
 from phalanx.records import RecordWriter, read_records, write_examples
 
-
-def phalanx(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "phalanx", "records", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+phalanx = partial(invoke, "records")
 
 
 @pytest.fixture
@@ -86,7 +78,7 @@ def test_verify_reports_damage_and_repair_saves_the_rest(path: Path) -> None:
 
 def test_repair_refuses_several_files(path: Path) -> None:
     (path.parent / "b.tfrecord").write_bytes(path.read_bytes())
-    done = invoke("records", "repair", path.parent / "*.tfrecord", "--out", path.parent / "c")
+    done = phalanx("repair", path.parent / "*.tfrecord", "--out", path.parent / "c")
     assert done.returncode == 2
     assert "*.tfrecord is 2 files: repair one at a time" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Reads numbers from data workers, twice, and notes which of them this task was given."""
+"""Read the numbers from data workers for two epochs, and write down which this task received."""
 
 import json
 import os
