@@ -20,14 +20,14 @@ def lazy_names(
 
     A name that is also the last part of its module's name is the module itself.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    locations = {name: module for module, names in modules.items() for name in names}
 
     # Nothing is cached: `phalanx.run` must follow when `phalanx.train.runner.run` is replaced.
     def load(name: str) -> object:
-        if name not in homes:
+        if name not in locations:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            module = import_module(homes[name])
+            module = import_module(locations[name])
         except ModuleNotFoundError as error:
             if error.name not in _EXTRAS:
                 raise
@@ -35,9 +35,9 @@ def lazy_names(
             raise ImportError(
                 f"{package}.{name} needs {needed}, which is not installed: pip install '{extra}'"
             ) from None
-        return module if homes[name].endswith(f".{name}") else getattr(module, name)
+        return module if locations[name].endswith(f".{name}") else getattr(module, name)
 
     def list_names() -> list[str]:
-        return sorted({*vars(import_module(package)), *homes})
+        return sorted({*vars(import_module(package)), *locations})
 
-    return load, list_names, sorted(homes)
+    return load, list_names, sorted(locations)

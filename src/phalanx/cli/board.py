@@ -9,19 +9,14 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.option_factories import port_option
 from phalanx.errors import ConfigurationError
 
 
 @click.command()
 @click.argument("directory", default=".", type=click.Path(exists=True, file_okay=False))
 @click.option("--host", default="localhost", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=6006,
-    show_default=True,
-    help="The port to listen on; 0 chooses a free port.",
-)
+@port_option(6006)
 def command(directory: str, host: str, port: int) -> None:
     """Show the run in DIRECTORY, or all runs below it, in TensorBoard until Ctrl-C.
 

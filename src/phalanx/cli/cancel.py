@@ -5,22 +5,15 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.follow import print_message
+from phalanx.cli.option_factories import time_option
 from phalanx.cli.status import attach
-from phalanx.cli.values import DURATION
 from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch.job_store import JobStore
 
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--timeout",
-    type=DURATION,
-    default="2m",
-    show_default=True,
-    metavar="TIME",
-    help="How long to wait until the job has ended.",
-)
+@time_option("--timeout", "How long to wait until the job has ended.", "2m")
 @click.option(
     "--forget",
     is_flag=True,

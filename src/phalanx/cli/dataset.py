@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from phalanx.cli.option_factories import count_option
 from phalanx.cli.progress import show_progress
 
 _OUT = click.option("--out", "-o", required=True, metavar="DIR", help="The directory to write to.")
-_SHARDS = click.option("--shards", type=click.IntRange(min=1), help="Number of files per split.")
+_SHARDS = count_option("--shards", text="Number of files per split.")
 _VALIDATION = click.option(
     "--validation", is_flag=True, help="Split 10,000 training examples off for validation."
 )
@@ -78,29 +79,11 @@ def mnist(source: str | None, out: str, **options: Any) -> None:
 
 
 @command.command()
-@click.option(
-    "--count",
-    "-n",
-    type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    help="Number of training images.",
-)
-@click.option(
-    "--eval-count",
-    "evaluation",
-    type=click.IntRange(min=1),
-    help="Number of evaluation images  [default: a fifth of --count]",
-)
-@click.option("--classes", type=click.IntRange(min=2), default=10, show_default=True)
-@click.option(
-    "--size",
-    type=click.IntRange(min=4),
-    default=32,
-    show_default=True,
-    help="Height and width in pixels.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@count_option("--count", "-n", text="Number of training images.", default=10_000)
+@count_option("--eval-count", "evaluation", text="Number of evaluation images: a fifth by default.")
+@count_option("--classes", text="Number of classes.", default=10, least=2)
+@count_option("--size", text="Height and width in pixels.", default=32, least=4)
+@count_option("--seed", text="The seed of the random images.", default=0, least=0)
 @_OUT
 @_SHARDS
 def synthetic(out: str, **options: Any) -> None:

@@ -7,8 +7,8 @@ import math
 
 import click
 
+from phalanx.cli.option_factories import time_option
 from phalanx.cli.trained_model import CheckpointChoice, checkpoint_options, load_experiment
-from phalanx.cli.values import DURATION
 
 
 @click.command()
@@ -17,23 +17,9 @@ from phalanx.cli.values import DURATION
 @click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
 @click.option("--once", is_flag=True, help="Evaluate one existing checkpoint, and exit.")
 @click.option("--skip", is_flag=True, help="Evaluate only the newest checkpoint each time.")
-@click.option(
-    "--throttle",
-    type=DURATION,
-    default="0s",
-    show_default=True,
-    metavar="TIME",
-    help="The minimum time between the starts of two evaluations.",
-)
-@click.option("--limit", type=DURATION, metavar="TIME", help="Exit after this time.")
-@click.option(
-    "--wait",
-    type=DURATION,
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="Fail if the run has no new checkpoint and no heartbeat for this time.",
-)
+@time_option("--throttle", "The minimum time between the starts of two evaluations.", "0s")
+@time_option("--limit", "Exit after this time.")
+@time_option("--wait", "Fail after this time without a new checkpoint or heartbeat.", "10m")
 @checkpoint_options
 def command(
     program: str,

@@ -39,7 +39,7 @@ def command(
       phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
       phalanx serve models/digits
     """
-    found, trained = load_model(program, arguments, model_dir, checkpoint)
+    found, trained_model = load_model(program, arguments, model_dir, checkpoint)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
-    click.echo(export(found.experiment, trained, out.rstrip("/"), version))
+    click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))

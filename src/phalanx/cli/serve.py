@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.option_factories import count_option, port_option, time_option
 from phalanx.cli.trained_model import silence_tensorflow
-from phalanx.cli.values import DURATION
 
 
 @click.command()
@@ -20,28 +20,9 @@ from phalanx.cli.values import DURATION
     "--version", type=int, metavar="N", help="The version to serve.  [default: the highest]"
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8501,
-    show_default=True,
-    help="The port to listen on; 0 chooses a free port.",
-)
-@click.option(
-    "--max-batch",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="The maximum number of rows in one call of the model; 1 disables batching.",
-)
-@click.option(
-    "--batch-wait",
-    type=DURATION,
-    default="0ms",
-    show_default=True,
-    metavar="TIME",
-    help="How long a single request waits for others. Under load no request needs to wait.",
-)
+@port_option(8501)
+@count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
+@time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
 def command(
     directory: str,
     name: str | None,

@@ -9,6 +9,7 @@ from itertools import islice
 import click
 
 from phalanx import records
+from phalanx.cli.option_factories import count_option
 from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, split
 from phalanx.cli.records.view import (
     SizeHistogram,
@@ -82,7 +83,7 @@ def info(files: tuple[str, ...]) -> None:
 
 @command.command()
 @FILES
-@click.option("--count", "-n", type=click.IntRange(min=1), default=5, help="Number of examples.")
+@count_option("--count", "-n", text="Number of examples.", default=5)
 @_JSON
 def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
     """Show the first examples.
@@ -110,7 +111,7 @@ def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
 @FILES
 @_JSON
 @click.option("--save", metavar="FILE", help="Write the schema to FILE, such as data/schema.json.")
-@click.option("--most", type=click.IntRange(min=1), help="Read at most this many records.")
+@count_option("--most", text="Read at most this many records.")
 def schema(files: tuple[str, ...], as_json: bool, save: str | None, most: int | None) -> None:
     """Infer the schema of the Examples: types, shapes, missing values and ranges.
 
@@ -153,7 +154,7 @@ def count(files: tuple[str, ...]) -> None:
 
 @command.command()
 @FILES
-@click.option("--threads", type=click.IntRange(min=1), help="Number of files to check in parallel.")
+@count_option("--threads", text="Number of files to check in parallel.")
 @_JSON
 def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
     """Check every checksum of every file, and report each damaged record.

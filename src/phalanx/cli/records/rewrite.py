@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from phalanx import records
+from phalanx.cli.option_factories import count_option
 from phalanx.cli.progress import show_progress
 from phalanx.cli.records.view import show_bytes
 
@@ -17,7 +18,7 @@ OUT = click.option("--out", "-o", required=True, metavar="FILE", help="The file 
 @click.command()
 @FILES
 @click.option("--out", "-o", metavar="FILE", help="Name the shards FILE-00000-of-N.tfrecord.")
-@click.option("--shards", type=click.IntRange(min=1), help="Split into this many files.")
+@count_option("--shards", text="Split into this many files.")
 @click.option(
     "--share",
     "shares",
@@ -81,14 +82,8 @@ def merge(files: tuple[str, ...], out: str) -> None:
 @FILES
 @OUT
 @click.option("--seed", type=int, help="The seed of the random order.")
-@click.option("--shards", type=click.IntRange(min=1), help="Number of files to write.")
-@click.option(
-    "--memory",
-    type=click.IntRange(min=1),
-    default=512,
-    show_default=True,
-    help="Megabytes of memory to use; larger data goes through temporary files.",
-)
+@count_option("--shards", text="Number of files to write.")
+@count_option("--memory", text="Megabytes to hold in memory before files are used.", default=512)
 def shuffle(
     files: tuple[str, ...], out: str, seed: int | None, shards: int | None, memory: int
 ) -> None:
@@ -112,7 +107,7 @@ def shuffle(
 @OUT
 @click.option("--from", "source_format", help="Format of SOURCE  [default: by its name]")
 @click.option("--to", "out_format", help="Format of the output  [default: by its name]")
-@click.option("--shards", type=click.IntRange(min=1), help="Number of TFRecord files to write.")
+@count_option("--shards", text="Number of TFRecord files to write.")
 @click.option("--image", metavar="FEATURE", help="The feature that contains the images.")
 def convert(
     source: str, out: str, source_format: str | None, out_format: str | None, **options: Any
