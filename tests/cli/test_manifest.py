@@ -9,8 +9,8 @@ from tests.cli.in_process import invoke
 def test_compose_file_is_named_after_the_model_directory() -> None:
     done = invoke("manifest", "compose", "/models/digits", "--mount", "/data/models:/models:ro")
     assert done.returncode == 0, done.stderr
-    assert "/data/models:/models" in done.stdout
-    assert "digits" in yaml.safe_load(done.stdout)["services"]
+    service = yaml.safe_load(done.stdout)["services"]["digits"]
+    assert [each["source"] for each in service["volumes"]] == ["/data/models"]
 
 
 def test_kubernetes_manifest_has_replicas_and_resources() -> None:
