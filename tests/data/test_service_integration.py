@@ -78,7 +78,7 @@ def test_servers_started_by_hand_stop_on_signal(start_phalanx: Callable[..., obj
         server = start_phalanx("data-service", *arguments)
         assert isinstance(server, subprocess.Popen)
         assert server.stderr is not None
-        assert any("(Ctrl-C ends it)" in line for line in server.stderr)
+        assert any("(stop with Ctrl-C)" in line for line in server.stderr)
         server.send_signal(signal.SIGTERM)
         assert server.wait(250) == 0
 

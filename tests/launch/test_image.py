@@ -98,7 +98,7 @@ def test_a_file_of_ones_own_is_left_alone(phalanx: Phalanx, tmp_path: Path) -> N
     [
         (["none.py"], "Path 'none.py' does not exist"),
         (["train.py", "/etc/passwd"], "/etc/passwd is outside of this directory"),
-        (["train.py"], "this Phalanx comes from a directory"),
+        (["train.py"], "this Phalanx is installed from a directory"),
         (["--requirements", "wild.txt", "train.py"], "no-such has no version and is not installed"),
         (["--requirements", "options.txt", "train.py"], "'-r other.txt': an image takes requirem"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.cluster.dispatcher import VARIABLE
+from phalanx.cluster.job_environment import DATA_SERVICE_VARIABLE
 from phalanx.cluster.spec import Role, Task
 
 DISPATCHER = Task(Role.DISPATCHER)
@@ -26,4 +26,4 @@ def service_command(task: Task, addresses: Mapping[Task, str], python: str) -> l
 
 def service_variables(addresses: Mapping[Task, str]) -> dict[str, str]:
     """What the other tasks are told: where the dispatcher is, if there is one."""
-    return {VARIABLE: addresses[DISPATCHER]} if DISPATCHER in addresses else {}
+    return {DATA_SERVICE_VARIABLE: addresses[DISPATCHER]} if DISPATCHER in addresses else {}

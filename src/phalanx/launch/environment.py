@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from phalanx.cluster.shape import shape_variables
+from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, dump_each
 from phalanx.errors import JobError

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from phalanx.cluster.shape import shape_variables
+from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError

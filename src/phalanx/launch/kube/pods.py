@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from phalanx.cluster.shape import shape_variables
+from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import (

@@ -14,26 +14,18 @@ The names are loaded on first use, because the modules beside them need no Spark
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from phalanx.lazy_names import lazy_names
+
 if TYPE_CHECKING:
-    from phalanx.records.spark.functions import count, from_example, load, save, to_example
+    from phalanx.records.spark.functions import count as count
+    from phalanx.records.spark.functions import from_example as from_example
+    from phalanx.records.spark.functions import load as load
+    from phalanx.records.spark.functions import save as save
+    from phalanx.records.spark.functions import to_example as to_example
 
-__all__ = ["count", "from_example", "load", "save", "to_example"]
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'phalanx.records.spark' has no attribute {name!r}")
-    try:
-        found: object = getattr(import_module("phalanx.records.spark.functions"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "pyspark":
-            raise
-        raise ImportError(
-            f"phalanx.records.spark.{name} needs Spark, which is not installed: "
-            "pip install 'phalanx[spark]'"
-        ) from None
-    globals()[name] = found
-    return found
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {"phalanx.records.spark.functions": ("count", "from_example", "load", "save", "to_example")},
+)

@@ -10,8 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
-from phalanx.cluster.dispatcher import find_dispatcher
-from phalanx.cluster.shape import has_evaluator
+from phalanx.cluster.job_environment import find_dispatcher, has_evaluator
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig

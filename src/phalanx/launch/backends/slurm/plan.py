@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from phalanx.cluster.shape import PORT_VARIABLE
+from phalanx.cluster.job_environment import PORT_VARIABLE
 from phalanx.cluster.spec import Role
 from phalanx.launch.environment import DEFAULTS, evaluator_variables, thread_variables
 from phalanx.launch.job import Job, Resources

@@ -1,14 +1,14 @@
-"""How `phalanx records` shows things: readable on a terminal and in a pipe."""
+"""How `phalanx records` prints sizes, values and summaries."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
+from phalanx.cli.progress import show_progress
 from phalanx.records import Kind, Summary
 from phalanx.records.images import identify_image
 from phalanx.records.storage import file_size
@@ -16,15 +16,14 @@ from phalanx.records.storage import file_size
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-class Sizes:
-    """How large records are, in memory that does not grow: bars for sizes that double."""
+class SizeHistogram:
+    """A histogram of record sizes, with one bar per power of two."""
 
     def __init__(self) -> None:
         self.count, self.least, self.greatest = 0, 0, 0
         self._bars = [0] * 65
 
     def add(self, sizes: list[int]) -> None:
-        """Count some records."""
         low = min(sizes)
         self.least = min(low, self.least) if self.count else low
         self.greatest = max(self.greatest, *sizes)
@@ -33,44 +32,22 @@ class Sizes:
             self._bars[size.bit_length()] += 1
 
     def draw(self) -> str:
-        """The bars."""
         used = self._bars[self.least.bit_length() : self.greatest.bit_length() + 1]
         top = len(_BARS) - 1
         return "".join(" " if not bar else _BARS[-(-bar * top // max(used))] for bar in used)
 
 
 @contextmanager
-def show_progress(paths: list[str], what: str) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; call what it gives with the bytes done."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=sum(map(file_size, paths)))
-        yield lambda done: progress.advance(task, done)
+def show_bytes(paths: list[str], description: str) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar over the bytes of files; yield a function that takes the bytes read."""
+    on_terminal = sys.stderr.isatty()
+    with show_progress(description, sum(map(file_size, paths)) if on_terminal else None) as update:
+        yield lambda done: update(advance=done) if update else None
 
 
-@contextmanager
-def show_count(what: str) -> Iterator[Callable[[int], None]]:
-    """A running count on a terminal, nothing elsewhere; call what it gives with how many came."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
-
-    columns = SpinnerColumn(), TextColumn(what + " {task.completed:,} examples")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda count: progress.advance(task, count)
-
-
-def echo_summary(summary: Summary) -> None:
+def print_summary(summary: Summary) -> None:
     """Print a table of the features."""
-    lines = []
+    rows = []
     for found in summary.features:
         share = f"{100 * found.missing / summary.records:.3g}%" if found.missing else "-"
         what = "bytes " if found.feature.kind is Kind.BYTES else ""
@@ -78,19 +55,19 @@ def echo_summary(summary: Summary) -> None:
         lengths = str(found.shortest)
         if found.shortest != found.longest:
             lengths += f" to {found.longest}"
-        lines.append((found.feature.name, found.feature.describe(), share, lengths, values))
-    if lines:
+        rows.append((found.feature.name, found.feature.describe(), share, lengths, values))
+    if rows:
         click.echo(
-            "\n" + format_table(("feature", "type", "missing", "values each", "range"), lines)
+            "\n" + format_table(("feature", "type", "missing", "values each", "range"), rows)
         )
     else:
-        click.echo("\nno features: these records are not Examples, or empty ones")
+        click.echo("\nno features: these records are not Examples, or are empty Examples")
 
 
-def format_table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    """Columns as wide as they need to be."""
-    rows = [header, *lines]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
+def format_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Align the columns of a table."""
+    rows = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
@@ -98,7 +75,7 @@ def format_table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> s
 
 
 def format_bytes(size: float) -> str:
-    """A size as people read it, as in 3.11 kB."""
+    """Write a size with its unit, as in 3.11 kB."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
         size /= 1000
@@ -106,8 +83,8 @@ def format_bytes(size: float) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def format_value(value: Any) -> str:
-    """A value, cut short; a picture as its format and size."""
+def format_value(value: object) -> str:
+    """Write a value in short form; an image as its format and size."""
     if isinstance(value, bytes):
         image = identify_image(value)
         if image:

@@ -1,4 +1,4 @@
-"""Real sockets: who answers, who does not, and why."""
+"""Check peers over real sockets: which answer, which do not, and why."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def listening() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[str]:
-    """A port behind which nothing is ever answered: its queue is full."""
+def unresponsive() -> Iterator[str]:
+    """An address that never accepts a connection, because its backlog is full."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -38,7 +38,7 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def closed() -> Iterator[str]:
-    """A port that nobody listens on, and that nobody else is given."""
+    """A reserved port on which no process listens."""
     with hold_ports(1) as (port,):
         yield f"127.0.0.1:{port}"
 
@@ -47,7 +47,7 @@ def worker_0(workers: list[str]) -> TFConfig:
     return TFConfig(Cluster.of(workers=["127.0.0.1:1", *workers]), Task(Role.WORKER))
 
 
-def test_each_peer_is_reported_with_the_reason(closed: str) -> None:
+def test_each_unreachable_peer_is_reported_with_the_reason(closed: str) -> None:
     with listening() as open_port:
         config = worker_0([open_port, closed, "no-such-host.invalid:1"])
         reports = check_peers(config, timeout=60)
@@ -57,19 +57,19 @@ def test_each_peer_is_reported_with_the_reason(closed: str) -> None:
     assert "does not resolve" in str(reports[2].reason)
 
 
-def test_a_silent_peer_is_given_up_at_the_limit() -> None:
-    with silent() as dead:
+def test_unresponsive_peer_is_reported_at_the_timeout() -> None:
+    with unresponsive() as dead:
         [report] = check_peers(worker_0([dead]), timeout=1)
     assert "timed out while" in str(report.reason)
 
 
-def test_an_address_that_the_kernel_cannot_use_is_passed_over(
+def test_address_family_that_the_kernel_lacks_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = socket.getaddrinfo
 
     def find(*about: Any, **more: Any) -> Any:
-        """As where IPv6 is turned off and the hosts file still names ::1 first."""
+        """Resolve as on a host without IPv6 whose hosts file lists ::1 first."""
         no_family = 99
         return [(no_family, socket.SOCK_STREAM, 6, "", ("::1", 1)), *known(*about, **more)]
 
@@ -84,30 +84,30 @@ def test_the_task_itself_and_evaluators_are_not_checked(closed: str) -> None:
     assert check_peers(TFConfig(cluster, Task(Role.CHIEF)), timeout=1) == []
 
 
-def test_a_thousand_silent_peers_are_tried_at_once_and_not_in_turn() -> None:
-    with silent() as dead:
+def test_a_thousand_unresponsive_peers_are_tried_in_parallel() -> None:
+    with unresponsive() as dead:
         reports = check_peers(worker_0([dead] * 1000), timeout=2)
     assert len(reports) == 1000
-    # On a busy machine some are still looked up when the time is over.
+    # On a busy machine some names are still being resolved at the timeout.
     assert all("timed out while" in str(report.reason) for report in reports)
 
 
-def test_waiting_finds_a_peer_that_comes_later(closed: str) -> None:
+def test_wait_finds_a_peer_that_starts_later(closed: str) -> None:
     host, port = closed.split(":")
 
-    def come_later() -> None:
+    def start_later() -> None:
         time.sleep(0.5)
         with socket.create_server((host, int(port))) as server:
             server.settimeout(60)
             server.accept()
 
-    thread = threading.Thread(target=come_later)
+    thread = threading.Thread(target=start_later)
     thread.start()
     reports = check_peers(worker_0([closed]), timeout=60, wait=True)
     thread.join()
     assert reports[0].reason is None
 
 
-def test_waiting_ends_at_the_limit_with_the_last_reason(closed: str) -> None:
+def test_wait_ends_at_the_timeout_with_the_last_reason(closed: str) -> None:
     reports = check_peers(worker_0([closed]), timeout=2, wait=True)
     assert "refused" in str(reports[0].reason)

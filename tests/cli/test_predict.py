@@ -1,55 +1,14 @@
-"""`phalanx export` and `phalanx predict`, as a user runs them on a trained program."""
+"""`phalanx predict`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.conftest import PROGRAM
 from tests.cli.in_process import invoke
-
-PROGRAM = '''
-import sys
-import keras, numpy as np, tensorflow as tf, phalanx
-
-class Sum(phalanx.Experiment):
-    """Its one layer adds up three numbers from the start."""
-    def model(self):
-        model = keras.Sequential([
-            keras.Input((3,), name="x"),
-            keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
-        ])
-        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae"])
-        return model
-    def train_data(self, context):
-        x = np.ones((8, 3), "float32")
-        return tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(4)
-    eval_data = train_data
-
-if __name__ == "__main__":
-    phalanx.run(Sum(), phalanx.RunConfig(model_dir="run", train_steps=2))
-'''
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a program that was run."""
-    folder = tmp_path_factory.mktemp("trained")
-    (folder / "train.py").write_text(PROGRAM)
-    with contextlib.chdir(folder):
-        runpy.run_path("train.py", run_name="__main__")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def exported(trained: Path) -> Path:
-    with contextlib.chdir(trained):
-        done = invoke("export", "train.py", "--out", "models/sum")
-    assert done.stdout == "models/sum/1\n"
-    return trained / "models/sum"
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +20,7 @@ def rows(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_each_kind_of_file_gets_its_predictions_in_order(exported: Path, tmp_path: Path) -> None:
+def test_rows_of_every_kind_of_file_are_predicted_in_order(exported: Path, tmp_path: Path) -> None:
     import tensorflow as tf
 
     (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n4,5,6\n")
@@ -75,7 +34,7 @@ def test_each_kind_of_file_gets_its_predictions_in_order(exported: Path, tmp_pat
     assert [row["predictions"] for row in rows(done.stdout)] == [[6], [15], [3], [6], [10]]
 
 
-def test_a_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> None:
+def test_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n")
     done = invoke(
         "predict", trained / "train.py", "a.csv", "--model-dir", trained / "run", "--checkpoint",
@@ -86,7 +45,7 @@ def test_a_program_predicts_without_an_export(trained: Path, tmp_path: Path) -> 
     assert rows((tmp_path / "p.jsonl").read_text()) == [{"predictions": [6.0]}]
 
 
-def test_a_program_that_needs_flags_gets_them(trained: Path, tmp_path: Path) -> None:
+def test_program_flags_are_passed_to_the_program(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n")
     flagged = PROGRAM.replace('model_dir="run"', 'model_dir=sys.argv[sys.argv.index("--to") + 1]')
     (tmp_path / "flagged.py").write_text(flagged)
@@ -107,7 +66,7 @@ def test_a_program_that_needs_flags_gets_them(trained: Path, tmp_path: Path) -> 
         (["train.py", "a.csv", "--program-flags", "'"], "No closing quotation", 2),
     ],
 )
-def test_what_cannot_be_predicted_is_said_and_nothing_is_written(
+def test_wrong_use_is_reported_and_writes_nothing(
     exported: Path,
     tmp_path: Path,
     arguments: list[str],
@@ -127,9 +86,3 @@ def test_what_cannot_be_predicted_is_said_and_nothing_is_written(
     assert (done.returncode, done.stdout) == (code, "")
     assert reason in done.stderr
     assert set(tmp_path.iterdir()) == before
-
-
-def test_a_program_that_never_trained_is_not_exported(trained: Path) -> None:
-    done = invoke("export", trained / "train.py", "--model-dir", "nowhere", "--out", "models")
-    assert done.returncode == 2
-    assert "there is no checkpoint in nowhere" in done.stderr
