@@ -80,11 +80,11 @@ def train_ours(way: str, data_dir: str) -> None:
     set_threads()
     if way == "from_files":
         sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
-        from pictures import Pictures
+        from pictures import Cifar10Images
 
     def train_data(context: phalanx.Context) -> tf.data.Dataset:
         if way == "from_files":
-            return Pictures(data_dir).train(context.batch_size, context).repeat()
+            return Cifar10Images(data_dir).train(context.batch_size, context).repeat()
         return tf.data.Dataset.from_tensors(peers.make_arrays(context.batch_size)).cache().repeat()
 
     def optimizer() -> Any:

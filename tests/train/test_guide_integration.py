@@ -35,7 +35,7 @@ def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "shape", "shown"),
     [
-        ("mnist", ["--workers", "2", "--ps", "1"], "on the test pictures"),
+        ("mnist", ["--workers", "2", "--ps", "1"], "on the test images"),
         ("custom_step", ["--workers", "1"], "at worst"),
         pytest.param(
             "recommender", ["--workers", "2", "--ps", "2"], "accuracy", marks=pytest.mark.slow
