@@ -82,14 +82,14 @@ def parse_flags() -> argparse.Namespace:
     add("--change-light", action=argparse.BooleanOptionalAction, default=False,
         help="also change brightness and contrast at random")  # fmt: skip
     add("--many-views", action=argparse.BooleanOptionalAction,
-        help="average predictions over six views of an image; the default with one-cycle")  # fmt: skip
+        help="test-time augmentation with six views; the default with one-cycle")  # fmt: skip
     add("--data-format", choices=["channels_first", "channels_last"],
         help="default: channels_first if there is a GPU")  # fmt: skip
     add("--num-gpus", type=int, metavar="N", help="default: all GPUs")
     add("--simulate-gpus", action="store_true",
         help="split the CPU into --num-gpus devices, to try it without GPUs")  # fmt: skip
     add("--variable-strategy", choices=list(VARIABLES),
-        help="with several GPUs: a copy of the weights on each GPU, or one on the host")  # fmt: skip
+        help="with several GPUs: the weights on each GPU, or once on the host")  # fmt: skip
     add("--num-intra-threads", type=int, default=0, metavar="N",
         help="threads per operation; 0: one per core")  # fmt: skip
     add("--contact-sheet", metavar="FILE",

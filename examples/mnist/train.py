@@ -18,8 +18,8 @@ import tensorflow as tf
 
 import phalanx
 
-# The segments of a seven-segment display: top, top right, bottom right, bottom, bottom left, top left,
-# middle; each as (row, column, height, width) in an image of 28 x 28.
+# The segments of a seven-segment display: top, top right, bottom right, bottom, bottom left,
+# top left, middle; each as (row, column, height, width) in an image of 28 x 28.
 SEGMENTS = [
     (4, 9, 2, 10),
     (4, 18, 10, 2),
