@@ -1,4 +1,4 @@
-"""What the CIFAR-10 guide shows is what the example does."""
+"""The code in the CIFAR-10 guide is the code of the example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/cifar10.md").read_text(), re.DOTALL)
 
 
-def test_quoted_code_is_that_of_the_example() -> None:
+def test_quoted_code_is_in_the_example() -> None:
     quoted = [block for block in BLOCKS if block.startswith("# examples/")]
     assert len(quoted) >= 3
     for block in quoted:
@@ -24,7 +24,7 @@ def test_quoted_code_is_that_of_the_example() -> None:
             assert textwrap.indent(part, "    ") in source, f"{first} no longer has:\n{part}"
 
 
-def test_the_hook_of_the_guide_tells_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hook_prints_examples_per_second(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     exec(next(block for block in BLOCKS if "class ExamplesPerSecond" in block), names)
     hook = names["speed"]

@@ -1,4 +1,4 @@
-"""The examples of the guide to HDFS run as they are written, on a real one."""
+"""The examples of the HDFS guide run unchanged on a real HDFS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "guide" / "hdfs.md"
 
 
 @pytest.mark.slow
-def test_the_examples_run(tmp_path: Path) -> None:
+def test_examples_run_on_hdfs(tmp_path: Path) -> None:
     pytest.importorskip("hdfs_native", reason="not installed: pip install 'phalanx[hdfs]'")
     if why := hdfs.why_not():
         pytest.skip(why)

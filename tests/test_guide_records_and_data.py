@@ -1,4 +1,4 @@
-"""The examples of the guides to records and data run as they are written."""
+"""The examples of the guides to TFRecord files and input pipelines run unchanged."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ GUIDE = Path(__file__).parents[1] / "docs" / "guide"
 
 
 @pytest.mark.parametrize("name", ["records.md", "data.md"])
-def test_the_python_examples_run(name: str, tmp_path: Path) -> None:
+def test_python_examples_run(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (GUIDE / name).read_text(), re.DOTALL)
     assert blocks
-    # A file and not standard input: TensorFlow reads the source of functions.
+    # TensorFlow reads the source of functions, so the program must be a file.
     (tmp_path / "guide.py").write_text("".join(blocks))
     ran = subprocess.run(
         [sys.executable, "guide.py"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The guides to sessions, hooks and serving show what works."""
+"""The examples of the guides to custom loops, hooks and serving work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (GUIDE / page).read_text(), re.DOTALL)
 
 
-def test_the_loop_of_the_guide_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_custom_loop_runs_to_its_last_step(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(blocks("session.md")[0])
     done = subprocess.run(
         [sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600,
@@ -25,7 +25,7 @@ def test_the_loop_of_the_guide_runs_as_it_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "runs/own/model.ckpt-200.index").exists()
 
 
-def test_the_hooks_and_the_preprocessing_of_the_guides_can_be_made() -> None:
+def test_hooks_and_preprocessing_work() -> None:
     names: dict[str, object] = {}
     for block in (*blocks("hooks.md"), *blocks("serving.md")):
         exec(block, names)

@@ -1,4 +1,4 @@
-"""The examples of the guides to Spark and Hadoop run as they are written."""
+"""The examples of the Spark and Hadoop guides run unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
         pytest.param("spark-training.md", marks=pytest.mark.slow),
     ],
 )
-def test_the_python_examples_run(name: str, tmp_path: Path) -> None:
+def test_python_examples_run(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:
         pytest.skip("Java is not installed, which Spark needs")
