@@ -63,16 +63,15 @@ def command(
     """
     found = open_program(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, step_of  # noqa: PLC0415
-    from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow  # noqa: PLC0415
+    from phalanx.train.model_dir.layout import choose_checkpoint, step_of  # noqa: PLC0415
     from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)
     chosen = None
     if once:
-        wanted = f"model.ckpt-{checkpoint}" if checkpoint.isdecimal() else checkpoint
-        chosen, _ = choose_checkpoint(directory, wanted, metric, best)
+        chosen, _ = choose_checkpoint(directory, checkpoint, metric, best)
     with evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:

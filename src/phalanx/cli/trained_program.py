@@ -70,11 +70,10 @@ def open_trained(
     program = open_program(path, arguments, model_dir)
     from dataclasses import replace  # noqa: PLC0415
 
-    from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint, load_trained  # noqa: PLC0415
+    from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
+    from phalanx.train.model_dir.layout import choose_checkpoint  # noqa: PLC0415
 
     directory = str(program.config.model_dir)
-    if checkpoint.isdecimal():
-        checkpoint = f"model.ckpt-{checkpoint}"
     found, evaluation = choose_checkpoint(directory, checkpoint, metric, best)
     trained = load_trained(program.experiment, program.config, found)
     return program, replace(trained, evaluation=evaluation)

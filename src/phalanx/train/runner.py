@@ -27,7 +27,7 @@ from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, p
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
-from phalanx.train.model_dir.remote import is_staged, staged, there_again
+from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy, with_remote_paths
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
@@ -90,13 +90,13 @@ def run(
             config.model_dir, tf_config.model_dir,
         )  # fmt: skip
     evaluates = topology.task.role is Role.EVALUATOR
-    if not is_staged(config.model_dir) or not (evaluates or topology.is_chief):
+    if not needs_local_copy(config.model_dir) or not (evaluates or topology.is_chief):
         return _run_as(experiment, config, topology, hooks)
     remote = str(config.model_dir)
-    with staged(remote, evaluates) as local:
+    with open_local_copy(remote, evaluates) as local:
         here = config.replace(model_dir=local)
         result = _run_as(experiment, here, topology, hooks)
-    return there_again(result, remote, local)
+    return with_remote_paths(result, remote, local)
 
 
 def _run_as(

@@ -25,12 +25,12 @@ from phalanx.train.loop.checkpoint_evaluator import (
     Follow,
     await_checkpoints,
     process_start,
-    step_of,
     surviving_deletion,
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
+from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
@@ -416,9 +416,9 @@ class _SharedCheckpoints:
     def save(self, step: int, position: Position) -> str:
         return self._own.save(step, position) if self._own else ""
 
-    def beat(self, step: int, now: float) -> None:
+    def heartbeat(self, step: int, now: float) -> None:
         if self._own:
-            self._own.beat(step, now)
+            self._own.heartbeat(step, now)
 
     def mark_done(self, step: int) -> None:
         if self._own:

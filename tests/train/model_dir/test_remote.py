@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.errors import TrainingError
 from phalanx.train.model_dir import remote as staging
-from phalanx.train.model_dir.remote import Mirror, staged
+from phalanx.train.model_dir.remote import Mirror, open_local_copy
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ def test_what_is_being_written_is_not_sent(remote: str, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_from_what_is_there(remote: str) -> None:
-    with staged(remote, evaluates=False) as local:
+    with open_local_copy(remote, evaluates=False) as local:
         write(Path(local), checkpoint="1", eval__events="mine?")
     assert files(remote) == {"checkpoint": b"1"}
     assert not Path(local).exists()
-    with staged(remote, evaluates=False) as local:
+    with open_local_copy(remote, evaluates=False) as local:
         assert (Path(local) / "checkpoint").read_text() == "1"
         write(Path(local), checkpoint="2")
     assert files(remote) == {"checkpoint": b"2"}
@@ -80,7 +80,7 @@ def test_an_evaluator_sees_new_checkpoints_and_adds_its_own_files(
     chief = Mirror(remote, str(tmp_path), mine=lambda name: not name.startswith("eval/"))
     write(tmp_path, checkpoint="1")
     chief.push()
-    with staged(remote, evaluates=True) as local:
+    with open_local_copy(remote, evaluates=True) as local:
         watching = Mirror(remote, local, mine=lambda name: name.startswith("eval/"))
         write(tmp_path, checkpoint="2")
         chief.push()
@@ -91,7 +91,7 @@ def test_an_evaluator_sees_new_checkpoints_and_adds_its_own_files(
 
 
 def test_an_error_of_the_run_keeps_what_was_saved(remote: str) -> None:
-    with pytest.raises(ValueError, match="mine"), staged(remote, evaluates=False) as local:
+    with pytest.raises(ValueError, match="mine"), open_local_copy(remote, evaluates=False) as local:
         write(Path(local), checkpoint="1")
         raise ValueError("mine")
     assert files(remote) == {"checkpoint": b"1"}
@@ -106,7 +106,7 @@ def test_what_cannot_be_sent_at_the_end_is_not_lost(
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
     with (
         pytest.raises(TrainingError, match=r"not copied to memory://.* \(no space\): it is in"),
-        staged(remote, evaluates=False) as local,
+        open_local_copy(remote, evaluates=False) as local,
     ):
         write(Path(local), checkpoint="1")
         monkeypatch.setattr(staging, "writing", refuse)

@@ -18,7 +18,8 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.experiment_loader import load_program
 from phalanx.train.export.saved_model import export, versions
 from phalanx.train.export.signatures import load_signatures
-from phalanx.train.model_dir.checkpoint_loader import TrainedModel, choose_checkpoint, load_trained
+from phalanx.train.model_dir.checkpoint_loader import TrainedModel, load_trained
+from phalanx.train.model_dir.layout import choose_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,9 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not fit the model"):
         load(save(make_model(), tmp_path, ".keras"), hidden=5)
     path, _ = save_tf1_graph(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"head/bias \[1\] is not there as head/bias"):
+    with pytest.raises(
+        ConfigurationError, match=r"head/bias \[1\] is not in the file as head/bias"
+    ):
         load(path)
     with pytest.raises(ConfigurationError, match="the model has no weight hat/bias"):
         load(path, names={"hat/bias": "layer1/biases"})
