@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         load(path)
     with pytest.raises(ConfigurationError, match="the model has no weight hat/bias"):
         load(path, names={"hat/bias": "layer1/biases"})
-    with pytest.raises(ConfigurationError, match="chosen by prefix='tail/'"):
+    with pytest.raises(ConfigurationError, match="prefix='tail/' and names=None choose none"):
         load(path, prefix="tail/")
     for missing in ("nothing", "nothing.keras"):
         with pytest.raises(ConfigurationError, match="there is no"):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from phalanx.train.runtime.background_calls import are_all_back, call_in_background
+from phalanx.train.runtime.background_calls import call_in_background, wait_for_background_calls
 
 STUCK = """
 import threading
@@ -21,13 +21,13 @@ raise {}
 
 def test_what_a_call_brings_is_its_result() -> None:
     assert call_in_background(sum, [1, 2]).result(60) == 3
-    assert are_all_back(60)
+    assert wait_for_background_calls(60)
 
 
 def test_a_call_that_is_stuck_is_not_back() -> None:
     release = threading.Event()
     call = call_in_background(release.wait)
-    assert not are_all_back(0.1)
+    assert not wait_for_background_calls(0.1)
     release.set()
     assert call.result(60)
 

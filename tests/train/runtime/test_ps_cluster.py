@@ -65,5 +65,5 @@ def test_one_worker_that_is_there_is_waited_for_but_not_for_ever(address: str) -
     ps_cluster = make_servers("127.0.0.1:3", address)
     ps_cluster.check_workers(time.monotonic() - 7, longest=0.0)
     ps_cluster.check_workers(time.monotonic() - 7, longest=1000.0)
-    with pytest.raises(PeerError, match=r"though some are there; gone: worker-0 at 127.0.0.1:3"):
+    with pytest.raises(PeerError, match=r"though some are running; lost: worker-0 at 127.0.0.1:3"):
         ps_cluster.check_workers(time.monotonic() - 7, longest=0.1)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.runtime.task_data import make_train_data, pass_over
+from phalanx.train.runtime.task_data import make_train_data, repeat_and_skip
 
 
 @pytest.mark.parametrize("asked", [None, True])
@@ -26,9 +26,9 @@ def test_whole_passes_are_not_read_again() -> None:
     data = tf.data.Dataset.range(4)
     of_unknown_length = data.filter(lambda _: True)
     for numbers in (data, of_unknown_length):
-        endless = pass_over(numbers, None, 9)
+        endless = repeat_and_skip(numbers, None, 9)
         assert [int(number) for number in endless.take(4)] == [1, 2, 3, 0]
-    assert [int(number) for number in pass_over(data, 3, 9)] == [1, 2, 3]
+    assert [int(number) for number in repeat_and_skip(data, 3, 9)] == [1, 2, 3]
     read: list[int] = []
 
     def note(number: tf.Tensor) -> tf.Tensor:
@@ -36,7 +36,7 @@ def test_whole_passes_are_not_read_again() -> None:
         return number
 
     noted = data.map(lambda number: tf.py_function(note, [number], tf.int64))
-    next(iter(pass_over(noted, None, 4001)))
+    next(iter(repeat_and_skip(noted, None, 4001)))
     assert len(read) < 100
 
 

@@ -26,7 +26,7 @@ WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
 def test_the_examples_of_an_update(cluster: Cluster, config: RunConfig, examples: int) -> None:
     chief = Task(Role.CHIEF)
     topology = resolve_topology(TFConfig(cluster, chief), config)
-    assert topology.share(config, chief).examples_per_update == examples
+    assert topology.context_for(config, chief).examples_per_update == examples
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from phalanx.data import Pipeline
-from phalanx.train.runtime.worker_data import can_travel, read_worker_data, serve_worker_data
+from phalanx.train.runtime.dataset_graph import can_be_sent
+from phalanx.train.runtime.worker_data import read_worker_data, serve_worker_data
 
 
 def count_up() -> Any:
@@ -36,16 +37,16 @@ def make_counted() -> Any:
     ids=["operations", "generator", "function", "small array", "large array"],
 )
 def test_what_calls_python_or_is_large_cannot_be_sent(make: Any, travels: bool) -> None:
-    assert can_travel(make()) == travels
+    assert can_be_sent(make()) == travels
 
 
 def test_a_pipeline_is_sent_as_operations() -> None:
     def make() -> Any:
         return Pipeline.from_arrays({"x": np.arange(10)}, seed=1).dataset(5, epochs=1)
 
-    assert not can_travel(make())
-    assert can_travel(make(), make)
-    assert not can_travel(make_counted(), make_counted)
+    assert not can_be_sent(make())
+    assert can_be_sent(make(), make)
+    assert not can_be_sent(make_counted(), make_counted)
 
 
 def test_a_function_reads_what_its_process_serves_as_often_as_it_likes() -> None:
