@@ -40,9 +40,11 @@ def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
     batcher = Batcher(double)
     batcher.start()
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(batcher.ask, {"x": np.array([0.0])}, 1, 60)
+        first = pool.submit(batcher.predict, {"x": np.array([0.0])}, 1, 60)
         until(lambda: bool(sizes))
-        others = [pool.submit(batcher.ask, {"x": np.array([n, n + 0.5])}, 2, 60) for n in range(8)]
+        others = [
+            pool.submit(batcher.predict, {"x": np.array([n, n + 0.5])}, 2, 60) for n in range(8)
+        ]
         until(lambda: has_waiting(batcher, 8))
         gate.set()
         assert [future.result()["y"].tolist() for future in others] == [
@@ -67,7 +69,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
         wanted = [(3, 1), (3, 1), (1, 1), (1, 2)]
         futures = []
         for number, shape in enumerate(wanted, 1):
-            futures.append(pool.submit(batcher.ask, {"x": np.zeros(shape)}, shape[0], 60))
+            futures.append(pool.submit(batcher.predict, {"x": np.zeros(shape)}, shape[0], 60))
             until(partial(has_waiting, batcher, number))
         batcher.start()
         gate.set()
@@ -84,7 +86,9 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, -1.0, 2.0)]
+        futures = [
+            pool.submit(batcher.predict, {"x": np.array([n])}, 1, 60) for n in (1.0, -1.0, 2.0)
+        ]
         until(lambda: has_waiting(batcher, 3))
         batcher.start()
         assert futures[0].result()["y"].tolist() == [1.0]
@@ -100,7 +104,7 @@ def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, 2.0)]
+        futures = [pool.submit(batcher.predict, {"x": np.array([n])}, 1, 60) for n in (1.0, 2.0)]
         until(lambda: has_waiting(batcher, 2))
         batcher.start()
         for number, future in enumerate(futures, 1):
@@ -112,8 +116,8 @@ def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
 def test_too_many_requests_and_too_slow_a_model_are_said() -> None:
     batcher = Batcher(lambda arrays: arrays, max_waiting=1)
     with pytest.raises(FutureTimeoutError):
-        batcher.ask({"x": np.array([1])}, 1, 0.01)
+        batcher.predict({"x": np.array([1])}, 1, 0.01)
     with pytest.raises(OverloadedError):
-        batcher.ask({"x": np.array([1])}, 1, 0.01)
+        batcher.predict({"x": np.array([1])}, 1, 0.01)
     batcher.start()
     batcher.stop()

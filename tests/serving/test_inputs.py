@@ -12,12 +12,12 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, DataError, RecordError
 from phalanx.records import Compression, RecordWriter
 from phalanx.serving.inputs import read_batches
-from phalanx.serving.outputs import open_writer
-from phalanx.train.export.signatures import EXAMPLES, RAW, Signature
+from phalanx.serving.predictions import open_writer
+from phalanx.train.export.signatures import DEFAULT_SIGNATURE, EXAMPLES_SIGNATURE, Signature
 
 
 def takes(**specs: Any) -> dict[str, Signature]:
-    return {RAW: Signature(specs, {}, lambda **tensors: tensors)}
+    return {DEFAULT_SIGNATURE: Signature(specs, {}, lambda **tensors: tensors)}
 
 
 PIXELS = takes(image=tf.TensorSpec([None, 4, 4, 3], tf.float32))
@@ -39,10 +39,10 @@ def test_pictures_are_resized_and_scaled_and_keep_their_names(tmp_path: Path) ->
 
 def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("hello")
-    with pytest.raises(DataError, match=r"a\.png is no picture"):
+    with pytest.raises(DataError, match=r"a\.png is not an image"):
         list(read_batches([str(tmp_path / "a.png")], PIXELS, 8))
     flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
-    with pytest.raises(ConfigurationError, match="pictures need"):
+    with pytest.raises(ConfigurationError, match="images need"):
         list(read_batches([str(tmp_path / "a.png")], flat, 8))
 
 
@@ -52,7 +52,7 @@ def test_columns_are_the_inputs_of_their_names(tmp_path: Path) -> None:
     [batch] = read_batches([str(tmp_path / "a.csv")], two, 8)
     assert batch.tensors["n"].numpy().tolist() == [[3], [4]]
     assert batch.tensors["word"].numpy().tolist() == [b"hi", b"you"]
-    three = takes(**two[RAW].inputs, z=tf.TensorSpec([None], tf.float32))
+    three = takes(**two[DEFAULT_SIGNATURE].inputs, z=tf.TensorSpec([None], tf.float32))
     with pytest.raises(ConfigurationError, match="no column for z"):
         list(read_batches([str(tmp_path / "a.csv")], three, 8))
 
@@ -114,7 +114,7 @@ def test_records_are_read_however_they_are_compressed_and_damage_is_named(tmp_pa
     messages = [b"one", b"", b"two\0"]
     with RecordWriter(path, compression=Compression.GZIP) as writer:
         writer.write_all(messages)
-    examples = {EXAMPLES: Signature({}, {}, lambda **tensors: tensors)}
+    examples = {EXAMPLES_SIGNATURE: Signature({}, {}, lambda **tensors: tensors)}
     batches = list(read_batches([str(path)], examples, 2))
     assert [batch.rows for batch in batches] == [2, 1]
     found = [each for batch in batches for each in batch.tensors["examples"].numpy().tolist()]

@@ -16,7 +16,7 @@ from tests.train.small_experiment import Line, make_points
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.experiment_loader import load_program
-from phalanx.train.export.saved_model import export, versions
+from phalanx.train.export.saved_model import export, list_versions
 from phalanx.train.export.signatures import load_signatures
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel, load_trained
 from phalanx.train.model_dir.layout import choose_checkpoint
@@ -65,9 +65,9 @@ def test_raw_tensors_and_examples_get_the_models_own_predictions(run: Any, tmp_p
 def test_versions_count_up_and_none_is_overwritten(run: Any, tmp_path: Path) -> None:
     trained = TrainedModel(run.model, 1, "")
     assert [export(Line(), trained, str(tmp_path), v)[-1] for v in (None, 5, None)] == list("156")
-    with pytest.raises(ConfigurationError, match="version 5 already"):
+    with pytest.raises(ConfigurationError, match="already has a version 5"):
         export(Line(), trained, str(tmp_path), 5)
-    assert versions(str(tmp_path)) == [1, 5, 6]
+    assert list_versions(str(tmp_path)) == [1, 5, 6]
     assert not list(tmp_path.glob(".unfinished*"))
 
 

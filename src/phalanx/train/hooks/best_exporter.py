@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.export.saved_model import export, versions
+from phalanx.train.export.saved_model import export, list_versions
 from phalanx.train.hooks.base import Hook
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 from phalanx.train.model_dir.layout import checkpoint_name
@@ -60,7 +60,7 @@ class BestExporterHook(Hook):
         session.pull()
         target = self.directory or f"{session.directory}/export/best"
         export(session.experiment, _as_trained(session, values), target)
-        for old in versions(target)[: -self.keep]:
+        for old in list_versions(target)[: -self.keep]:
             tf.io.gfile.rmtree(f"{target}/{old}")
 
     def _improves(self, value: float) -> bool:
