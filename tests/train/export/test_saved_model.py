@@ -1,9 +1,8 @@
-"""What leaves a run: versioned SavedModels with two signatures."""
+"""Export of SavedModels in numbered versions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from tests.train.small_experiment import Line, make_points
 
 import phalanx
 from phalanx.errors import ConfigurationError
-from phalanx.train.experiment_loader import load_program
-from phalanx.train.export.saved_model import export, list_versions
+from phalanx.train.export.saved_model import export, find_version, list_versions
 from phalanx.train.export.signatures import load_signatures
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel, load_trained
-from phalanx.train.model_dir.layout import choose_checkpoint
+from phalanx.train.model_dir.layout import (
+    choose_checkpoint,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def example(**features: list[float]) -> bytes:
     )
 
 
-def test_raw_tensors_and_examples_get_the_models_own_predictions(run: Any, tmp_path: Path) -> None:
+def test_both_signatures_return_the_models_predictions(run: Any, tmp_path: Path) -> None:
     config = phalanx.RunConfig(model_dir=run.model_dir)
     path, evaluation = choose_checkpoint(run.model_dir)
     trained = load_trained(Line(), config, path)
@@ -62,7 +62,7 @@ def test_raw_tensors_and_examples_get_the_models_own_predictions(run: Any, tmp_p
     assert about["step"] == evaluation.step == 40
 
 
-def test_versions_count_up_and_none_is_overwritten(run: Any, tmp_path: Path) -> None:
+def test_export_writes_the_next_version_and_never_overwrites_one(run: Any, tmp_path: Path) -> None:
     trained = TrainedModel(run.model, 1, "")
     assert [export(Line(), trained, str(tmp_path), v)[-1] for v in (None, 5, None)] == list("156")
     with pytest.raises(ConfigurationError, match="already has a version 5"):
@@ -71,65 +71,8 @@ def test_versions_count_up_and_none_is_overwritten(run: Any, tmp_path: Path) -> 
     assert not list(tmp_path.glob(".unfinished*"))
 
 
-def test_the_best_the_last_and_any_other_checkpoint(run: Any, tmp_path: Path) -> None:
-    assert choose_checkpoint(run.model_dir)[0].endswith("-40")
-    assert choose_checkpoint(run.model_dir, "best", "loss", "max")[0].endswith("-20")
-    assert choose_checkpoint(run.model_dir, "best", "mae")[0].endswith("-40")
-    assert choose_checkpoint(run.model_dir, "model.ckpt-0")[0].endswith("-0")
-    with pytest.raises(ConfigurationError, match="there are steps 0, 20, 40"):
-        choose_checkpoint(run.model_dir, "model.ckpt-7")
-    with pytest.raises(ConfigurationError, match="there are loss, mae"):
-        choose_checkpoint(run.model_dir, "best", "f1")
-    with pytest.raises(ConfigurationError, match="has the run saved yet"):
-        choose_checkpoint(str(tmp_path))
-
-
-def test_another_models_checkpoint_is_refused(run: Any) -> None:
-    config = phalanx.RunConfig(model_dir=run.model_dir)
-    with pytest.raises(ConfigurationError, match="checkpoint of another model"):
-        load_trained(Line(hidden=7), config, run.checkpoint)
-
-
-class Pictures(phalanx.Experiment):
-    """Takes encoded pictures and their size; two inputs, two outputs."""
-
-    def model(self, context: Any = None) -> Any:
-        image = keras.Input((4, 4, 1), name="image")
-        size = keras.Input((), dtype="int32", name="size")
-        mean = keras.layers.GlobalAveragePooling2D()(image)
-        outputs = {"mean": mean, "twice": size * 2}
-        return keras.Model({"image": image, "size": size}, outputs)
-
-    def example_features(self) -> Mapping[str, Any]:
-        return {"png": tf.io.FixedLenFeature([], tf.string)}
-
-    def preprocess(self, features: Any) -> Any:
-        decode = lambda png: tf.io.decode_png(png, channels=1)  # noqa: E731
-        image = tf.map_fn(decode, features["png"], fn_output_signature=tf.uint8)
-        image = tf.cast(tf.ensure_shape(image, [None, 4, 4, 1]), tf.float32) / 255
-        return {"image": image, "size": tf.zeros([tf.shape(image)[0]], tf.int32) + 4}
-
-
-def test_the_experiments_preprocessing_is_exported_with_it(tmp_path: Path) -> None:
-    experiment = Pictures()
-    path = export(experiment, TrainedModel(experiment.model(), 0, ""), str(tmp_path))
-    signatures = load_signatures(path)
-    png = tf.io.encode_png(tf.fill([4, 4, 1], tf.constant(51, tf.uint8))).numpy()
-    features = tf.train.Features(
-        feature={"png": tf.train.Feature(bytes_list=tf.train.BytesList(value=[png]))}
-    )
-    given = tf.train.Example(features=features).SerializeToString()
-    found = signatures["serving_examples"].call(examples=tf.constant([given, given]))
-    np.testing.assert_allclose(found["mean"], [[0.2], [0.2]], rtol=1e-5)
-    assert found["twice"].numpy().tolist() == [8, 8]
-    raw = signatures["serving_default"].call(
-        image=tf.ones([1, 4, 4, 1]), size=tf.constant([3], tf.int32)
-    )
-    assert raw["twice"].numpy().tolist() == [6]
-
-
-class Plain(phalanx.Experiment):
-    """No Keras model: a module that does not say what it takes."""
+class ModuleExperiment(phalanx.Experiment):
+    """Its model is a tf.Module, which does not know its inputs."""
 
     def model(self, context: Any = None) -> Any:
         class Scale(tf.Module):  # type: ignore[misc]
@@ -153,57 +96,21 @@ class Plain(phalanx.Experiment):
         return tf.data.Dataset.from_tensor_slices((x, 3 * x)).batch(context.batch_size)
 
 
-def test_a_plain_module_is_exported_too(tmp_path: Path) -> None:
+def test_export_of_a_tf_module(tmp_path: Path) -> None:
     config = phalanx.RunConfig(model_dir=str(tmp_path / "run"), train_steps=3, global_batch_size=4)
-    result = phalanx.run(Plain(), config)
-    trained = load_trained(Plain(), config, result.checkpoint)
-    signatures = load_signatures(export(Plain(), trained, str(tmp_path / "models")))
+    result = phalanx.run(ModuleExperiment(), config)
+    trained = load_trained(ModuleExperiment(), config, result.checkpoint)
+    signatures = load_signatures(export(ModuleExperiment(), trained, str(tmp_path / "models")))
     found = signatures["serving_default"].call(inputs=tf.constant([[1.0]]))["predictions"]
     np.testing.assert_allclose(found, result.model(tf.constant([[1.0]])), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
-        "if __name__ == '__main__':\n"
-        "  phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
-    ],
-)
-def test_a_programs_experiment_is_found_where_it_would_train(tmp_path: Path, body: str) -> None:
-    head = (
-        "import sys, phalanx\n"
-        "class Named(phalanx.Experiment):\n"
-        "  def __init__(self, n): self.n = n\n"
-    )
-    (tmp_path / "train.py").write_text(head + body)
-    found = load_program(str(tmp_path / "train.py"), ["7"])
-    assert vars(found.experiment) == {"n": 7}
-    assert found.config.model_dir == "there"
-    assert phalanx.run.__name__ == "run"
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("x = 1", "defines no experiment"),
-        ("import sys; sys.exit(2)", "give it the flags"),
-        ("import phalanx\na = phalanx.Experiment()\nb = phalanx.Experiment()", "2 experiments"),
-        (
-            "import phalanx\nclass E(phalanx.Experiment):\n  def __init__(self, n): pass",
-            "E of .* cannot be made",
-        ),
-    ],
-)
-def test_a_program_without_an_experiment_is_told_what_to_do(
-    tmp_path: Path, body: str, reason: str
-) -> None:
-    (tmp_path / "train.py").write_text(body)
-    with pytest.raises(ConfigurationError, match=reason):
-        load_program(str(tmp_path / "train.py"))
-
-
-def test_an_experiment_that_is_only_defined_is_found(tmp_path: Path) -> None:
-    text = "import phalanx\nclass Mine(phalanx.Experiment):\n  pass\n"
-    (tmp_path / "train.py").write_text(text)
-    assert type(load_program(str(tmp_path / "train.py")).experiment).__name__ == "Mine"
+def test_find_version_returns_the_highest_or_the_given_one(tmp_path: Path) -> None:
+    for version in (2, 10):
+        (tmp_path / str(version)).mkdir()
+        (tmp_path / str(version) / "saved_model.pb").touch()
+    assert find_version(str(tmp_path)) == (f"{tmp_path}/10", 10)
+    assert find_version(str(tmp_path), 2) == (f"{tmp_path}/2", 2)
+    assert find_version(f"{tmp_path}/2") == (f"{tmp_path}/2", 2)
+    with pytest.raises(ConfigurationError, match=r"no SavedModel of version 3 in .*: it has 2, 10"):
+        find_version(str(tmp_path), 3)

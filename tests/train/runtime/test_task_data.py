@@ -1,4 +1,4 @@
-"""A task's data."""
+"""The data of one task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from phalanx.train.runtime.task_data import make_train_data, repeat_and_skip
 
 
 @pytest.mark.parametrize("asked", [None, True])
-def test_a_dataset_is_tuned_only_if_so_asked(asked: bool | None) -> None:
+def test_autotune_is_disabled_unless_the_user_enables_it(asked: bool | None) -> None:
     # Closing a dataset that is tuned takes up to a minute.
     data = tf.data.Dataset.range(8).batch(2)
     if asked is not None:
@@ -22,7 +22,7 @@ def test_a_dataset_is_tuned_only_if_so_asked(asked: bool | None) -> None:
     assert [list(batch) for batch in made.as_numpy_iterator()] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_whole_passes_are_not_read_again() -> None:
+def test_skipping_does_not_read_whole_epochs() -> None:
     data = tf.data.Dataset.range(4)
     of_unknown_length = data.filter(lambda _: True)
     for numbers in (data, of_unknown_length):
@@ -40,7 +40,7 @@ def test_whole_passes_are_not_read_again() -> None:
     assert len(read) < 100
 
 
-def test_data_that_is_made_while_a_function_is_traced_is_made_by_plain_python(
+def test_autograph_does_not_convert_the_users_function(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def read() -> tf.data.Dataset:

@@ -1,15 +1,12 @@
-"""Which data can be sent to a worker, and which a worker must make itself."""
+"""Worker data: served and read in one process."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from phalanx.data import Pipeline
-from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.worker_data import read_worker_data, serve_worker_data
 
 
@@ -22,34 +19,7 @@ def make_counted() -> Any:
     return tf.data.Dataset.from_generator(count_up, output_signature=tf.TensorSpec([3]))
 
 
-@pytest.mark.parametrize(
-    ("make", "travels"),
-    [
-        (lambda: tf.data.Dataset.range(5).shuffle(5).map(lambda x: x + 1).batch(2), True),
-        (make_counted, False),
-        (
-            lambda: tf.data.Dataset.range(5).map(lambda x: tf.numpy_function(abs, [x], "int64")),
-            False,
-        ),
-        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([1000, 10])), True),
-        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([10_000, 1000])), False),
-    ],
-    ids=["operations", "generator", "function", "small array", "large array"],
-)
-def test_what_calls_python_or_is_large_cannot_be_sent(make: Any, travels: bool) -> None:
-    assert can_be_sent(make()) == travels
-
-
-def test_a_pipeline_is_sent_as_operations() -> None:
-    def make() -> Any:
-        return Pipeline.from_arrays({"x": np.arange(10)}, seed=1).dataset(5, epochs=1)
-
-    assert not can_be_sent(make())
-    assert can_be_sent(make(), make)
-    assert not can_be_sent(make_counted(), make_counted)
-
-
-def test_a_function_reads_what_its_process_serves_as_often_as_it_likes() -> None:
+def test_a_function_reads_the_served_data_again_and_again() -> None:
     data = make_counted().map(
         lambda x: {"x": x, "half": tf.numpy_function(np.negative, [x], "float32")}
     )
