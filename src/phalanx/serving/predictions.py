@@ -34,12 +34,12 @@ def predict(
     rows = 0
     for batch in batches:
         try:
-            outputs = signatures[batch.signature].call(**batch.tensors)
+            outputs = signatures[batch.signature].predict(batch.tensors)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(
                 f"the model failed on the batch that starts at row {rows}: {error.message}"
             ) from None
-        writer.write({name: value.numpy() for name, value in outputs.items()}, batch.keys)
+        writer.write(outputs, batch.keys)
         rows += batch.rows
         notify(rows)
     if not rows:

@@ -19,7 +19,6 @@ from phalanx.errors import ConfigurationError, DataError
 from phalanx.serving import rest
 from phalanx.serving.batching import Batcher, OverloadedError
 from phalanx.train.export.signatures import Signature
-from phalanx.train.types import NamedArrays
 
 LOG = logging.getLogger("phalanx")
 
@@ -52,7 +51,7 @@ class ServedModel:
     def start(self) -> None:
         for name, signature in self.signatures.items():
             self.batchers[name] = Batcher(
-                _make_caller(signature),
+                signature.predict,
                 max_rows=self.batching.max_rows if _can_split(signature) else 1,
                 wait_seconds=self.batching.wait_seconds,
             )
@@ -75,14 +74,6 @@ class ServedModel:
 def _can_split(signature: Signature) -> bool:
     """Whether every output may have a row for each row of the inputs."""
     return not any(spec.shape[:1].is_fully_defined() for spec in signature.outputs.values())
-
-
-def _make_caller(signature: Signature) -> Callable[[NamedArrays], NamedArrays]:
-    def call(arrays: NamedArrays) -> NamedArrays:
-        outputs = signature.call(**{name: tf.constant(value) for name, value in arrays.items()})
-        return {name: value.numpy() for name, value in outputs.items()}
-
-    return call
 
 
 class ModelServer(ThreadingHTTPServer):

@@ -17,6 +17,7 @@ from phalanx.train.types import (
     DType,
     ElementSpec,
     Model,
+    NamedArrays,
     NamedSpecs,
     NamedTensors,
     Tensor,
@@ -50,6 +51,10 @@ class Signature:
     inputs: NamedSpecs
     outputs: NamedSpecs
     call: Callable[..., NamedTensors]
+
+    def predict(self, arrays: NamedArrays) -> NamedArrays:
+        outputs = self.call(**{name: tf.constant(value) for name, value in arrays.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
 
 
 def make_servable(experiment: Experiment, model: Model, input_spec: ElementSpec = None) -> Servable:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import keras
 import numpy as np
@@ -17,7 +16,7 @@ from phalanx.train.loop.session import Position
 from phalanx.train.model_dir.layout import CHECKPOINT_PREFIX, latest_checkpoint
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import Array, Trackable
+from phalanx.train.types import Array, TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -90,15 +89,9 @@ class Checkpoints:
 
     def save(self, step: int, position: Position) -> str:
         """Save the host variables and the position in the data."""
-        values = {
-            "step": step,
-            "epoch": position.epoch,
-            "batches": position.batches,
-            "examples": position.examples,
-            "batch": self._batch,
-        }
-        for name, value in values.items():
-            self._numbers[name].assign(value)
+        values = (step, position.epoch, position.batches, position.examples, self._batch)
+        for variable, value in zip(self._numbers.values(), values, strict=True):
+            variable.assign(value)
         self._totals.assign(position.totals)
         path = str(self._manager.save(checkpoint_number=step))
         LOG.info("saved step %d to %s", step, path)
@@ -182,18 +175,13 @@ def _make_trackable(step: StepFunction) -> Trackable:
     """Return the model as an object that `tf.train.Checkpoint` takes."""
     if isinstance(step.model, keras.Model):
         return step.model
-    root: dict[str, Any] = {}
-    for path, variable in step.named.items():
-        *parents, leaf = path.split("/")
-        node = root
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = variable.value
-    return tf.train.Checkpoint(**_as_trackable(root))
+    return _nest({path: variable.value for path, variable in step.named.items()})
 
 
-def _as_trackable(node: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: tf.train.Checkpoint(**_as_trackable(value)) if isinstance(value, dict) else value
-        for key, value in node.items()
-    }
+def _nest(variables: Mapping[str, TFVariable]) -> Trackable:
+    """Make an object with a child for the first part of each path."""
+    children: dict[str, dict[str, TFVariable]] = {}
+    for path, variable in variables.items():
+        first, _, rest = path.partition("/")
+        children.setdefault(first, {})[rest] = variable
+    return tf.train.Checkpoint(**{k: v[""] if "" in v else _nest(v) for k, v in children.items()})

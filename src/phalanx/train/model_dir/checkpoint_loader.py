@@ -33,21 +33,7 @@ class TrainedModel:
 
 
 def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> TrainedModel:
-    """Build an experiment's model and load the weights of a checkpoint.
-
-    The data is opened only if the model does not know its own inputs.
-
-    Args:
-        experiment: Makes the model.
-        config: The settings of the run, with its model_dir.
-        checkpoint: The checkpoint's path, such as `Result.checkpoint`.
-
-    Returns:
-        The model and what is known of it.
-
-    Raises:
-        ConfigurationError: The checkpoint is damaged, or that of another model.
-    """
+    """Build a run's model and load a checkpoint; open the data if the model lacks inputs."""
     if config.mixed_precision is not None:
         keras.mixed_precision.set_global_policy(f"mixed_{config.mixed_precision}")
     context = make_context(config.replace(accumulate=1), 1, 1, 0)

@@ -55,20 +55,7 @@ def latest_checkpoint(directory: str) -> str | None:
 def choose_checkpoint(
     directory: str, which: str = "last", metric: str = "loss", best: Direction | None = None
 ) -> tuple[str, MetricsEntry]:
-    """Find one checkpoint of a run.
-
-    Args:
-        directory: The run's model_dir.
-        which: `last`, `best`, a step, or a checkpoint's name.
-        metric: The metric of the evaluations that `best` compares.
-        best: Whether the lowest or the highest value is best. By default the metric's name decides.
-
-    Returns:
-        The checkpoint's path, and the metrics of its evaluation, if it was evaluated.
-
-    Raises:
-        ConfigurationError: There is no such checkpoint.
-    """
+    """Find a checkpoint by `last`, `best`, its step or its name; return its path and evaluation."""
     from phalanx.train.model_dir import metrics_log  # noqa: PLC0415
 
     paths = {step_of(path): path for path in list_checkpoints(directory)}

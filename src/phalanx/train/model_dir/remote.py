@@ -62,14 +62,7 @@ class Mirror:
     _known: dict[str, Fingerprint] = field(default_factory=dict)
 
     def pull(self, *, everything: bool = False) -> int:
-        """Copy the files that changed in the remote directory to the local one.
-
-        Args:
-            everything: Copy the files that this process writes, too.
-
-        Returns:
-            The number of copied files.
-        """
+        """Copy changed remote files (with `everything`, also `mine`), and return their number."""
         filesystem, root = filesystem_of(self.remote)
         found = filesystem.find(root, detail=True) if filesystem.exists(root) else {}
         names = {path[len(root.rstrip("/")) + 1 :]: info for path, info in found.items()}
@@ -94,11 +87,7 @@ class Mirror:
         return fetched
 
     def push(self) -> int:
-        """Copy changed local files to the remote directory, and delete remote ones that are gone.
-
-        Returns:
-            The number of copied files.
-        """
+        """Copy changed local files, delete remote ones that are gone; return how many it copied."""
         files = {
             str(path.relative_to(self.local)): path
             for path in Path(self.local).rglob("*")
@@ -133,10 +122,7 @@ def needs_local_copy(directory: str | None) -> bool:
 
 @contextlib.contextmanager
 def open_local_copy(remote: str, evaluates: bool) -> Iterator[str]:
-    """Make a local copy and keep the remote directory up to date with it.
-
-    The chief writes everything but the evaluations; the evaluator (`evaluates`) writes only them.
-    """
+    """Work on a local copy: the evaluator (`evaluates`) writes evaluations, the chief the rest."""
     local = tempfile.mkdtemp(prefix="phalanx-model-")
     mirror = Mirror(
         remote, local, lambda name: name.startswith(f"{EVALUATION_FOLDER}/") == evaluates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from phalanx.train.model_dir.layout import STATUS, read_text
@@ -31,7 +31,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """The contents of the status file. `time` is when it was written."""
+    """The contents of the status file, under the same names."""
 
     state: State
     step: int = 0
@@ -43,17 +43,9 @@ def write_status(directory: str, status: Status) -> None:
     """Replace the status file atomically."""
     import tensorflow as tf  # noqa: PLC0415
 
-    text = json.dumps(
-        {
-            "state": status.state,
-            "step": status.step,
-            "reason": status.reason,
-            "time": status.time or time.time(),
-        }
-    )
     path = f"{directory}/{STATUS}"
     with tf.io.gfile.GFile(path + ".new", "w") as file:
-        file.write(text)
+        file.write(json.dumps({**asdict(status), "time": status.time or time.time()}))
     tf.io.gfile.rename(path + ".new", path, overwrite=True)
 
 

@@ -8,12 +8,7 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from phalanx.train.model_dir.layout import (
-    EVALUATION_FOLDER,
-    EVALUATION_LOG,
-    TRAINING_LOG,
-    checkpoint_name,
-)
+from phalanx.train.model_dir import layout
 from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
 from phalanx.train.types import Array, Model, SummaryWriter, Tensor
 
@@ -32,13 +27,14 @@ class Summaries:
 
     def write_evaluation(self, step: int, values: Mapping[str, float]) -> None:
         """Write scalars and a line of eval.jsonl."""
-        self.write_scalars("eval", step, values)
-        self._log(EVALUATION_LOG, MetricsEntry(step, values, checkpoint=checkpoint_name(step)))
+        self.write_scalars(layout.EVALUATION_FOLDER, step, values)
+        entry = MetricsEntry(step, values, checkpoint=layout.checkpoint_name(step))
+        self._log(layout.EVALUATION_LOG, entry)
 
     def write_training(self, step: int, values: Mapping[str, float]) -> None:
         """Write scalars and a line of train.jsonl."""
         self.write_scalars("train", step, values)
-        self._log(TRAINING_LOG, MetricsEntry(step, values))
+        self._log(layout.TRAINING_LOG, MetricsEntry(step, values))
 
     def write_histograms(self, kind: str, step: int, values: Mapping[str, Array]) -> None:
         with self._writing(kind, step):
@@ -80,7 +76,6 @@ class Summaries:
 
     def _writer(self, kind: str) -> SummaryWriter:
         if kind not in self._writers:
-            folder = {"train": self._directory, "eval": f"{self._directory}/{EVALUATION_FOLDER}"}
-            path = folder.get(kind, f"{self._directory}/{kind}")
-            self._writers[kind] = tf.summary.create_file_writer(path)
+            folder = self._directory if kind == "train" else f"{self._directory}/{kind}"
+            self._writers[kind] = tf.summary.create_file_writer(folder)
         return self._writers[kind]

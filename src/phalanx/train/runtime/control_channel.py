@@ -28,6 +28,7 @@ LOG = logging.getLogger("phalanx")
 
 # A pipe takes this many bytes in one atomic write, so that messages never mix.
 _MAX_BYTES = 4000
+_SEND_SECONDS = 15.0
 
 
 class MessageType(StrEnum):
@@ -69,9 +70,7 @@ class ControlChannel:
         reader, writer = os.pipe()
         duplicate_to(writer, CONTROL_CHANNEL)
         os.close(writer)
-        threading.Thread(
-            target=self._receive, args=(reader,), name="control-channel", daemon=True
-        ).start()
+        threading.Thread(target=self._receive, args=(reader,), daemon=True).start()
 
     def wait(self, seconds: float) -> Message | None:
         """Return the next message, or None if none arrives in time."""
@@ -91,27 +90,19 @@ class ControlChannel:
                     LOG.warning("ignored a message that cannot be parsed: %r", line[:80])
 
 
-def send(
-    cluster: Cluster,
-    receivers: Iterable[Task],
-    message: Message,
-    has_ps: bool,
-    seconds: float = 15,
-) -> None:
+def send(cluster: Cluster, receivers: Iterable[Task], message: Message, has_ps: bool) -> None:
     """Send a message to several tasks at once; tasks that cannot be reached are skipped."""
     threads = [
-        threading.Thread(
-            target=_send_to, args=(cluster, task, message, has_ps, seconds), daemon=True
-        )
+        threading.Thread(target=_send_to, args=(cluster, task, message, has_ps), daemon=True)
         for task in receivers
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(seconds + 1)
+        thread.join(_SEND_SECONDS + 1)
 
 
-def _send_to(cluster: Cluster, task: Task, message: Message, has_ps: bool, seconds: float) -> None:
+def _send_to(cluster: Cluster, task: Task, message: Message, has_ps: bool) -> None:
     address = cluster.addresses[task]
     if not is_listening(address):
         return
@@ -124,7 +115,7 @@ def _send_to(cluster: Cluster, task: Task, message: Message, has_ps: bool, secon
         with tf.Graph().as_default(), tf.device(f"{device}/device:CPU:0"):
             write = tf.io.write_file(path_of(CONTROL_CHANNEL), line)
             options = tf.compat.v1.ConfigProto(
-                device_filters=[device], operation_timeout_in_ms=int(seconds * 1000)
+                device_filters=[device], operation_timeout_in_ms=int(_SEND_SECONDS * 1000)
             )
             with tf.compat.v1.Session(f"grpc://{address}", config=options) as session:
                 session.run(write)

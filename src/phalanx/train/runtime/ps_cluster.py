@@ -98,9 +98,7 @@ class ParameterServerCluster:
     def check_workers(self, since: float, longest: float) -> None:
         """Raise a PeerError if the workers are lost: TensorFlow waits for them without limit.
 
-        Args:
-            since: When the last result arrived, by `time.monotonic()`.
-            longest: The seconds that the longest call to a worker has taken so far.
+        The last result came at `since`; the longest call so far has taken `longest` seconds.
         """
         idle = time.monotonic() - since
         if idle < self.config.wait_seconds:

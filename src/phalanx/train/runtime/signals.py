@@ -8,29 +8,19 @@ import threading
 from collections.abc import Iterator
 
 
-class StopRequest:
-    """A flag that is set once the process has been asked to stop. Call it to read the flag."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
+class StopRequest(threading.Event):
+    """An event that is set once the process has been asked to stop. Call it to read the event."""
 
     def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def set(self) -> None:
-        self._event.set()
+        return self.is_set()
 
 
 @contextlib.contextmanager
 def catch_sigterm() -> Iterator[StopRequest]:
     """Turn SIGTERM into a stop request; outside the main thread, Python cannot do that."""
     request = StopRequest()
-
-    def handle(number: int, frame: object) -> None:
-        request.set()
-
     try:
-        before = signal.signal(signal.SIGTERM, handle)
+        before = signal.signal(signal.SIGTERM, lambda number, frame: request.set())
     except ValueError:
         yield request
         return

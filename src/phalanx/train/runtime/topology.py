@@ -73,8 +73,7 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
         task = Task(Role.CHIEF) if not cluster.addresses else cluster.chief()
         mine = tf_config.task if tf_config.task.role is Role.EVALUATOR else task
         return Topology(Strategy.ONE_PROCESS, mine, cluster, (task,), evaluator)
-    chief = cluster.chief()
-    workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != chief]
+    chief, *workers = _chief_and_workers(cluster)
     if cluster.tasks(Role.PS):
         strategy = Strategy.SYNC_PS if config.mode is Mode.SYNC else Strategy.ASYNC_PS
         if not workers:
@@ -164,13 +163,17 @@ def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
 
 def ps_jobs(cluster: Cluster) -> dict[str, list[str]]:
     """Return the jobs for ParameterServerStrategy, in which the chief is always `chief`."""
-    chief = cluster.chief()
-    workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != chief]
+    chief, *workers = _chief_and_workers(cluster)
     return {
         "chief": [cluster.addresses[chief]],
         "worker": [cluster.addresses[task] for task in workers],
         "ps": cluster.hosts(Role.PS),
     }
+
+
+def _chief_and_workers(cluster: Cluster) -> list[Task]:
+    chief = cluster.chief()
+    return [chief, *(t for t in cluster.tasks(Role.CHIEF, Role.WORKER) if t != chief)]
 
 
 def job_and_index(cluster: Cluster, task: Task) -> tuple[str, int]:
