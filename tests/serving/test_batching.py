@@ -1,4 +1,4 @@
-"""Requests that come together are answered together, each with its own rows."""
+"""Requests that arrive together share one call, and each gets its own rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_waiting(batcher: Batcher, count: int) -> bool:
     return batcher._waiting.qsize() == count
 
 
-def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
+def test_requests_that_wait_for_a_busy_model_become_one_batch() -> None:
     gate = threading.Event()
     sizes: list[int] = []
 
@@ -55,7 +55,7 @@ def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
     assert sizes == [1, 16]
 
 
-def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> None:
+def test_a_batch_has_at_most_max_rows_and_one_shape() -> None:
     shapes: list[tuple[int, ...]] = []
     gate = threading.Event()
 
@@ -78,7 +78,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
     assert shapes == [(3, 1), (4, 1), (1, 2)]
 
 
-def test_one_bad_request_does_not_spoil_the_others() -> None:
+def test_a_bad_request_does_not_fail_the_others() -> None:
     def call(arrays: Any) -> Any:
         if (arrays["x"] < 0).any():
             raise ValueError("negative")
@@ -98,7 +98,7 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
     batcher.stop()
 
 
-def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
+def test_an_output_without_a_row_for_each_input_is_not_split() -> None:
     def call(arrays: Any) -> Any:
         return {"y": arrays["x"], "classes": np.array([7, 8, 9])}
 
@@ -113,7 +113,7 @@ def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
     batcher.stop()
 
 
-def test_too_many_requests_and_too_slow_a_model_are_said() -> None:
+def test_too_many_requests_and_a_slow_model_are_errors() -> None:
     batcher = Batcher(lambda arrays: arrays, max_waiting=1)
     with pytest.raises(FutureTimeoutError):
         batcher.predict({"x": np.array([1])}, 1, 0.01)

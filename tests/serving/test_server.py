@@ -1,4 +1,4 @@
-"""What a served model does with its requests, without HTTP."""
+"""A served model, without HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phalanx.serving.server import ServedModel  # noqa: E402
 from phalanx.train.export.signatures import DEFAULT_SIGNATURE, Signature  # noqa: E402
 
 
-def test_outputs_of_a_fixed_length_are_never_shared_out_even_if_it_is_that_of_the_rows() -> None:
+def test_outputs_of_a_fixed_length_are_not_split() -> None:
     gate = threading.Event()
 
     def call(x: Any) -> Any:
