@@ -87,7 +87,7 @@ class Mirror:
         return fetched
 
     def push(self) -> int:
-        """Copy changed local files, delete remote ones that are gone; return how many it copied."""
+        """Copy changed local files and return their number; delete remote files of deleted ones."""
         files = {
             str(path.relative_to(self.local)): path
             for path in Path(self.local).rglob("*")
@@ -134,9 +134,7 @@ def open_local_copy(remote: str, evaluates: bool) -> Iterator[str]:
         shutil.rmtree(local, ignore_errors=True)
         raise
     stop = threading.Event()
-    thread = threading.Thread(
-        target=_synchronize, args=(mirror, stop, evaluates), name="phalanx-mirror", daemon=True
-    )
+    thread = threading.Thread(target=_synchronize, args=(mirror, stop, evaluates), daemon=True)
     thread.start()
     try:
         yield local
