@@ -79,7 +79,7 @@ def test_two_workers_in_step(phalanx: Run, data: Path, tmp_path: Path) -> None:
         *SMALL, "--label-smoothing", "0.1",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "in step on many" in result.stdout
+    assert "synchronously by all-reduce" in result.stdout
     assert [line["step"] for line in evaluations(tmp_path / "model")] == [4]
 
 

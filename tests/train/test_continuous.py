@@ -14,8 +14,8 @@ from tests.train.small_experiment import Line
 import phalanx
 from phalanx.errors import ConfigurationError, PeerError, TrainingError
 from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow
-from phalanx.train.model_dir.checkpoint import State, Status, write_status
-from phalanx.train.model_dir.metrics_log import Evaluation, format_evaluation
+from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
+from phalanx.train.model_dir.status import State, Status, write_status
 
 
 class Run:
@@ -137,8 +137,8 @@ def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_p
     run = Run(tmp_path, done)
     run.save(1, 2)
     (tmp_path / "eval").mkdir()
-    lines = [Evaluation(1, time=time.time() + 60), Evaluation(2, time=1.0)]
-    text = "".join(format_evaluation(line) for line in lines)
+    lines = [MetricsEntry(1, time=time.time() + 60), MetricsEntry(2, time=1.0)]
+    text = "".join(format_entry(line) for line in lines)
     (tmp_path / "eval/eval.jsonl").write_text(text)
     run.follow()
     assert run.evaluated == [2]

@@ -17,7 +17,7 @@ import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.model_dir.metrics_log import read_evaluations, read_training
-from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
+from phalanx.train.runtime.dataset_graph import read_graph, shuffles_before_shard
 
 
 class Loop:
@@ -223,7 +223,7 @@ def test_a_shuffle_before_the_shard_is_warned_of(
     def is_shuffled(make: Callable[[Any], Any]) -> bool:
         """The same answer for a dataset and for a function that makes it, as it is sent to ps."""
         function = tf.function(lambda: make(tf.data.Dataset.range(9)), autograph=False)
-        found = shuffles_before_shard(graph_of(make(data)))
+        found = shuffles_before_shard(read_graph(make(data)))
         made = function.get_concrete_function().graph.as_graph_def()
         assert shuffles_before_shard(made) is found
         return found

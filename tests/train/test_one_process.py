@@ -16,7 +16,7 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError, DataError, TrainingError
 from phalanx.train.loop.session import Session
-from phalanx.train.model_dir.checkpoint import read_status
+from phalanx.train.model_dir.status import read_status
 
 Fit = Callable[..., phalanx.Result]
 
@@ -301,7 +301,7 @@ def test_a_damaged_checkpoint_is_said_to_be_that(tmp_path: Path) -> None:
     train(tmp_path, settings={"save_steps": 4})
     data = next((tmp_path / "run").glob("model.ckpt-7.data-*"))
     data.write_bytes(data.read_bytes()[:100])
-    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to go on", steps=9)
+    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to resume", steps=9)
     for file in (tmp_path / "run").glob("model.ckpt-7.*"):
         file.unlink()
     steps: list[int] = []

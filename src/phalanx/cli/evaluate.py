@@ -46,7 +46,8 @@ def command(
     """
     found = load_experiment(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, step_of  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow  # noqa: PLC0415
+    from phalanx.train.model_dir.layout import step_of  # noqa: PLC0415
     from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
     show_log()

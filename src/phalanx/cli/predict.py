@@ -70,8 +70,7 @@ def command(
     silence_tensorflow()
     signatures = _load_signatures(model, _split(program_flags), model_dir, checkpoint)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
-    from phalanx.serving.outputs import open_writer  # noqa: PLC0415
-    from phalanx.serving.predict import predict  # noqa: PLC0415
+    from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
 
     batches = read_batches(files, signatures, batch_size, raw_pixels)
     with _show_rows(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
@@ -90,14 +89,14 @@ def _split(flags: str) -> list[str]:
 def _load_signatures(
     model: str, flags: list[str], model_dir: str | None, checkpoint: CheckpointChoice
 ) -> dict[str, Signature]:
-    from phalanx.train.export.signatures import load_signatures, make_servable, trace  # noqa: PLC0415
+    from phalanx.train.export.signatures import load_signatures, make_servable, trace_signatures  # noqa: PLC0415
 
     if Path(model).is_dir():
         from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
 
         return load_signatures(find_version(model)[0])
     program, trained = load_model(model, flags, model_dir, checkpoint)
-    return trace(make_servable(program.experiment, trained.model, trained.input_spec))
+    return trace_signatures(make_servable(program.experiment, trained.model, trained.input_spec))
 
 
 @contextmanager

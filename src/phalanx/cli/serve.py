@@ -46,7 +46,7 @@ def command(
     """
     silence_tensorflow()
     from phalanx.serving.server import (  # noqa: PLC0415
-        Batching,
+        BatchingConfig,
         ModelServer,
         ServedModel,
         shut_down,
@@ -56,7 +56,7 @@ def command(
 
     path, number = find_version(directory.rstrip("/"), version)
     name = name or _guess_name(Path(directory).resolve())
-    batching = Batching(max_batch, batch_wait)
+    batching = BatchingConfig(max_batch, batch_wait)
     model = ServedModel(name, number, load_signatures(path), batching)
     server = ModelServer(model, host, port)
     signal.signal(signal.SIGTERM, lambda *_: shut_down(server))

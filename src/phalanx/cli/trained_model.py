@@ -30,10 +30,9 @@ class CheckpointChoice:
 
     def find(self, model_dir: str) -> tuple[str, Evaluation]:
         """Return the path of the checkpoint, and its evaluation."""
-        from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint  # noqa: PLC0415
+        from phalanx.train.model_dir.layout import choose_checkpoint  # noqa: PLC0415
 
-        which = f"model.ckpt-{self.which}" if self.which.isdecimal() else self.which
-        return choose_checkpoint(model_dir, which, self.metric, self.best)
+        return choose_checkpoint(model_dir, self.which, self.metric, self.best)
 
 
 def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:

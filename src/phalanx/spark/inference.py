@@ -33,11 +33,11 @@ def predict_udf(
     from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
 
     from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
-    from phalanx.train.model_dir.remote import is_staged  # noqa: PLC0415
+    from phalanx.train.model_dir.remote import needs_local_copy  # noqa: PLC0415
 
     if batch_size < 1:
         raise ConfigurationError(f"batch_size is {batch_size}: it must be at least 1")
-    if is_staged(saved_model):
+    if needs_local_copy(saved_model):
         raise ConfigurationError(
             f"{saved_model} cannot be loaded: TensorFlow 2.21 does not read it from there; copy it "
             "to a directory that every executor has"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.errors import PhalanxError
-from phalanx.train.runtime.background_calls import are_all_back
+from phalanx.train.runtime.background_calls import wait_for_background_calls
 
 LOG = logging.getLogger("phalanx")
 
@@ -37,7 +37,7 @@ def explain_errors() -> None:
         else:
             before(kind, error, trace)
         code = getattr(error, "exit_code", 130 if kind is KeyboardInterrupt else 1)
-        if not are_all_back():
+        if not wait_for_background_calls():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -27,11 +27,12 @@ from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, p
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
-from phalanx.train.model_dir.remote import is_staged, staged, there_again
+from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy, with_remote_paths
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
+from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import answering, serve, wait_for_peers
+from phalanx.train.runtime.peers import accept_connections, run_server, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
@@ -40,10 +41,10 @@ from phalanx.train.runtime.topology import (
     Topology,
     find_devices,
     join_all_reduce_strategy,
-    make_strategy,
+    make_local_strategy,
     resolve_topology,
 )
-from phalanx.train.runtime.worker_data import can_travel, serve_worker_data
+from phalanx.train.runtime.worker_data import serve_worker_data
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
@@ -90,13 +91,13 @@ def run(
             config.model_dir, tf_config.model_dir,
         )  # fmt: skip
     evaluates = topology.task.role is Role.EVALUATOR
-    if not is_staged(config.model_dir) or not (evaluates or topology.is_chief):
+    if not needs_local_copy(config.model_dir) or not (evaluates or topology.is_chief):
         return _run_as(experiment, config, topology, hooks)
     remote = str(config.model_dir)
-    with staged(remote, evaluates) as local:
+    with open_local_copy(remote, evaluates) as local:
         here = config.replace(model_dir=local)
         result = _run_as(experiment, here, topology, hooks)
-    return there_again(result, remote, local)
+    return with_remote_paths(result, remote, local)
 
 
 def _run_as(
@@ -119,7 +120,7 @@ def _run_as(
         if not topology.is_chief:
             is_trainer = topology.task in topology.trainers
             make = partial(_make_own_data, experiment, config, topology)
-            serve(topology, config, make if is_trainer else None)
+            run_server(topology, config, make if is_trainer else None)
             return Result()
         return _lead_on_ps(experiment, config, topology, hooks)
     return _run_in_step(experiment, config, topology, hooks)
@@ -137,16 +138,16 @@ def _run_in_step(
         if is_many:
             channel.open()
             # TensorFlow waits for all peers without limit, and lets no other thread run meanwhile.
-            with answering(topology.cluster.addresses[topology.task]):
+            with accept_connections(topology.cluster.addresses[topology.task]):
                 wait_for_peers(topology, config.wait_seconds)
             strategy = join_all_reduce_strategy(topology)
             devices = list(strategy.extended.worker_devices)
         else:
             devices = find_devices(config)
-            strategy = make_strategy(devices)
+            strategy = make_local_strategy(devices)
         # TensorFlow has put its own handler in place by now.
         with catch_sigterm() as stop:
-            context = topology.share(config, topology.task, len(devices))
+            context = topology.context_for(config, topology.task, len(devices))
             step, host_variables, feed = _build(experiment, context, hooks)
             engine = AllReduceEngine(
                 step,
@@ -199,9 +200,9 @@ def _lead_on_ps(
 
 def _make_own_data(experiment: Experiment, config: RunConfig, topology: Topology) -> None:
     """Serve this worker's share to itself, if the chief cannot send it."""
-    make = partial(make_train_data, experiment, topology.share(config, topology.task))
+    make = partial(make_train_data, experiment, topology.context_for(config, topology.task))
     data = make()
-    if not can_travel(data, make):
+    if not can_be_sent(data, make):
         serve_worker_data(data)
 
 
@@ -215,7 +216,7 @@ def _build_and_lead_on_ps(
     step, host_variables, feed = _build(experiment, ps_cluster.contexts[0], hooks)
     check_fits_ps(config, step, host_variables)
     element_spec, limits = feed.train.element_spec, clipping(step, config)
-    if not can_travel(feed.train, partial(make_train_data, experiment, ps_cluster.contexts[0])):
+    if not can_be_sent(feed.train, partial(make_train_data, experiment, ps_cluster.contexts[0])):
         ps_cluster.worker_data = element_spec
     is_async = ps_cluster.topology.strategy is Strategy.ASYNC_PS
     kind = AsyncPSEngine if is_async else SyncPSEngine

@@ -25,27 +25,26 @@ from phalanx.train.loop.checkpoint_evaluator import (
     Follow,
     await_checkpoints,
     process_start,
-    step_of,
     surviving_deletion,
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
+from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
-from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
+from phalanx.train.runtime.dataset_graph import calls_python, read_graph, shuffles_before_shard
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import answering, wait_for_peers
+from phalanx.train.runtime.peers import accept_connections, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.topology import (
     Strategy,
     find_devices,
     join_all_reduce_strategy,
-    make_strategy,
+    make_local_strategy,
     resolve_topology,
 )
-from phalanx.train.runtime.worker_data import calls_python
 
 LOG = logging.getLogger("phalanx")
 
@@ -143,7 +142,7 @@ class DistributedSession:
         self._stack.enter_context(propagate_failures(topology, self._mailbox))
         if topology.strategy is Strategy.ONE_PROCESS:
             self._devices = find_devices(self._config)
-            self._strategy = make_strategy(self._devices)
+            self._strategy = make_local_strategy(self._devices)
         elif topology.strategy.has_ps:
             self._mailbox.open()
             wait_for_peers(topology, self._config.wait_seconds)
@@ -156,7 +155,7 @@ class DistributedSession:
             self._strategy = self._ps_cluster.coordinator.strategy
         else:
             self._mailbox.open()
-            with answering(topology.cluster.addresses[topology.task]):
+            with accept_connections(topology.cluster.addresses[topology.task]):
                 wait_for_peers(topology, self._config.wait_seconds)
             self._strategy = join_all_reduce_strategy(topology)
             self._devices = list(self._strategy.extended.worker_devices)
@@ -329,7 +328,7 @@ class DistributedSession:
         hosts = (
             len(self._topology.trainers) if self._topology.strategy is Strategy.ALL_REDUCE else 1
         )
-        context = self._topology.share(self._config, self._topology.task, len(self._devices))
+        context = self._topology.context_for(self._config, self._topology.task, len(self._devices))
         return ReplicatedEngine(
             self._strategy,
             self._step,
@@ -368,7 +367,7 @@ class DistributedSession:
         with self.task_spec.reading_share(context.num_shards, context.shard):
             data = call(self._make_data, context)
         if tf.executing_eagerly():
-            self._warn_of_shuffles(graph_of(data), context)
+            self._warn_of_shuffles(read_graph(data), context)
         return data
 
     def _warn_of_shuffles(self, graph: Any, context: Context) -> None:
@@ -416,9 +415,9 @@ class _SharedCheckpoints:
     def save(self, step: int, position: Position) -> str:
         return self._own.save(step, position) if self._own else ""
 
-    def beat(self, step: int, now: float) -> None:
+    def heartbeat(self, step: int, now: float) -> None:
         if self._own:
-            self._own.beat(step, now)
+            self._own.heartbeat(step, now)
 
     def mark_done(self, step: int) -> None:
         if self._own:

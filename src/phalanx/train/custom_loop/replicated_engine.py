@@ -12,7 +12,7 @@ from phalanx.errors import DataError, Interrupted
 from phalanx.train.custom_loop.custom_step import CustomStep, Function, Variables, call_step
 from phalanx.train.engines.base import Progress
 from phalanx.train.engines.reduction import Reduction
-from phalanx.train.runtime.task_data import pass_over
+from phalanx.train.runtime.task_data import repeat_and_skip
 
 
 class ReplicatedEngine:
@@ -60,7 +60,7 @@ class ReplicatedEngine:
 
     def _open(self, skip: int) -> Any:
         assert self._make_data is not None
-        return pass_over(self._make_data(), None, skip)
+        return repeat_and_skip(self._make_data(), None, skip)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """One step."""

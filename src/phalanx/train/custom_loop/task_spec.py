@@ -173,11 +173,11 @@ class TaskSpecDef:
         if self.num_ps and not self.is_master() and not self.is_evaluator():
             from phalanx.train.config import RunConfig  # noqa: PLC0415
             from phalanx.train.console import explain_errors, show_log  # noqa: PLC0415
-            from phalanx.train.runtime.peers import serve  # noqa: PLC0415
+            from phalanx.train.runtime.peers import run_server  # noqa: PLC0415
 
             explain_errors()
             show_log()
-            serve(self._form(), RunConfig())
+            run_server(self._form(), RunConfig())
             sys.exit(0)
 
     def device_fn(self) -> Any:
@@ -186,10 +186,10 @@ class TaskSpecDef:
             return None
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.train.runtime.topology import place_in_jobs, ps_jobs  # noqa: PLC0415
+        from phalanx.train.runtime.topology import job_and_index, ps_jobs  # noqa: PLC0415
 
         cluster = self.config.cluster.without_evaluators()
-        job, index = place_in_jobs(cluster, self.config.task)
+        job, index = job_and_index(cluster, self.config.task)
         return tf.compat.v1.train.replica_device_setter(
             worker_device=f"/job:{job}/task:{index}",
             cluster=tf.train.ClusterSpec({name: at for name, at in ps_jobs(cluster).items() if at}),
@@ -212,10 +212,10 @@ class TaskSpecDef:
     def _start_server(self) -> str:
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.train.runtime.topology import place_in_jobs, ps_jobs  # noqa: PLC0415
+        from phalanx.train.runtime.topology import job_and_index, ps_jobs  # noqa: PLC0415
 
         cluster = self.config.cluster.without_evaluators()
-        job, index = place_in_jobs(cluster, self.config.task)
+        job, index = job_and_index(cluster, self.config.task)
         jobs = {name: at for name, at in ps_jobs(cluster).items() if at}
         server = tf.distribute.Server(tf.train.ClusterSpec(jobs), job_name=job, task_index=index)
         # A master that is done before another worker has come would take the ps away from it.
@@ -253,7 +253,7 @@ def TaskSpec(  # noqa: N802 - people know it as a class
 
 def _release_ps(place: TFConfig) -> None:
     """Once the other workers are gone, or have had their time, let the ps go."""
-    from phalanx.train.runtime.control_channel import Message, MessageType, is_listening, post  # noqa: PLC0415
+    from phalanx.train.runtime.control_channel import Message, MessageType, is_listening, send  # noqa: PLC0415
 
     cluster = place.cluster
     workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != place.task]
@@ -261,7 +261,7 @@ def _release_ps(place: TFConfig) -> None:
     while time.monotonic() < deadline and any(is_listening(cluster.addresses[w]) for w in workers):
         time.sleep(0.2)
     done = Message(MessageType.DONE, str(place.task))
-    post(cluster, cluster.tasks(Role.PS), done, job_of_ps=True)
+    send(cluster, cluster.tasks(Role.PS), done, has_ps=True)
 
 
 def _describe(

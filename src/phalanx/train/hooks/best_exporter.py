@@ -9,10 +9,11 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.export.saved_model import export, versions
+from phalanx.train.export.saved_model import export, list_versions
 from phalanx.train.hooks.base import Hook
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel
-from phalanx.train.model_dir.metrics_log import Evaluation, is_better, read_evaluations
+from phalanx.train.model_dir.layout import checkpoint_name
+from phalanx.train.model_dir.metrics_log import MetricsEntry, is_better, read_evaluations
 
 if TYPE_CHECKING:
     from phalanx.train.loop.session import Session
@@ -59,7 +60,7 @@ class BestExporterHook(Hook):
         session.pull()
         target = self.directory or f"{session.directory}/export/best"
         export(session.experiment, _as_trained(session, values), target)
-        for old in versions(target)[: -self.keep]:
+        for old in list_versions(target)[: -self.keep]:
             tf.io.gfile.rmtree(f"{target}/{old}")
 
     def _improves(self, value: float) -> bool:
@@ -77,8 +78,8 @@ def _as_trained(session: Session, values: Mapping[str, float]) -> TrainedModel:
     return TrainedModel(
         model,
         session.step,
-        checkpoint=f"{session.directory}/model.ckpt-{session.step}",
+        checkpoint=f"{session.directory}/{checkpoint_name(session.step)}",
         input_spec=x,
         variables=tuple(session.variables.values()),
-        evaluation=Evaluation(session.step, values),
+        evaluation=MetricsEntry(session.step, values),
     )

@@ -18,8 +18,10 @@ from phalanx.train.config import RunConfig
 from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.experiment import Experiment, experiment_name
 from phalanx.train.loop import evaluation
-from phalanx.train.model_dir.checkpoint import Checkpoints, State, Status, read_status
+from phalanx.train.model_dir.checkpoint import Checkpoints
+from phalanx.train.model_dir.layout import list_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import read_evaluations
+from phalanx.train.model_dir.status import State, Status, read_status
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.task_data import TaskData, make_eval_data
 from phalanx.train.runtime.topology import find_devices, make_context
@@ -158,19 +160,6 @@ def await_checkpoints(
                 "the chief: is it running, and does it save there?"
             )
         how.sleep(how.poll_seconds)
-
-
-def list_checkpoints(directory: str) -> list[str]:
-    """The paths of the checkpoints that are kept, the oldest first."""
-    state = tf.train.get_checkpoint_state(directory)
-    paths = list(state.all_model_checkpoint_paths) if state is not None else []
-    return [path for path in paths if tf.io.gfile.exists(f"{path}.index")]
-
-
-def step_of(path: str) -> int:
-    """The step that a checkpoint's name ends with."""
-    number = path.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
 
 
 def _evaluated_before(directory: str) -> set[str]:

@@ -18,9 +18,9 @@ from phalanx.train.context import Context
 from phalanx.train.engines.base import Engine
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.model_dir.summaries import Summaries
+from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster
 from phalanx.train.runtime.task_data import make_eval_data
-from phalanx.train.runtime.worker_data import can_travel
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.flat_layout import Tensor
@@ -160,7 +160,7 @@ class SharedEvaluation:
             with tf.init_scope():  # This may be asked while a function is traced.
                 make = partial(make_eval_data, self._ps_cluster.experiment, self._contexts[0])
                 data = make()
-                self._shared = data is not None and can_travel(data, make)
+                self._shared = data is not None and can_be_sent(data, make)
         return self._shared
 
     @property

@@ -241,7 +241,7 @@ class Session:
             self.request_stop(f"step {self.step} of {self.limit} is done")
         if progress.ended:
             self._end_epoch(progress.passes)
-        self._checkpoints.beat(self.step, self.now)
+        self._checkpoints.heartbeat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
             self.request_stop("asked to end (SIGTERM)")

@@ -1,4 +1,4 @@
-"""What a task is told of its run."""
+"""The part of a task in its run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ WITHOUT = Cluster.of(chief="a:1", workers=["b:1"])
         (WITH_PS, RunConfig(global_batch_size=128, mode=Mode.SYNC, replicas_to_aggregate=1), 64),
     ],
 )
-def test_the_examples_of_an_update(cluster: Cluster, config: RunConfig, examples: int) -> None:
+def test_examples_per_update_depend_on_the_strategy(
+    cluster: Cluster, config: RunConfig, examples: int
+) -> None:
     chief = Task(Role.CHIEF)
     topology = resolve_topology(TFConfig(cluster, chief), config)
-    assert topology.share(config, chief).examples_per_update == examples
+    assert topology.context_for(config, chief).examples_per_update == examples
 
 
 @pytest.mark.parametrize(
     ("shape", "expected"), [("chief=1,worker=1,evaluator=1", True), ("chief=1,worker=1", False)]
 )
-def test_of_an_evaluator_the_shape_tells(
+def test_has_evaluator_from_the_shape(
     monkeypatch: pytest.MonkeyPatch, shape: str, expected: bool
 ) -> None:
     monkeypatch.setenv("PHALANX_SHAPE", shape)
@@ -41,12 +43,12 @@ def test_of_an_evaluator_the_shape_tells(
     )
 
 
-def test_of_an_evaluator_tf_config_may_tell() -> None:
+def test_has_evaluator_from_tf_config() -> None:
     cluster = Cluster({**WITHOUT.addresses, Task(Role.EVALUATOR): "d:1"})
     assert resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), RunConfig()).has_evaluator
 
 
-def test_tensorflow_must_not_be_used_before_a_cluster_is_joined() -> None:
+def test_using_tensorflow_before_joining_the_cluster_is_an_error() -> None:
     tf.add(1, 1)
     topology = resolve_topology(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
     with pytest.raises(ConfigurationError, match="make tensors and datasets in the experiment's"):

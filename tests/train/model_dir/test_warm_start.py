@@ -1,4 +1,4 @@
-"""A run may begin with the weights of any earlier program."""
+"""Warm start from checkpoints of every format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phalanx import hooks
 from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.warm_start import warm_start
 
-DeviceVariables = dict[str, Any]
+Variables = dict[str, Any]
 
 
 @pytest.fixture
@@ -29,18 +29,18 @@ def make_model(hidden: int = 3) -> Any:
     return Line(hidden).model(phalanx.Context())
 
 
-def variables(model: Any) -> DeviceVariables:
+def variables(model: Any) -> Variables:
     return {v.path.removeprefix(f"{model.name}/"): v for v in model.variables}
 
 
-def values(model: Any) -> DeviceVariables:
+def values(model: Any) -> Variables:
     return {name: variable.numpy() for name, variable in variables(model).items()}
 
 
 def load(
     path: object, prefix: str = "", names: Mapping[str, str] | None = None, hidden: int = 3
-) -> DeviceVariables:
-    """What a new model has after a warm start."""
+) -> Variables:
+    """Return the weights of a new model after a warm start."""
     model = make_model(hidden)
     warm_start(variables(model), model, str(path), prefix, names)
     return values(model)
@@ -59,7 +59,7 @@ def save(model: Any, path: Path, suffix: str) -> str:
 
 
 @pytest.mark.parametrize("suffix", [".ckpt", ".keras", ".weights.h5"])
-def test_whole_and_by_prefix_from_every_format(tmp_path: Path, suffix: str) -> None:
+def test_load_all_or_by_prefix_from_every_format(tmp_path: Path, suffix: str) -> None:
     model = make_model()
     old = values(model)
     path = save(model, tmp_path, suffix)
@@ -70,7 +70,7 @@ def test_whole_and_by_prefix_from_every_format(tmp_path: Path, suffix: str) -> N
     assert not np.array_equal(only["head/kernel"], old["head/kernel"])
 
 
-def test_a_run_begins_with_another_runs_weights_and_then_keeps_its_own(
+def test_a_run_starts_with_the_weights_of_another_and_resumes_with_its_own(
     config: phalanx.RunConfig, tmp_path: Path
 ) -> None:
     class Grab(hooks.Hook):
@@ -101,7 +101,7 @@ def save_tf1_graph(directory: Path) -> tuple[str, Any]:
         return path, session.run(weights)
 
 
-def test_a_tf1_checkpoint_by_a_name_map(tmp_path: Path) -> None:
+def test_load_a_tf1_checkpoint_with_a_name_map(tmp_path: Path) -> None:
     path, kernel = save_tf1_graph(tmp_path)
     new = load(path, names={"encoder/kernel": "layer1/weights", "encoder/bias": "layer1/biases"})
     np.testing.assert_array_equal(new["encoder/kernel"], kernel)
@@ -109,7 +109,7 @@ def test_a_tf1_checkpoint_by_a_name_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".ckpt", ".keras"])
-def test_names_that_end_with_a_slash_stand_for_all_below(tmp_path: Path, suffix: str) -> None:
+def test_names_that_end_with_a_slash_map_a_prefix(tmp_path: Path, suffix: str) -> None:
     trunk = keras.layers.Dense(3, name="trunk")
     model = keras.Sequential([keras.Input((4,)), trunk, keras.layers.Dense(9)])
     model.compile("sgd", "mse")
@@ -117,7 +117,7 @@ def test_names_that_end_with_a_slash_stand_for_all_below(tmp_path: Path, suffix:
     np.testing.assert_array_equal(new["encoder/kernel"], trunk.kernel.numpy())
 
 
-def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     old = save(make_model(), tmp_path, ".ckpt")
     with pytest.raises(ConfigurationError) as caught:
         load(old, hidden=5)
@@ -126,18 +126,20 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not fit the model"):
         load(save(make_model(), tmp_path, ".keras"), hidden=5)
     path, _ = save_tf1_graph(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"head/bias \[1\] is not there as head/bias"):
+    with pytest.raises(
+        ConfigurationError, match=r"head/bias \[1\] is not in the file as head/bias"
+    ):
         load(path)
     with pytest.raises(ConfigurationError, match="the model has no weight hat/bias"):
         load(path, names={"hat/bias": "layer1/biases"})
-    with pytest.raises(ConfigurationError, match="chosen by prefix='tail/'"):
+    with pytest.raises(ConfigurationError, match="prefix='tail/' and names=None choose none"):
         load(path, prefix="tail/")
     for missing in ("nothing", "nothing.keras"):
         with pytest.raises(ConfigurationError, match="there is no"):
             load(tmp_path / missing)
 
 
-def test_a_plain_module_is_found_by_its_attributes(tmp_path: Path) -> None:
+def test_weights_of_a_tf_module_are_found_by_their_attributes(tmp_path: Path) -> None:
     class Scale(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""A model_dir that TensorFlow does not know, and the copy it works on."""
+"""A model_dir on a remote file system, and its local copy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import fsspec
 import pytest
 
 from phalanx.errors import TrainingError
-from phalanx.train.model_dir import remote as staging
-from phalanx.train.model_dir.remote import Mirror, staged
+from phalanx.train.model_dir import remote as remote_module
+from phalanx.train.model_dir.remote import Mirror, open_local_copy
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def write(directory: Path, **texts: str) -> None:
         path.write_text(text)
 
 
-def test_what_is_new_is_sent_and_what_is_gone_is_removed(remote: str, tmp_path: Path) -> None:
+def test_push_copies_changed_files_and_deletes_removed_ones(remote: str, tmp_path: Path) -> None:
     mirror = Mirror(remote, str(tmp_path), mine=lambda name: True)
     write(tmp_path, checkpoint="1", model_dot_1="a", events__log="x")
     assert mirror.push() == 3
@@ -48,7 +48,7 @@ def test_what_is_new_is_sent_and_what_is_gone_is_removed(remote: str, tmp_path: 
     assert files(remote) == {"checkpoint": b"2", "model.2": b"b", "events/log": b"x"}
 
 
-def test_a_checkpoint_is_announced_only_when_it_is_whole(
+def test_the_checkpoint_list_and_the_status_are_copied_last(
     remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
@@ -58,29 +58,29 @@ def test_a_checkpoint_is_announced_only_when_it_is_whole(
     assert sent == ["model.1", "zebra", "checkpoint", "status.json"]
 
 
-def test_what_is_being_written_is_not_sent(remote: str, tmp_path: Path) -> None:
+def test_unfinished_files_are_not_copied(remote: str, tmp_path: Path) -> None:
     write(tmp_path, status_dot_json_dot_new="x", checkpoint_dot_tmp12="x", model_temp__part="x")
     assert Mirror(remote, str(tmp_path), mine=lambda name: True).push() == 0
 
 
-def test_a_run_goes_on_from_what_is_there(remote: str) -> None:
-    with staged(remote, evaluates=False) as local:
+def test_a_run_resumes_from_the_remote_files(remote: str) -> None:
+    with open_local_copy(remote, evaluates=False) as local:
         write(Path(local), checkpoint="1", eval__events="mine?")
     assert files(remote) == {"checkpoint": b"1"}
     assert not Path(local).exists()
-    with staged(remote, evaluates=False) as local:
+    with open_local_copy(remote, evaluates=False) as local:
         assert (Path(local) / "checkpoint").read_text() == "1"
         write(Path(local), checkpoint="2")
     assert files(remote) == {"checkpoint": b"2"}
 
 
-def test_an_evaluator_sees_new_checkpoints_and_adds_its_own_files(
+def test_an_evaluator_pulls_checkpoints_and_pushes_its_evaluations(
     remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     chief = Mirror(remote, str(tmp_path), mine=lambda name: not name.startswith("eval/"))
     write(tmp_path, checkpoint="1")
     chief.push()
-    with staged(remote, evaluates=True) as local:
+    with open_local_copy(remote, evaluates=True) as local:
         watching = Mirror(remote, local, mine=lambda name: name.startswith("eval/"))
         write(tmp_path, checkpoint="2")
         chief.push()
@@ -90,14 +90,14 @@ def test_an_evaluator_sees_new_checkpoints_and_adds_its_own_files(
     assert files(remote) == {"checkpoint": b"2", "eval/events": b"x"}
 
 
-def test_an_error_of_the_run_keeps_what_was_saved(remote: str) -> None:
-    with pytest.raises(ValueError, match="mine"), staged(remote, evaluates=False) as local:
+def test_files_are_copied_when_the_run_fails(remote: str) -> None:
+    with pytest.raises(ValueError, match="mine"), open_local_copy(remote, evaluates=False) as local:
         write(Path(local), checkpoint="1")
         raise ValueError("mine")
     assert files(remote) == {"checkpoint": b"1"}
 
 
-def test_what_cannot_be_sent_at_the_end_is_not_lost(
+def test_the_local_copy_stays_when_the_last_push_fails(
     remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(path: str) -> None:
@@ -106,8 +106,8 @@ def test_what_cannot_be_sent_at_the_end_is_not_lost(
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
     with (
         pytest.raises(TrainingError, match=r"not copied to memory://.* \(no space\): it is in"),
-        staged(remote, evaluates=False) as local,
+        open_local_copy(remote, evaluates=False) as local,
     ):
         write(Path(local), checkpoint="1")
-        monkeypatch.setattr(staging, "writing", refuse)
+        monkeypatch.setattr(remote_module, "writing", refuse)
     assert (tmp_path / "checkpoint").read_text() == "1"

@@ -25,7 +25,7 @@ from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 
 class Client:
-    """Speaks the protocol by hand: the standard library, nothing of ours."""
+    """A client that uses only the standard library."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -90,14 +90,14 @@ ROWS = [[1, 2, 3, 4], [0.5, 0, 0, -1]]
         {"inputs": {"x": ROWS}},
     ],
 )
-def test_every_form_of_a_request_is_answered(client: Client, model: Any, body: Any) -> None:
+def test_every_form_of_a_predict_request(client: Client, model: Any, body: Any) -> None:
     status, answer = client.predict(body)
     assert status == 200, answer
     key = "predictions" if "instances" in body else "outputs"
     np.testing.assert_allclose(answer[key], expected(model, ROWS), rtol=1e-4)
 
 
-def test_serialized_examples_come_as_base64(client: Client, model: Any) -> None:
+def test_serialized_examples_are_sent_as_base64(client: Client, model: Any) -> None:
     value = tf.train.Feature(float_list=tf.train.FloatList(value=ROWS[0]))
     example = tf.train.Example(features=tf.train.Features(feature={"x": value}))
     encoded = {"b64": base64.b64encode(example.SerializeToString()).decode()}
@@ -110,7 +110,7 @@ def test_serialized_examples_come_as_base64(client: Client, model: Any) -> None:
     np.testing.assert_allclose(answer["predictions"], expected(model, ROWS[:1] * 2), rtol=1e-4)
 
 
-def test_state_and_metadata(client: Client) -> None:
+def test_status_and_metadata(client: Client) -> None:
     for path in ("/v1/models/line", "/v1/models/line/versions/3"):
         status, answer = client.request("GET", path)
         [version] = answer["model_version_status"]
@@ -125,7 +125,7 @@ def test_state_and_metadata(client: Client) -> None:
     assert signature["method_name"] == "tensorflow/serving/predict"
 
 
-def test_200_requests_at_once_lose_none(client: Client, model: Any) -> None:
+def test_200_concurrent_requests_are_all_answered(client: Client, model: Any) -> None:
     rows = np.random.default_rng(1).normal(size=(200, 4)).astype("float32")
     with ThreadPoolExecutor(200) as pool:
         answers = list(pool.map(lambda row: client.predict({"instances": [row.tolist()]}), rows))
@@ -157,14 +157,14 @@ def test_a_malformed_request_gets_400_and_a_reason(client: Client, body: Any, re
     assert reason in answer["error"]
 
 
-def test_what_is_not_here_gets_404(client: Client) -> None:
+def test_an_unknown_model_version_or_path_gets_404(client: Client) -> None:
     for path in ("/v1/models/other:predict", "/v1/models/line/versions/9:predict", "/nothing"):
         status, answer = client.request("POST", path, {"instances": ROWS})
         assert status == 404
         assert answer["error"]
 
 
-def test_a_connection_is_kept_for_many_requests(client: Client) -> None:
+def test_a_connection_is_reused(client: Client) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=120)
     for _ in range(3):
         connection.request("POST", "/v1/models/line:predict", json.dumps({"instances": ROWS}))

@@ -1,4 +1,4 @@
-"""A task's data."""
+"""The data of one task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 import phalanx
-from phalanx.train.runtime.task_data import make_train_data, pass_over
+from phalanx.train.runtime.task_data import make_train_data, repeat_and_skip
 
 
 @pytest.mark.parametrize("asked", [None, True])
-def test_a_dataset_is_tuned_only_if_so_asked(asked: bool | None) -> None:
+def test_autotune_is_disabled_unless_the_user_enables_it(asked: bool | None) -> None:
     # Closing a dataset that is tuned takes up to a minute.
     data = tf.data.Dataset.range(8).batch(2)
     if asked is not None:
@@ -22,13 +22,13 @@ def test_a_dataset_is_tuned_only_if_so_asked(asked: bool | None) -> None:
     assert [list(batch) for batch in made.as_numpy_iterator()] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_whole_passes_are_not_read_again() -> None:
+def test_skipping_does_not_read_whole_epochs() -> None:
     data = tf.data.Dataset.range(4)
     of_unknown_length = data.filter(lambda _: True)
     for numbers in (data, of_unknown_length):
-        endless = pass_over(numbers, None, 9)
+        endless = repeat_and_skip(numbers, None, 9)
         assert [int(number) for number in endless.take(4)] == [1, 2, 3, 0]
-    assert [int(number) for number in pass_over(data, 3, 9)] == [1, 2, 3]
+    assert [int(number) for number in repeat_and_skip(data, 3, 9)] == [1, 2, 3]
     read: list[int] = []
 
     def note(number: tf.Tensor) -> tf.Tensor:
@@ -36,11 +36,11 @@ def test_whole_passes_are_not_read_again() -> None:
         return number
 
     noted = data.map(lambda number: tf.py_function(note, [number], tf.int64))
-    next(iter(pass_over(noted, None, 4001)))
+    next(iter(repeat_and_skip(noted, None, 4001)))
     assert len(read) < 100
 
 
-def test_data_that_is_made_while_a_function_is_traced_is_made_by_plain_python(
+def test_autograph_does_not_convert_the_users_function(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def read() -> tf.data.Dataset:

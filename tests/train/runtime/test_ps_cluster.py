@@ -1,4 +1,4 @@
-"""What a chief makes of workers that are lost, or do not answer."""
+"""How the chief treats workers that are lost or do not respond."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phalanx.train.runtime.topology import resolve_topology
 
 
 class Scheduled:
-    """A result that raises, one after the other, what it is made of, and then stays as it is."""
+    """A remote value that returns or raises its outcomes in turn, and repeats the last one."""
 
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)
@@ -27,43 +27,43 @@ class Scheduled:
         return outcome
 
 
-def make_error(words: str) -> tf.errors.OpError:
-    return tf.errors.UnavailableError(None, None, words)
+def make_error(text: str) -> tf.errors.OpError:
+    return tf.errors.UnavailableError(None, None, text)
 
 
-def test_a_result_whose_worker_was_lost_is_made_by_another() -> None:
+def test_fetch_waits_for_another_worker_when_one_is_lost() -> None:
     assert fetch(Scheduled(make_error("reset"), make_error("refused"), 7)) == 7
 
 
-def test_an_error_that_stays_is_raised() -> None:
+def test_fetch_raises_an_error_that_repeats() -> None:
     with pytest.raises(tf.errors.UnavailableError, match="given up"):
         fetch(Scheduled(make_error("reset"), make_error("given up")))
 
 
 @pytest.fixture
 def address() -> Any:
-    """Where somebody takes connections."""
+    """An address that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def make_servers(*workers: str) -> ParameterServerCluster:
+def make_ps_cluster(*workers: str) -> ParameterServerCluster:
     cluster = Cluster.of(chief="127.0.0.1:1", workers=workers, ps=["127.0.0.1:2"])
     config = RunConfig(wait_seconds=5)
     topology = resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), config)
     return ParameterServerCluster(topology, config, None, None)  # type: ignore[arg-type]
 
 
-def test_when_no_worker_is_there_for_long_they_are_named() -> None:
-    ps_cluster = make_servers("127.0.0.1:3", "127.0.0.1:4")
+def test_lost_workers_are_named_when_all_are_lost() -> None:
+    ps_cluster = make_ps_cluster("127.0.0.1:3", "127.0.0.1:4")
     ps_cluster.check_workers(time.monotonic(), longest=0.1)
     with pytest.raises(PeerError, match=r"5 s: worker-0 at 127.0.0.1:3, worker-1 at 127.0.0.1:4"):
         ps_cluster.check_workers(time.monotonic() - 7, longest=0.0)
 
 
-def test_one_worker_that_is_there_is_waited_for_but_not_for_ever(address: str) -> None:
-    ps_cluster = make_servers("127.0.0.1:3", address)
+def test_a_worker_that_is_running_is_given_more_time(address: str) -> None:
+    ps_cluster = make_ps_cluster("127.0.0.1:3", address)
     ps_cluster.check_workers(time.monotonic() - 7, longest=0.0)
     ps_cluster.check_workers(time.monotonic() - 7, longest=1000.0)
-    with pytest.raises(PeerError, match=r"though some are there; gone: worker-0 at 127.0.0.1:3"):
+    with pytest.raises(PeerError, match=r"though some are running; lost: worker-0 at 127.0.0.1:3"):
         ps_cluster.check_workers(time.monotonic() - 7, longest=0.1)

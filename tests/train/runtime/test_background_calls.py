@@ -1,4 +1,4 @@
-"""Calls that do not come back do not keep a program from ending, nor change how it ends."""
+"""Calls that do not return neither block the exit of a program nor change its exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from phalanx.train.runtime.background_calls import are_all_back, call_in_background
+from phalanx.train.runtime.background_calls import call_in_background, wait_for_background_calls
 
 STUCK = """
 import threading
@@ -19,20 +19,20 @@ raise {}
 """
 
 
-def test_what_a_call_brings_is_its_result() -> None:
+def test_a_future_has_the_result_of_the_call() -> None:
     assert call_in_background(sum, [1, 2]).result(60) == 3
-    assert are_all_back(60)
+    assert wait_for_background_calls(60)
 
 
-def test_a_call_that_is_stuck_is_not_back() -> None:
+def test_waiting_for_a_stuck_call_times_out() -> None:
     release = threading.Event()
     call = call_in_background(release.wait)
-    assert not are_all_back(0.1)
+    assert not wait_for_background_calls(0.1)
     release.set()
     assert call.result(60)
 
 
-def test_a_program_with_a_stuck_call_ends_with_its_own_code() -> None:
+def test_a_program_with_a_stuck_call_keeps_its_exit_code() -> None:
     for error, code, said in (
         ("DataError('no data')", 2, "phalanx: no data\n"),
         ("ValueError('wrong')", 1, "ValueError: wrong\n"),
