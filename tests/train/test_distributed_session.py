@@ -16,6 +16,7 @@ from tests.train.small_experiment import make_points
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError, DataError
+from phalanx.train.custom_loop.session_data import SessionData
 from phalanx.train.model_dir.metrics_log import read_evaluations, read_training
 from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
 
@@ -174,10 +175,10 @@ def refuse(directory: Path, reason: str, error: type[Exception] = ConfigurationE
 def test_what_cannot_work_is_said(tmp_path: Path) -> None:
     with refuse(tmp_path, "return the loss"):
         Loop(tmp_path / "a").run(lambda batch: None)
-    with refuse(tmp_path, "the step makes a variable"):
+    with refuse(tmp_path, "the step creates a variable"):
         Loop(tmp_path / "b").run(lambda batch: keras.layers.Dense(1)(batch[0]))
     with (
-        refuse(tmp_path, "no variable was made"),
+        refuse(tmp_path, "no variable was created"),
         phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path / "c")) as session,
     ):
         session.should_stop()
@@ -197,27 +198,24 @@ def test_what_cannot_work_is_said(tmp_path: Path) -> None:
         pass
 
 
-def test_a_dataset_made_outside_cannot_travel_to_workers(tmp_path: Path) -> None:
+def test_a_dataset_made_outside_cannot_travel_to_workers() -> None:
     outside = tf.data.Dataset.range(9)
-    session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path))
-    session.dataset(lambda: outside.batch(3))
-    with pytest.raises(ConfigurationError, match="make the whole dataset inside"):
-        session._check_travels(phalanx.Context())
-    session.dataset(lambda: tf.data.Dataset.range(9).batch(3))
-    session._check_travels(phalanx.Context())
+    data = SessionData(lambda: outside.batch(3), phalanx.TaskSpecDef())
+    with pytest.raises(ConfigurationError, match="create the whole dataset inside"):
+        data.check_can_be_sent(phalanx.Context())
+    inside = SessionData(lambda: tf.data.Dataset.range(9).batch(3), phalanx.TaskSpecDef())
+    inside.check_can_be_sent(phalanx.Context())
 
 
-def test_python_in_the_data_cannot_travel_to_workers(tmp_path: Path) -> None:
-    session = phalanx.DistributedSession(checkpoint_dir=str(tmp_path))
-    data = tf.data.Dataset.range
-    session.dataset(lambda: data(4).map(lambda x: tf.numpy_function(abs, [x], tf.int64)))
-    with pytest.raises(ConfigurationError, match=r"calls Python .* each worker makes its data"):
-        session._check_travels(phalanx.Context())
+def test_python_in_the_data_cannot_travel_to_workers() -> None:
+    def make() -> Any:
+        return tf.data.Dataset.range(4).map(lambda x: tf.numpy_function(abs, [x], tf.int64))
+
+    with pytest.raises(ConfigurationError, match=r"calls Python .* each worker creates its data"):
+        SessionData(make, phalanx.TaskSpecDef()).check_can_be_sent(phalanx.Context())
 
 
-def test_a_shuffle_before_the_shard_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_shuffle_before_the_shard_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     data = tf.data.Dataset.range(9)
 
     def is_shuffled(make: Callable[[Any], Any]) -> bool:
@@ -231,19 +229,22 @@ def test_a_shuffle_before_the_shard_is_warned_of(
     assert is_shuffled(lambda it: it.shuffle(9).map(lambda x: x + 1).shard(2, 0).batch(2))
     assert not is_shuffled(lambda it: it.shard(2, 0).shuffle(9).batch(2))
     assert not is_shuffled(lambda it: it.shuffle(9).batch(2))
-    session = phalanx.DistributedSession(phalanx.TaskSpecDef(), str(tmp_path))
     logging.getLogger("phalanx").propagate = True
-    session.dataset(lambda context: data.shuffle(9).shard(context.num_shards, context.shard))
-    session._make_share(phalanx.Context(num_shards=2, shard=1))
+    shuffled = SessionData(
+        lambda context: data.shuffle(9).shard(context.num_shards, context.shard),
+        phalanx.TaskSpecDef(),
+    )
+    shuffled.make_shard(phalanx.Context(num_shards=2, shard=1))
     assert "shard first, then shuffle" in caplog.text
 
 
-def test_while_data_is_made_the_task_spec_stands_in_for_its_worker(tmp_path: Path) -> None:
+def test_while_data_is_made_the_task_spec_stands_in_for_its_worker() -> None:
     spec = phalanx.TaskSpecDef("worker", 0, None, "p:1", "a:1,b:1,c:1")
-    session = phalanx.DistributedSession(spec, str(tmp_path))
-    session.dataset(lambda: tf.data.Dataset.range(6).shard(spec.num_workers, spec.shard_index))
-    share = session._make_share(phalanx.Context(num_shards=2, shard=1))
-    assert list(share.as_numpy_iterator()) == [1, 3, 5]
+    data = SessionData(
+        lambda: tf.data.Dataset.range(6).shard(spec.num_workers, spec.shard_index), spec
+    )
+    shard = data.make_shard(phalanx.Context(num_shards=2, shard=1))
+    assert list(shard.as_numpy_iterator()) == [1, 3, 5]
     assert (spec.num_workers, spec.shard_index) == (3, 0)
 
 

@@ -13,8 +13,9 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.runner import check_fits_ps
-from phalanx.train.step.accumulation import cut_batches
+from phalanx.train.step.accumulation import accumulate_parts
 from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 
 ROWS, WIDTH = 50, 4
@@ -130,16 +131,16 @@ def test_a_model_of_tables_alone_counts_its_updates(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stores", [pytest.param(1, marks=SLOW), 3])
 def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
     step, host_variables = make_step("adam")
-    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, {"norm": 0.1})
+    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, Clipping(norm=0.1))
     wanted = [variable.numpy() for variable in host_variables.trainable]
     weights.push()
-    rows = [weights.packing.pieces[number].shape[0] for number in weights.table_pieces()]
+    rows = [weights.layout.buffers[index].shape[0] for index in weights.sparse_buffers()]
     assert rows == {1: [50, 50], 3: [16, 17, 17] * 2}[stores]
 
     @tf.function  # type: ignore[untyped-decorator]
     def update(batch: Any) -> Any:
-        pieces, state = weights.read(), weights.read_state()
-        gradients, _, report = step.train(weights, pieces, state, batch, 0, 0)
+        buffers, state = weights.read(), weights.read_state()
+        gradients, _, report = step.train(weights, buffers, state, batch, 0, 0)
         weights.apply(gradients)
         return report
 
@@ -148,7 +149,7 @@ def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
     weights.pull()
     after_two = [variable.numpy() for variable in host_variables.trainable]
     assert all(np.abs(a - b).max() > 0 for a, b in zip(after_two, wanted, strict=True))
-    one = DeviceVariables.place(host_variables, ["/device:CPU:0"], {})
+    one = DeviceVariables.place(host_variables, ["/device:CPU:0"], Clipping())
     one.push()
     for variable in host_variables.trainable:
         variable.assign(tf.zeros_like(variable.value))
@@ -164,17 +165,19 @@ def make_step(optimizer: Any) -> tuple[StepFunction, Any]:
     return step, step.make_host_variables()
 
 
-def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "adam") -> list[Any]:
+def train_once(
+    clipping: Any, stores: int = 1, parts: int = 1, optimizer: Any = "adam"
+) -> list[Any]:
     """The weights after two whole batches and a small one."""
     step, host_variables = make_step(optimizer)
-    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, limits)
+    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, clipping)
     weights.push()
-    compute = cut_batches(step, parts)
+    compute = accumulate_parts(step, parts)
 
     @tf.function  # type: ignore[untyped-decorator]
     def update(batch: Any) -> None:
-        pieces, state = weights.read(), weights.read_state()
-        weights.apply(compute(weights, pieces, state, batch, 0, 0)[0])
+        buffers, state = weights.read(), weights.read_state()
+        weights.apply(compute(weights, buffers, state, batch, 0, 0)[0])
 
     # The last batch has two examples, fewer than there may be parts.
     for batch in make_data(phalanx.Context(batch_size=29)):
@@ -184,17 +187,17 @@ def train_once(limits: Any, stores: int = 1, parts: int = 1, optimizer: Any = "a
 
 
 @pytest.mark.parametrize(
-    "limits",
+    "clipping",
     [
-        pytest.param({"value": 0.01}, marks=SLOW),
-        {"norm": 0.02},
-        pytest.param({"global_norm": 0.03}, marks=SLOW),
+        pytest.param(Clipping(value=0.01), marks=SLOW),
+        Clipping(norm=0.02),
+        pytest.param(Clipping(global_norm=0.03), marks=SLOW),
     ],
 )
-def test_gradients_are_clipped_alike_however_weights_are_spread(limits: Any) -> None:
-    wanted = train_once(limits, optimizer=keras.optimizers.SGD(1.0))
-    found = train_once(limits, stores=3, optimizer=keras.optimizers.SGD(1.0))
-    free = train_once({}, optimizer=keras.optimizers.SGD(1.0))
+def test_gradients_are_clipped_alike_however_weights_are_spread(clipping: Any) -> None:
+    wanted = train_once(clipping, optimizer=keras.optimizers.SGD(1.0))
+    found = train_once(clipping, stores=3, optimizer=keras.optimizers.SGD(1.0))
+    free = train_once(Clipping(), optimizer=keras.optimizers.SGD(1.0))
     for one, other, unclipped in zip(found, wanted, free, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
         assert np.abs(one - unclipped).max() > 1e-4
@@ -202,7 +205,7 @@ def test_gradients_are_clipped_alike_however_weights_are_spread(limits: Any) -> 
 
 @pytest.mark.parametrize("parts", [pytest.param(2, marks=SLOW), 5])
 def test_a_batch_in_parts_gives_what_the_whole_gives(parts: int) -> None:
-    for one, other in zip(train_once({}, 2, parts), train_once({}, 2), strict=True):
+    for one, other in zip(train_once(Clipping(), 2, parts), train_once(Clipping(), 2), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,8 @@ TFVariable: TypeAlias = Any
 TFStrategy: TypeAlias = Any
 """A `tf.distribute.Strategy`."""
 TFFunction: TypeAlias = Any
+TFQueue: TypeAlias = Any
+GradientTape: TypeAlias = Any
 RemoteValue: TypeAlias = Any
 """What `ClusterCoordinator.schedule` returns."""
 GraphDef: TypeAlias = Any
@@ -30,3 +33,8 @@ KerasVariable: TypeAlias = Any
 Optimizer: TypeAlias = Any
 Metric: TypeAlias = Any
 Loss: TypeAlias = Any
+
+UserFunction: TypeAlias = Callable[..., Any]
+"""A step, loss or dataset function that the user writes."""
+StepValues: TypeAlias = Any
+"""What a user's step returns: the loss, or a dict with the loss and other values."""

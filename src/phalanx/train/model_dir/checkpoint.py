@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted
-from phalanx.train.loop.session import Position
-from phalanx.train.step.step_function import StepFunction
+from phalanx.train.loop.session import Position, Reporter
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -56,7 +55,7 @@ class Checkpoints:
     def __init__(
         self,
         directory: str,
-        step: StepFunction,
+        step: Reporter,
         host_variables: HostVariables,
         *,
         keep_max: int = 5,
@@ -231,7 +230,7 @@ def check_directory(directory: str | None) -> str:
     return directory
 
 
-def _trackable(step: StepFunction) -> Any:
+def _trackable(step: Reporter) -> Any:
     """The model, as `tf.train.Checkpoint` sees it."""
     if isinstance(step.model, keras.Model):
         return step.model

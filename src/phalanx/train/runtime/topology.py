@@ -75,23 +75,21 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
         task = Task(Role.CHIEF) if not cluster.addresses else cluster.chief()
         mine = tf_config.task if tf_config.task.role is Role.EVALUATOR else task
         return Topology(Strategy.ONE_PROCESS, mine, cluster, (task,), evaluator)
-    chief = cluster.chief()
-    workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != chief]
     if cluster.tasks(Role.PS):
         strategy = Strategy.SYNC_PS if config.mode is Mode.SYNC else Strategy.ASYNC_PS
-        if not workers:
+        if not cluster.trainers(chief_trains=False):
             raise ClusterError(
                 "the cluster has parameter servers but no worker beside the chief: add a worker, "
                 "or leave the parameter servers out"
             )
-        trainers = ([chief] if config.chief_trains else []) + workers
+        trainers = cluster.trainers(chief_trains=config.chief_trains)
     else:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(
                 "mode is async, but the cluster has no parameter server: add one (--ps 1), or "
                 "train in step (--sync)"
             )
-        strategy, trainers = Strategy.ALL_REDUCE, [chief, *workers]
+        strategy, trainers = Strategy.ALL_REDUCE, cluster.trainers()
     return Topology(strategy, tf_config.task, cluster, tuple(trainers), evaluator)
 
 
