@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
@@ -16,6 +17,7 @@ from phalanx.train.types import (
     Array,
     Batch,
     ElementSpec,
+    KerasVariable,
     StepValues,
     Tensor,
     TFVariable,
@@ -26,31 +28,13 @@ from phalanx.train.types import (
 _MAX_VALUES = 16
 
 
-@dataclass(frozen=True)
-class HostCopy:
-    """The copy, in this process, of a variable on a device: the copy is saved and restored."""
-
-    value: TFVariable
-    device_variable: TFVariable
-
-    @property
-    def shape(self) -> tf.TensorShape:
-        return self.value.shape
-
-    def numpy(self) -> Array:
-        values: Array = self.value.numpy()
-        return values
-
-    def assign(self, value: Tensor | Array) -> None:
-        self.value.assign(value)
-
-
 @dataclass
 class CustomVariables:
     """All variables that were created in the scope of a session, by name."""
 
     created: dict[str, TFVariable] = field(default_factory=dict)
-    copies: dict[str, HostCopy] = field(default_factory=dict)
+    copies: dict[str, KerasVariable] = field(default_factory=dict)
+    """Their copies on the host, which are saved and restored."""
 
     @contextlib.contextmanager
     def track(self) -> Iterator[None]:
@@ -88,20 +72,21 @@ class CustomVariables:
                 "there"
             )
         for name, variable in self.created.items():
-            value = tf.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=name)
-            self.copies[name] = HostCopy(value, variable)
+            self.copies[name] = keras.Variable(
+                variable.numpy(), dtype=variable.dtype.name, trainable=False
+            )
 
     def push(self) -> None:
         """Assign the copies to the variables on the devices."""
-        for copy in self.copies.values():
-            copy.device_variable.assign(copy.numpy())
+        for name, copy in self.copies.items():
+            self.created[name].assign(copy.numpy())
 
     def pull(self) -> None:
         """Assign the variables on the devices to the copies."""
-        for copy in self.copies.values():
-            copy.assign(copy.device_variable.numpy())
+        for name, copy in self.copies.items():
+            copy.assign(self.created[name].numpy())
 
-    def model_variables(self) -> list[HostCopy]:
+    def model_variables(self) -> list[KerasVariable]:
         return list(self.copies.values())
 
     def learning_rate(self) -> float:
@@ -132,7 +117,7 @@ class CustomStep:
         self._names = ["loss"]
 
     @property
-    def named(self) -> dict[str, HostCopy]:
+    def named(self) -> dict[str, KerasVariable]:
         return self.variables.copies
 
     def report(self, returned: StepValues, batch: Batch | None) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
-from phalanx.train.custom_loop.custom_step import CustomStep, call_step
+from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables, call_step
 from phalanx.train.engines.base import Engine, Progress
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.runtime.background_calls import call_in_background
@@ -45,7 +45,7 @@ class CustomEngine(Engine, Protocol):
         """Return whether any task wants to stop: the same answer in all tasks."""
 
 
-class _StepRunner:
+class _StepRunner(CustomEngine):
     """What both engines share: the step in use, traced once."""
 
     def __init__(self, tf_strategy: TFStrategy, step: CustomStep) -> None:
@@ -54,7 +54,7 @@ class _StepRunner:
         self._iterator: DatasetIterator = None
         self._function: UserFunction | None = None
         self._traced: dict[UserFunction, UserFunction] = {}
-        self.variables = step.variables
+        self.variables: CustomVariables = step.variables
 
     def use(self, function: UserFunction) -> None:
         self._function = self._traced.get(function) or self._trace(function)
@@ -119,9 +119,6 @@ class ReplicatedEngine(_StepRunner):
         except (tf.errors.OutOfRangeError, StopIteration):
             raise DataError("the data of session.dataset(...) is empty") from None
         return Progress(1, report.numpy().astype(np.float64))
-
-    def settle(self) -> None:
-        """Do nothing: no step is in flight between two calls."""
 
     def pull(self) -> None:
         self.variables.pull()

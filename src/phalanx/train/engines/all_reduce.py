@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
 from phalanx.train.context import Context
-from phalanx.train.engines.base import Progress
+from phalanx.train.engines.base import Progress, TrainingEngine
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.engines.steps_per_call import StepsPerCall
 from phalanx.train.loop.evaluation import EvaluationLoop
@@ -43,7 +43,7 @@ class Command(IntEnum):
     EVALUATE = 3
 
 
-class AllReduceEngine:
+class AllReduceEngine(TrainingEngine):
     """Runs the same step on every replica, sums the gradients, and applies the sum on each.
 
     With many hosts, the chief decides: before each call all tasks agree on its command, and the
@@ -76,7 +76,7 @@ class AllReduceEngine:
             DeviceVariables.place(host_variables, [device], clipping)
             for device in (["/device:CPU:0"] if on_host else devices)
         ]
-        self.variables = self._copies[0]
+        self.variables: DeviceVariables = self._copies[0]
         self._reduction = Reduction(tf_strategy, context.num_shards)
         self._has_peers = context.num_shards > 1
         self._is_chief = is_chief
@@ -126,9 +126,6 @@ class AllReduceEngine:
     def rewind(self) -> None:
         self._agree(Command.REWIND)
         self._iterator = self._data.open(0)
-
-    def settle(self) -> None:
-        """Do nothing: no step is in flight between two calls."""
 
     def pull(self) -> None:
         """Copy the first replica's variables; all replicas are equal."""

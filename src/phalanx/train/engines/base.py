@@ -33,8 +33,7 @@ class EngineVariables(Protocol):
 class Engine(Protocol):
     """Runs steps for a session. It knows nothing of hooks, checkpoints or when to stop."""
 
-    @property
-    def variables(self) -> EngineVariables: ...
+    variables: EngineVariables
 
     def begin(self, step: int, skip: int) -> None:
         """Copy the host variables to the devices; open the data after `skip` batches."""
@@ -47,6 +46,7 @@ class Engine(Protocol):
 
     def settle(self) -> Progress | None:
         """Wait for the steps in flight; return those that were not reported yet."""
+        return None
 
     def pull(self) -> Progress | None:
         """Settle, and copy the trained variables to the host variables."""

@@ -6,6 +6,7 @@ import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -14,20 +15,16 @@ from phalanx.errors import DataError
 from phalanx.train.engines.base import Progress
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster, fetch
-from phalanx.train.step.step_function import StepFunction
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
 from phalanx.train.types import (
     Array,
     Batch,
     DatasetIterator,
     ElementSpec,
     KerasVariable,
-    RemoteValue,
     Tensor,
     TFFunction,
 )
-from phalanx.train.variables.clipping import Clipping
-from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.store import VariableStore
 
 _POLL_SECONDS = 1.0
@@ -56,21 +53,13 @@ class AsyncPSEngine(ParameterServerEngine):
     whatever the optimizer does with intermediate values.
     """
 
-    def __init__(
-        self,
-        ps_cluster: ParameterServerCluster,
-        step: StepFunction,
-        host_variables: HostVariables,
-        element_spec: ElementSpec,
-        clipping: Clipping,
-    ) -> None:
-        super().__init__(ps_cluster, step, host_variables, clipping)
-        self._epochs = ps_cluster.config.epochs
+    def _build(self, element_spec: ElementSpec) -> None:
+        self._epochs = self._ps_cluster.config.epochs
         self._locks = []
-        for device in ps_cluster.devices:
+        for device in self._ps_cluster.devices:
             with tf.device(device):
                 self._locks.append(tf.CriticalSection())
-        with tf.device(ps_cluster.devices[0]):
+        with tf.device(self._ps_cluster.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         # Several batches can be read at once only from data that does not end.
         is_short = self._epochs is None and self.variables.dense_bytes() < _SMALL_BYTES
@@ -156,7 +145,7 @@ class AsyncPSEngine(ParameterServerEngine):
         return self._shared_evaluation.examine(others, notify)
 
     def is_interrupted(self) -> bool:
-        return self._interrupted or self._ps_cluster.is_interrupted()
+        return self._interrupted or super().is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
         """Release the data. After an error, steps in flight are not waited for."""
@@ -183,43 +172,42 @@ class AsyncPSEngine(ParameterServerEngine):
             arguments = (tf.constant(steps), tf.constant(self._dispatched, tf.int64))
             self._dispatched += steps
             self._in_flight += 1
+            run: Callable[[], tuple[Array, ...]]
             if to_chief:
                 self._chief_is_busy = True
-                call_in_background(self._run_local, arguments, steps, started)
+                run = partial(self._run_local, arguments)
             else:
                 self._last_heard = self._last_heard or time.monotonic()
                 value = self._ps_cluster.coordinator.schedule(
                     self._train_remote, args=(self._remote_iterator, *arguments)
                 )
-                call_in_background(self._wait_for, value, steps, started)
+                run = partial(fetch, value)
+            call_in_background(self._collect, run, steps, started, to_chief)
 
-    def _wait_for(self, value: RemoteValue, steps: int, started: float) -> None:
+    def _run_local(self, arguments: tuple[Tensor, Tensor]) -> tuple[Array, ...]:
+        with tf.device(CHIEF_DEVICE):
+            results = self._train_local(self._local_iterator, *arguments)
+        return (*(result.numpy() for result in results), np.array(-1))
+
+    def _collect(
+        self, run: Callable[[], tuple[Array, ...]], steps: int, started: float, is_chief: bool
+    ) -> None:
+        """Wait for the steps of one trainer, and queue their result, or the error."""
         try:
-            done, report, more, worker = fetch(value)
-            trainer = int(worker) + self._ps_cluster.chief_trains
-            self._put(steps, done, report, more, trainer, started, is_chief=False)
-        except BaseException as error:
-            self._results.put(error)
-
-    def _run_local(self, arguments: tuple[Tensor, Tensor], steps: int, started: float) -> None:
-        try:
-            with tf.device(CHIEF_DEVICE):
-                done, report, more = self._train_local(self._local_iterator, *arguments)
-            self._put(steps, done.numpy(), report.numpy(), more, 0, started, is_chief=True)
-        except BaseException as error:
-            self._results.put(error)
-
-    def _put(
-        self, steps: int, done: Array, report: Array, more: Tensor, trainer: int, started: float,
-        *, is_chief: bool,
-    ) -> None:  # fmt: skip
-        seconds = time.perf_counter() - started
-        self._results.put(
-            DispatchResult(
-                steps, int(done), np.asarray(report, np.float64), not bool(more), trainer, seconds,
-                is_chief,
+            done, report, more, worker = run()
+            seconds = time.perf_counter() - started
+            result = DispatchResult(
+                requested=steps,
+                done=int(done),
+                report=np.asarray(report, np.float64),
+                ended=not bool(more),
+                trainer=int(worker) + self._ps_cluster.chief_trains,
+                seconds=seconds,
+                is_chief=is_chief,
             )
-        )  # fmt: skip
+            self._results.put(result)
+        except BaseException as error:
+            self._results.put(error)
 
     def _take(self) -> DispatchResult:
         while True:
@@ -253,7 +241,7 @@ class AsyncPSEngine(ParameterServerEngine):
         if now - self._last_checked < _POLL_SECONDS:
             return
         self._last_checked = now
-        self._interrupted = self._interrupted or self._ps_cluster.is_interrupted()
+        self._interrupted = self.is_interrupted()
         if self._last_heard is not None and self._in_flight > self._chief_is_busy:
             self._ps_cluster.check_workers(self._last_heard, self._longest)
 

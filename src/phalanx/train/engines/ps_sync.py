@@ -17,12 +17,10 @@ from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster, fetch
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
 from phalanx.train.step.accumulation import scale, weight_by_examples, zero_contribution
-from phalanx.train.step.step_function import StepFunction, StepResult
-from phalanx.train.types import Array, DatasetIterator, ElementSpec, RemoteValue, Tensor, TFQueue
-from phalanx.train.variables.clipping import Clipping
-from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.step.step_function import StepResult
+from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor, TFQueue
 from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
 from phalanx.train.variables.sparse_tables import merge_rows
 
@@ -43,15 +41,8 @@ class SyncPSEngine(ParameterServerEngine):
     next tokens. Trainers beyond those required are backups: each update drops its stragglers.
     """
 
-    def __init__(
-        self,
-        ps_cluster: ParameterServerCluster,
-        step: StepFunction,
-        host_variables: HostVariables,
-        element_spec: ElementSpec,
-        clipping: Clipping,
-    ) -> None:
-        config = ps_cluster.config
+    def _build(self, element_spec: ElementSpec) -> None:
+        ps_cluster, config, step = self._ps_cluster, self._ps_cluster.config, self._step
         self._wait_seconds = config.wait_seconds
         trainers = len(ps_cluster.trainers)
         self._required = config.replicas_to_aggregate or trainers
@@ -60,7 +51,6 @@ class SyncPSEngine(ParameterServerEngine):
                 f"replicas_to_aggregate is {self._required}, but there are only {trainers} "
                 "trainers: lower it, or start more workers"
             )
-        super().__init__(ps_cluster, step, host_variables, clipping)
         layout, state_layout = self.variables.layout, self.variables.state_layout
         self._rows = RowAccumulator(self.variables, trainers)
         # Each sum begins with the number of its examples: with backups, one server may have
@@ -137,9 +127,6 @@ class SyncPSEngine(ParameterServerEngine):
         self._stop_trainers()
         self._open(0)
 
-    def settle(self) -> None:
-        """Do nothing: no update is in flight between two calls."""
-
     def pull(self) -> None:
         self.variables.pull()
 
@@ -150,9 +137,6 @@ class SyncPSEngine(ParameterServerEngine):
         for tokens in self._tokens[self._ps_cluster.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
         return self._shared_evaluation.examine([call_in_background(self._take_evaluations)], notify)
-
-    def is_interrupted(self) -> bool:
-        return self._ps_cluster.is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
         """Stop the trainers. The run is saved by now, so a trainer that is late is only logged."""
@@ -170,12 +154,14 @@ class SyncPSEngine(ParameterServerEngine):
             trainer = tf.constant(number)
             if number == 0 and self._ps_cluster.chief_trains:
                 local = self._ps_cluster.open_local(skip, 1)
-                self._working.append(call_in_background(self._run_local, local, trainer))
+                self._working.append(
+                    call_in_background(self._watch, self._run_local, local, trainer)
+                )
             else:
                 value = self._ps_cluster.coordinator.schedule(
                     self._work_remote, args=(remote, trainer)
                 )
-                self._working.append(call_in_background(self._watch, value))
+                self._working.append(call_in_background(self._watch, fetch, value))
 
     def _stop_trainers(self) -> None:
         for tokens in self._tokens:
@@ -191,15 +177,12 @@ class SyncPSEngine(ParameterServerEngine):
                 ) from None
 
     def _run_local(self, iterator: DatasetIterator, trainer: Tensor) -> None:
-        try:
-            with tf.device(CHIEF_DEVICE):
-                self._work_local(iterator, trainer)
-        except BaseException as error:
-            self._failures.put(error)
+        with tf.device(CHIEF_DEVICE):
+            self._work_local(iterator, trainer)
 
-    def _watch(self, value: RemoteValue) -> None:
+    def _watch(self, function: Callable[..., object], *arguments: object) -> None:
         try:
-            fetch(value)
+            function(*arguments)
         except BaseException as error:
             self._failures.put(error)
 

@@ -34,23 +34,12 @@ class VariableSpec:
         return self.size * int(tf.as_dtype(self.dtype).size)
 
 
-@dataclass(frozen=True)
-class Buffer:
+@dataclass(frozen=True, kw_only=True)
+class Buffer(VariableSpec):
     """One buffer in one store: a slice of the concatenated variables of its group."""
 
     group: int
     store: int
-    shape: tuple[int, ...]
-    dtype: str
-    weight_decay: bool
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * int(tf.as_dtype(self.dtype).size)
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,7 @@ class FlatLayout:
 
         def add(group: int, store: int, shape: tuple[int, ...]) -> None:
             spec = specs[groups[group][0]]
-            buffers.append(Buffer(group, store, shape, spec.dtype, spec.weight_decay))
+            buffers.append(Buffer(shape, spec.dtype, spec.weight_decay, group=group, store=store))
             load[store] += math.prod(shape)
 
         for group, indices in enumerate(groups[: len(shared)]):

@@ -1,4 +1,4 @@
-"""Tables of which a step reads and changes only the rows it looks up."""
+"""Sparse tables, of which a step reads and updates only the rows it looks up."""
 
 from __future__ import annotations
 
@@ -9,34 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.train.sparse_model import ROWS, make_data, make_model, make_step
 
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.runner import check_fits_ps
-from phalanx.train.step.accumulation import accumulate_parts
-from phalanx.train.step.step_function import StepFunction
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
-
-ROWS, WIDTH = 50, 4
-
-
-def make_model(optimizer: Any, layer: Any = phalanx.layers.Embedding) -> Any:
-    keras.utils.set_random_seed(4)
-    user, item = (keras.Input((), dtype="int64", name=name) for name in ("user", "item"))
-    users, items = layer(ROWS, WIDTH, name="users"), layer(ROWS, WIDTH, name="items")
-    joined = keras.layers.Concatenate()([users(user), users(item), items(item)])
-    model = keras.Model([user, item], keras.layers.Dense(1)(joined))
-    model.compile(optimizer, "mse")
-    return model
-
-
-def make_data(context: phalanx.Context, rows: int = ROWS) -> Any:
-    random = np.random.default_rng(0)
-    user, item = random.integers(0, rows, (2, 60))
-    y = (user - item).astype("float32")[:, None] / ROWS
-    data = tf.data.Dataset.from_tensor_slices(((user, item), y))
-    return data.shard(context.num_shards, context.shard).batch(context.batch_size)
 
 
 def train(
@@ -60,7 +39,7 @@ SLOW = pytest.mark.slow
         pytest.param({"xla": True}, marks=SLOW),
     ],
 )
-def test_with_sgd_it_is_a_keras_embedding(tmp_path: Path, settings: Any) -> None:
+def test_sgd_trains_what_a_keras_embedding_does(tmp_path: Path, settings: Any) -> None:
     def model(layer: Any) -> Any:
         return lambda: make_model(keras.optimizers.SGD(0.5), layer)
 
@@ -87,13 +66,13 @@ def test_with_sgd_it_is_a_keras_embedding(tmp_path: Path, settings: Any) -> None
     ],
     ids=["adam", "adagrad", "adamw", "nadam", "lamb", "loss scale"],
 )
-def test_rows_are_updated_as_if_they_were_the_whole(tmp_path: Path, optimizer: Any) -> None:
-    """Where every step looks up every row, there is no difference."""
-
+def test_row_updates_equal_dense_updates_if_all_rows_are_looked_up(
+    tmp_path: Path, optimizer: Any
+) -> None:
     def every_row(context: phalanx.Context) -> Any:
-        numbers = np.tile(np.arange(ROWS), 3)
+        indices = np.tile(np.arange(ROWS), 3)
         y = np.random.default_rng(0).normal(size=(150, 1)).astype("float32")
-        return tf.data.Dataset.from_tensor_slices(((numbers, numbers), y)).batch(ROWS)
+        return tf.data.Dataset.from_tensor_slices(((indices, indices), y)).batch(ROWS)
 
     def model(layer: Any) -> Any:
         return lambda: make_model(optimizer(), layer)
@@ -104,7 +83,7 @@ def test_rows_are_updated_as_if_they_were_the_whole(tmp_path: Path, optimizer: A
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_that_no_batch_has_stay_as_they_are(tmp_path: Path) -> None:
+def test_rows_that_are_not_looked_up_do_not_change(tmp_path: Path) -> None:
     def adam() -> Any:
         return make_model(keras.optimizers.AdamW(0.05, weight_decay=0.1))
 
@@ -115,10 +94,10 @@ def test_rows_that_no_batch_has_stay_as_they_are(tmp_path: Path) -> None:
     assert np.abs(after[: ROWS // 2] - before[: ROWS // 2]).min() > 0
 
 
-def test_a_model_of_tables_alone_counts_its_updates(tmp_path: Path) -> None:
+def test_iterations_advance_in_a_model_of_tables_only(tmp_path: Path) -> None:
     def model() -> Any:
-        number = keras.Input((), dtype="int64")
-        model = keras.Model(number, phalanx.layers.Embedding(ROWS, 1)(number))
+        index = keras.Input((), dtype="int64")
+        model = keras.Model(index, phalanx.layers.Embedding(ROWS, 1)(index))
         model.compile("adam", "mse")
         return model
 
@@ -129,7 +108,7 @@ def test_a_model_of_tables_alone_counts_its_updates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stores", [pytest.param(1, marks=SLOW), 3])
-def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
+def test_table_is_split_by_rows_and_pulled_back(stores: int) -> None:
     step, host_variables = make_step("adam")
     weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, Clipping(norm=0.1))
     wanted = [variable.numpy() for variable in host_variables.trainable]
@@ -158,58 +137,7 @@ def test_a_table_is_spread_by_rows_and_comes_back(stores: int) -> None:
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-def make_step(optimizer: Any) -> tuple[StepFunction, Any]:
-    context = phalanx.Context(batch_size=20)
-    step = StepFunction(phalanx.Experiment(model=lambda: make_model(optimizer)), context)
-    step.build(make_data(context).element_spec)
-    return step, step.make_host_variables()
-
-
-def train_once(
-    clipping: Any, stores: int = 1, parts: int = 1, optimizer: Any = "adam"
-) -> list[Any]:
-    """The weights after two whole batches and a small one."""
-    step, host_variables = make_step(optimizer)
-    weights = DeviceVariables.place(host_variables, ["/device:CPU:0"] * stores, clipping)
-    weights.push()
-    compute = accumulate_parts(step, parts)
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def update(batch: Any) -> None:
-        buffers, state = weights.read(), weights.read_state()
-        weights.apply(compute(weights, buffers, state, batch, 0, 0)[0])
-
-    # The last batch has two examples, fewer than there may be parts.
-    for batch in make_data(phalanx.Context(batch_size=29)):
-        update(batch)
-    weights.pull()
-    return [variable.numpy() for variable in host_variables.trainable]
-
-
-@pytest.mark.parametrize(
-    "clipping",
-    [
-        pytest.param(Clipping(value=0.01), marks=SLOW),
-        Clipping(norm=0.02),
-        pytest.param(Clipping(global_norm=0.03), marks=SLOW),
-    ],
-)
-def test_gradients_are_clipped_alike_however_weights_are_spread(clipping: Any) -> None:
-    wanted = train_once(clipping, optimizer=keras.optimizers.SGD(1.0))
-    found = train_once(clipping, stores=3, optimizer=keras.optimizers.SGD(1.0))
-    free = train_once(Clipping(), optimizer=keras.optimizers.SGD(1.0))
-    for one, other, unclipped in zip(found, wanted, free, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-        assert np.abs(one - unclipped).max() > 1e-4
-
-
-@pytest.mark.parametrize("parts", [pytest.param(2, marks=SLOW), 5])
-def test_a_batch_in_parts_gives_what_the_whole_gives(parts: int) -> None:
-    for one, other in zip(train_once(Clipping(), 2, parts), train_once(Clipping(), 2), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_what_parameter_servers_cannot_train_is_refused() -> None:
+def test_settings_that_parameter_servers_cannot_train_are_rejected() -> None:
     step, host_variables = make_step(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
     with pytest.raises(ConfigurationError, match=r"float16.*use bfloat16"):
         check_fits_ps(phalanx.RunConfig(), step, host_variables)
@@ -218,33 +146,6 @@ def test_what_parameter_servers_cannot_train_is_refused() -> None:
         check_fits_ps(phalanx.RunConfig(xla=True), step, host_variables)
 
 
-def test_the_whole_table_is_not_there_in_a_step(tmp_path: Path) -> None:
-    def train_step(model: Any, batch: Any) -> Any:
-        model(batch[0])
-        return keras.ops.sum(model.get_layer("users").embeddings)
-
-    with pytest.raises(ConfigurationError, match=r"users.embeddings is read inside a step"):
-        phalanx.run(
-            phalanx.Experiment(
-                model=lambda: make_model("sgd"), train_data=make_data, train_step=train_step
-            ),
-            phalanx.RunConfig(model_dir=str(tmp_path), train_steps=2, global_batch_size=20),
-        )
-
-
-def test_a_number_that_no_row_has(tmp_path: Path) -> None:
+def test_index_out_of_range_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
         train(tmp_path, lambda: make_model("sgd"), data=lambda c: make_data(c, rows=ROWS + 20))
-
-
-def test_it_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
-    model = make_model("sgd")
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    x = [np.array([1, 49]), np.array([0, 7])]
-    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
-
-
-def test_bad_sizes() -> None:
-    with pytest.raises(ConfigurationError, match="input_dim is 0: it must be a number above 0"):
-        phalanx.layers.Embedding(0, 4)
