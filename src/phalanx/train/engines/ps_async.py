@@ -312,13 +312,12 @@ class AsyncPSEngine(ParameterServerEngine):
     def _update(self, gradients: list[Tensor]) -> list[Tensor]:
         """Apply the gradients on the parameter servers; return the updated dense buffers."""
         variables = self.variables
-        sparse = variables.sparse_buffers()
         gradients = variables.clipping.apply(gradients, variables.layout)
         updated: list[list[Tensor]] = []
         for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
             in_store = variables.layout.in_store(number)
             buffers = zip(in_store, store.weights, strict=True)
-            dense = [weight for index, weight in buffers if index not in sparse]
+            dense = [weight for index, weight in buffers if not variables.is_sparse(index)]
             with tf.device(store.device):
                 # The gradients must have arrived before the lock is taken.
                 arrived = [

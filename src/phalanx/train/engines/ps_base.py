@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import tensorflow as tf
 
 from phalanx.train.engines.base import TrainingEngine
@@ -39,9 +41,9 @@ class ParameterServerEngine(TrainingEngine):
         self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.variables)
         self._build(element_spec)
 
+    @abstractmethod
     def _build(self, element_spec: ElementSpec) -> None:
         """Create what only this engine has, and trace its functions for such batches."""
-        raise NotImplementedError
 
     def is_interrupted(self) -> bool:
         return self._ps_cluster.is_interrupted()

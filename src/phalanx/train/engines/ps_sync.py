@@ -293,8 +293,8 @@ class SyncPSEngine(ParameterServerEngine):
         return sums, [(gradient.indices, gradient.values) for gradient in merged]
 
     def _dense_in(self, store: int) -> list[int]:
-        sparse = self.variables.sparse_buffers()
-        return [index for index in self.variables.layout.in_store(store) if index not in sparse]
+        indices = self.variables.layout.in_store(store)
+        return [index for index in indices if not self.variables.is_sparse(index)]
 
     def _update_many(
         self, steps: Tensor, token: Tensor, is_first: Tensor

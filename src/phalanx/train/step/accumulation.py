@@ -21,9 +21,9 @@ Compute = Callable[..., StepResult]
 
 def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepResult:
     """Multiply gradients and state by the number of examples of their batch."""
-    count, sparse = result.report[0], variables.sparse_buffers()
+    count = result.report[0]
     gradients = [
-        gradient if index in sparse else tf.convert_to_tensor(gradient)
+        gradient if variables.is_sparse(index) else tf.convert_to_tensor(gradient)
         for index, gradient in enumerate(result.gradients)
     ]
     return StepResult(
@@ -37,14 +37,13 @@ def zero_contribution(
     variables: DeviceVariables, state: Sequence[Tensor], report_size: int
 ) -> StepResult:
     """Return the contribution of a batch without examples; integer state keeps its value."""
-    sparse = variables.sparse_buffers()
     gradients = [
         tf.IndexedSlices(
             tf.zeros([0, *buffer.shape[1:]], buffer.dtype),
             tf.zeros([0], tf.int64),
             tf.constant(buffer.shape, tf.int64),
         )
-        if index in sparse
+        if variables.is_sparse(index)
         else tf.zeros(buffer.shape, buffer.dtype)
         for index, buffer in enumerate(variables.layout.buffers)
     ]

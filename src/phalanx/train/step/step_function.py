@@ -151,7 +151,7 @@ class StepFunction:
     ) -> StepResult:
         """Compute the gradients of one batch; its random seeds depend on `replica` and `step`."""
         sparse = variables.sparse_buffers()
-        dense = [index for index in range(len(buffers)) if index not in sparse]
+        dense = [index for index in range(len(buffers)) if not variables.is_sparse(index)]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([buffers[index] for index in dense])
             lookups = variables.prepare_lookups(buffers, tape)
@@ -225,8 +225,7 @@ class StepFunction:
         step: Tensor | int,
     ) -> keras.StatelessScope:
         host_variables = variables.host_variables
-        sparse = variables.sparse_buffers()
-        dense = [None if index in sparse else buffer for index, buffer in enumerate(buffers)]
+        dense = [None if variables.is_sparse(i) else buffer for i, buffer in enumerate(buffers)]
         weights = zip(host_variables.trainable, variables.layout.unflatten(dense), strict=True)
         mapping = [(variable, value) for variable, value in weights if value is not None]
         mapping += zip(host_variables.state, variables.state_layout.unflatten(state), strict=True)

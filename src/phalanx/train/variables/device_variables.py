@@ -53,39 +53,40 @@ class DeviceVariables:
 
     def read_dense(self) -> list[Tensor]:
         """Return copies of the dense buffers."""
-        sparse = self.sparse_buffers()
-        return [tf.convert_to_tensor(b) for i, b in enumerate(self.read()) if i not in sparse]
+        buffers = enumerate(self.read())
+        return [tf.convert_to_tensor(b) for i, b in buffers if not self.is_sparse(i)]
 
     def add_sparse(self, dense: Sequence[Tensor]) -> list[Tensor]:
         """Return all buffers in order, from the dense ones."""
-        remaining, sparse = iter(dense), self.sparse_buffers()
-        return [b if i in sparse else next(remaining) for i, b in enumerate(self.read())]
+        remaining = iter(dense)
+        return [b if self.is_sparse(i) else next(remaining) for i, b in enumerate(self.read())]
 
     def order_dense(self, by_store: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the dense buffers in the order of the layout, from lists by store."""
-        iterators, sparse = [iter(values) for values in by_store], self.sparse_buffers()
-        buffers = enumerate(self.layout.buffers)
-        return [next(iterators[buffer.store]) for i, buffer in buffers if i not in sparse]
+        iterators, buffers = [iter(values) for values in by_store], enumerate(self.layout.buffers)
+        return [next(iterators[buffer.store]) for i, buffer in buffers if not self.is_sparse(i)]
 
-    def sparse_buffers(self) -> dict[int, int]:
-        """Return the indices of the buffers of sparse tables, and the weight of each."""
-        weights = [self.layout.groups[buffer.group][0] for buffer in self.layout.buffers]
-        return {
-            index: weight
-            for index, weight in enumerate(weights)
-            if is_table(self.host_variables.trainable[weight])
-        }
+    def is_sparse(self, index: int) -> bool:
+        """Whether a buffer holds rows of a sparse table."""
+        return is_table(self._first_variable(index))
+
+    def sparse_buffers(self) -> list[int]:
+        return [index for index in range(len(self.layout.buffers)) if self.is_sparse(index)]
 
     def dense_bytes(self) -> int:
         """Return how many bytes each step reads of the dense buffers."""
-        sparse = self.sparse_buffers()
-        return sum(b.nbytes for i, b in enumerate(self.layout.buffers) if i not in sparse)
+        buffers = enumerate(self.layout.buffers)
+        return sum(buffer.nbytes for i, buffer in buffers if not self.is_sparse(i))
+
+    def _first_variable(self, index: int) -> KerasVariable:
+        group = self.layout.groups[self.layout.buffers[index].group]
+        return self.host_variables.trainable[group[0]]
 
     def prepare_lookups(self, buffers: Sequence[Tensor], tape: GradientTape = None) -> Lookups:
         shards: dict[int, list[tuple[int, Tensor]]] = {}
-        for index, weight in self.sparse_buffers().items():
-            variable = self.host_variables.trainable[weight]
-            shards.setdefault(id(variable), []).append((index, buffers[index]))
+        for index in self.sparse_buffers():
+            shard = (index, buffers[index])
+            shards.setdefault(id(self._first_variable(index)), []).append(shard)
         is_remote = any("/job:ps" in store.device for store in self.stores)
         return Lookups(shards, is_remote, tape)
 
