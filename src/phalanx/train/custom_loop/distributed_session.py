@@ -14,6 +14,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
+from phalanx.train.context import Context
 from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables
 from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
 from phalanx.train.custom_loop.session_data import SessionData
@@ -43,7 +44,7 @@ from phalanx.train.runtime.topology import (
     make_strategy,
     resolve_topology,
 )
-from phalanx.train.types import TFStrategy, UserFunction
+from phalanx.train.types import Dataset, TFStrategy, UserFunction
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -164,7 +165,7 @@ class DistributedSession:
             self._channel.open()
             wait_for_peers(topology, self._config.wait_seconds)
             self._set_global_batch_size(1)
-            experiment = Experiment(train_data=lambda context: self._get_data().make_shard(context))
+            experiment = Experiment(train_data=self._make_shard)
             self._ps_cluster = ParameterServerCluster(
                 topology, self._config, experiment, self._channel
             )
@@ -357,12 +358,12 @@ class DistributedSession:
         return self._running
 
     def _make_replicated(self) -> ReplicatedEngine:
-        topology, data = self._topology, self._data
+        topology = self._topology
         context = topology.share(self._config, topology.task, len(self._devices))
         return ReplicatedEngine(
             self._tf_strategy,
             self._step,
-            None if data is None else lambda: data.make_shard(context),
+            None if self._data is None else lambda: self._make_shard(context),
             hosts=len(topology.trainers) if topology.strategy is Strategy.ALL_REDUCE else 1,
             is_chief=self.is_chief,
             is_asked_to_stop=self._stop,
@@ -373,9 +374,9 @@ class DistributedSession:
             self._data.check_can_be_sent(ps_cluster.contexts[0])
         return DispatchedEngine(ps_cluster, self._step, has_data=self._data is not None)
 
-    def _get_data(self) -> SessionData:
+    def _make_shard(self, context: Context) -> Dataset:
         assert self._data is not None
-        return self._data
+        return self._data.make_shard(context)
 
     def _open_checkpoints(self) -> Checkpoints:
         # The variables of the optimizers are among the others.

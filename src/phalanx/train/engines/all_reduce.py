@@ -144,9 +144,7 @@ class AllReduceEngine(TrainingEngine):
         return self._interrupted
 
     def finish(self, error: BaseException | None) -> None:
-        """Tell the other tasks to end. After another error they may not be listening for commands:
-        a message tells them.
-        """
+        """Tell the other tasks to end; after an error, the control channel tells them."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
         self.close_data()

@@ -64,8 +64,7 @@ class AsyncPSEngine(ParameterServerEngine):
         # Several batches can be read at once only from data that does not end.
         is_short = self._epochs is None and self.variables.dense_bytes() < _SMALL_BYTES
         self._unrolled = (_UNROLLED_STEPS, 1) if is_short else (1,)
-        # The coordinator would trace inside the strategy's scope, where Keras applies gradients
-        # its own way.
+        # The coordinator would trace inside the strategy's scope, where Keras aggregates gradients.
         self._train_remote = tf.function(self._train_on_worker).get_concrete_function(
             tf.data.IteratorSpec(element_spec),
             tf.TensorSpec([], tf.int32),
