@@ -341,7 +341,7 @@ def test_bad_model_and_loss(tmp_path: Path) -> None:
     bad(tmp_path, "one for each example", tf.errors.InvalidArgumentError,
         loss=lambda y, p: tf.zeros([3]), optimizer="sgd")  # fmt: skip
     bad(tmp_path, "return a keras.Model", model=lambda: 3)
-    bad(tmp_path, r"does not take what the data gives \(\(4,\) float32, .*in batches",
+    bad(tmp_path, r"does not accept the batches of the data \(\(4,\) float32, .*is batched",
         train_data=lambda context: read(context).unbatch())  # fmt: skip
     bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
 
@@ -349,7 +349,7 @@ def test_bad_model_and_loss(tmp_path: Path) -> None:
         def __call__(self, x: Any) -> Any:
             return x @ tf.Variable(tf.zeros([4, 1]))
 
-    bad(tmp_path, "makes variables each time", model=Forgetful, loss="mse", optimizer="sgd")
+    bad(tmp_path, "creates variables each time", model=Forgetful, loss="mse", optimizer="sgd")
 
 
 def test_bad_directories(tmp_path: Path) -> None:

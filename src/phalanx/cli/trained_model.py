@@ -15,7 +15,7 @@ from phalanx.errors import ConfigurationError
 if TYPE_CHECKING:
     from phalanx.train.experiment_loader import Program
     from phalanx.train.model_dir.checkpoint_loader import TrainedModel
-    from phalanx.train.model_dir.metrics_log import Evaluation
+    from phalanx.train.model_dir.metrics_log import MetricsEntry
 
 BEST = click.Choice(["min", "max"])
 
@@ -28,7 +28,7 @@ class CheckpointChoice:
     metric: str
     best: Literal["min", "max"] | None
 
-    def find(self, model_dir: str) -> tuple[str, Evaluation]:
+    def find(self, model_dir: str) -> tuple[str, MetricsEntry]:
         """Return the path of the checkpoint, and its evaluation."""
         from phalanx.train.model_dir.layout import choose_checkpoint  # noqa: PLC0415
 

@@ -148,6 +148,15 @@ class Cluster:
         """Return the tasks of these roles, or of all roles if none is given, by role and index."""
         return sorted(task for task in self.addresses if not roles or task.role in roles)
 
+    def trainers(self, *, chief_trains: bool = True) -> list[Task]:
+        """Return the tasks that compute gradients, in the order of their shards: chief first.
+
+        Args:
+            chief_trains: False leaves out a chief that only coordinates parameter servers.
+        """
+        tasks = self.tasks(Role.CHIEF, Role.WORKER)
+        return tasks if chief_trains else [task for task in tasks if task != self.chief()]
+
     def hosts(self, role: Role) -> list[str]:
         """Return the addresses of a role's tasks, by index."""
         return [self.addresses[task] for task in self.tasks(role)]

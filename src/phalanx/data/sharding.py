@@ -59,8 +59,7 @@ def share_of(cluster: Cluster, task: Task, *, chief_trains: bool = True) -> Shar
         raise DataError(f"{task} is a parameter server: it holds variables and reads no data")
     if task.role is Role.EVALUATOR or not cluster.addresses:
         return Share()
-    roles = (Role.CHIEF, Role.WORKER) if chief_trains else (Role.WORKER,)
-    tasks = sorted(each for each in cluster.addresses if each.role in roles)
+    tasks = cluster.trainers(chief_trains=chief_trains)
     if task not in tasks:
         raise DataError(f"{task} is not one of the tasks that train: {', '.join(map(str, tasks))}")
     return Share(len(tasks), tasks.index(task))

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.variables.sparse_tables import mark_table, open_lookups
+from phalanx.train.variables.sparse_tables import current_lookups, mark_table
 
 
 @keras.saving.register_keras_serializable(package="phalanx")
@@ -59,7 +59,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     @property
     def embeddings(self) -> Any:
         """The whole table; not while a step is run, which has only the rows it looks up."""
-        if open_lookups() is not None:
+        if current_lookups() is not None:
             raise ConfigurationError(
                 f"{self.name}.embeddings is read inside a step, where the table is not there as a "
                 "whole: call the layer with the numbers of the rows"
@@ -68,7 +68,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, inputs: Any) -> Any:
         """The rows with these numbers."""
-        lookups = open_lookups()
+        lookups = current_lookups()
         if lookups is not None and self.table.trainable:
             rows = lookups.look_up(self.table, inputs)
         else:

@@ -17,7 +17,7 @@ from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
 from phalanx.train.engines.all_reduce import AllReduceEngine
-from phalanx.train.engines.base import Engine
+from phalanx.train.engines.base import EvaluationEngine, TrainingEngine
 from phalanx.train.engines.ps_async import AsyncPSEngine
 from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, experiment_name, is_written
@@ -46,6 +46,7 @@ from phalanx.train.runtime.topology import (
 )
 from phalanx.train.runtime.worker_data import serve_worker_data
 from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
 
@@ -157,12 +158,12 @@ def _run_in_step(
                 feed,
                 devices=devices,
                 on_host=config.variables == "cpu",
-                limits=clipping(step, config),
-                is_many=is_many,
-                is_leader=topology.is_chief,
+                clipping=make_clipping(step, config),
+                is_chief=topology.is_chief,
                 accumulate=config.accumulate,
                 xla=config.xla,
                 steps_per_call=config.steps_per_call,
+                eval_steps=config.eval_steps,
                 is_asked_to_stop=stop,
             )
             if topology.is_chief:
@@ -215,12 +216,12 @@ def _build_and_lead_on_ps(
 ) -> Result:
     step, host_variables, feed = _build(experiment, ps_cluster.contexts[0], hooks)
     check_fits_ps(config, step, host_variables)
-    element_spec, limits = feed.train.element_spec, clipping(step, config)
+    element_spec, clipping = feed.train.element_spec, make_clipping(step, config)
     if not can_be_sent(feed.train, partial(make_train_data, experiment, ps_cluster.contexts[0])):
         ps_cluster.worker_data = element_spec
     is_async = ps_cluster.topology.strategy is Strategy.ASYNC_PS
     kind = AsyncPSEngine if is_async else SyncPSEngine
-    engine = kind(ps_cluster, step, host_variables, element_spec, limits)
+    engine = kind(ps_cluster, step, host_variables, element_spec, clipping)
     return _lead(config, ps_cluster.topology, step, host_variables, engine, feed, hooks, stop)
 
 
@@ -243,7 +244,7 @@ def _lead(
     topology: Topology,
     step: StepFunction,
     host_variables: HostVariables,
-    engine: Engine,
+    engine: TrainingEngine,
     feed: TaskData,
     hooks: Sequence[Hook],
     stop: StopRequest,
@@ -292,7 +293,7 @@ def _lead(
 
 def _evaluate(
     step: StepFunction,
-    engine: Engine,
+    engine: EvaluationEngine,
     limit: int | None,
     count: int | None,
     summaries: Summaries,
@@ -336,14 +337,14 @@ def _open_checkpoints(
     )
 
 
-def clipping(step: StepFunction, config: RunConfig) -> dict[str, float | None]:
-    """The limits that the optimizer and the config put on gradients."""
+def make_clipping(step: StepFunction, config: RunConfig) -> Clipping:
+    """Return the limits that the optimizer and the config put on gradients."""
     optimizer = step.optimizer
-    return {
-        "value": optimizer.clipvalue,
-        "norm": optimizer.clipnorm,
-        "global_norm": config.clip_norm or optimizer.global_clipnorm,
-    }
+    return Clipping(
+        value=optimizer.clipvalue,
+        norm=optimizer.clipnorm,
+        global_norm=config.clip_norm or optimizer.global_clipnorm,
+    )
 
 
 def _prepare(config: RunConfig) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ TFVariable: TypeAlias = Any
 TFStrategy: TypeAlias = Any
 """A `tf.distribute.Strategy`."""
 TFFunction: TypeAlias = Any
+TFQueue: TypeAlias = Any
+GradientTape: TypeAlias = Any
 RemoteValue: TypeAlias = Any
 """What `ClusterCoordinator.schedule` returns."""
 GraphDef: TypeAlias = Any
@@ -45,3 +47,8 @@ SummaryWriter: TypeAlias = Any
 Server: TypeAlias = Any
 """A `tf.distribute.Server`, or a server of the tf.data service."""
 ClusterCoordinator: TypeAlias = Any
+
+UserFunction: TypeAlias = Callable[..., Any]
+"""A step, loss or dataset function that the user writes."""
+StepValues: TypeAlias = Any
+"""What a user's step returns: the loss, or a dict with the loss and other values."""

@@ -1,176 +1,155 @@
-"""A step that the user wrote whole, with gradients and update, as the session sees it."""
+"""Custom steps, which compute and apply gradients themselves, and the variables they train."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.step.step_function import batch_length, read_means, sum_values
+from phalanx.train.types import (
+    Array,
+    Batch,
+    ElementSpec,
+    KerasVariable,
+    StepValues,
+    Tensor,
+    TFVariable,
+    UserFunction,
+)
 
-# A step tells its loss, and up to so many other values.
-_VALUES = 16
-
-Function = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A variable that is trained somewhere, and its copy in this process: what is saved."""
-
-    value: Any
-    trained: Any
-
-    @property
-    def shape(self) -> Any:
-        """Of both."""
-        return self.value.shape
-
-    def numpy(self) -> Any:
-        """The copy as it is."""
-        return self.value.numpy()
-
-    def assign(self, value: Any) -> None:
-        """Change the copy."""
-        self.value.assign(value)
+# The number of values that the steps of one session can report beside the loss.
+_MAX_VALUES = 16
 
 
 @dataclass
-class Variables:
-    """Everything that was made in a session's scope, by name."""
+class CustomVariables:
+    """All variables that were created in the scope of a session, by name."""
 
-    made: dict[str, Any] = field(default_factory=dict)
-    copies: dict[str, Copy] = field(default_factory=dict)
-    optimizer: Any = field(default_factory=tf.train.Checkpoint)
-    """The optimizer's variables are among the others."""
-    trainable: list[Any] = field(default_factory=list)
-    state: list[Any] = field(default_factory=list)
-
-    @property
-    def host_variables(self) -> Variables:
-        """What a session asks for."""
-        return self
+    created: dict[str, TFVariable] = field(default_factory=dict)
+    copies: dict[str, KerasVariable] = field(default_factory=dict)
+    """Their copies on the host, which are saved and restored."""
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
-        """Take note of every variable that is made."""
+    def track(self) -> Iterator[None]:
+        """Track each variable that is created in the `with` block."""
 
-        def create(next_creator: Function, **settings: Any) -> Any:
+        def create(next_creator: UserFunction, **settings: Any) -> TFVariable:
             variable = next_creator(**settings)
             name = variable.name.partition(":")[0]
-            while name in self.made:
+            while name in self.created:
                 name += "_again"
-            self.made[name] = variable
+            self.created[name] = variable
             return variable
 
         with tf.variable_creator_scope(create):
             yield
 
     @contextlib.contextmanager
-    def forbid(self) -> Iterator[None]:
-        """Variables that are made too late would be neither saved nor restored."""
+    def forbid_new(self) -> Iterator[None]:
+        """Raise if a variable is created, because it would be neither saved nor restored."""
 
-        def refuse(next_creator: Function, **settings: Any) -> Any:
+        def refuse(next_creator: UserFunction, **settings: Any) -> TFVariable:
             raise ConfigurationError(
-                f"the step makes a variable ({settings.get('name') or 'unnamed'}): make all of "
-                "them before, in session.scope(); build the model there, and the optimizer with "
-                "optimizer.build(model.trainable_variables)"
+                f"the step creates a variable ({settings.get('name') or 'unnamed'}): create all "
+                "variables before, in session.scope(); build the model there, and the optimizer "
+                "with optimizer.build(model.trainable_variables)"
             )
 
         with tf.variable_creator_scope(refuse):
             yield
 
-    def copy(self) -> None:
-        """Make the copies in this process."""
-        if not self.made:
+    def make_copies(self) -> None:
+        if not self.created:
             raise ConfigurationError(
-                "no variable was made in session.scope(): make the model and the optimizer there"
+                "no variable was created in session.scope(): create the model and the optimizer "
+                "there"
             )
-        for name, variable in self.made.items():
-            value = tf.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=name)
-            self.copies[name] = Copy(value, variable)
+        for name, variable in self.created.items():
+            self.copies[name] = keras.Variable(
+                variable.numpy(), dtype=variable.dtype.name, trainable=False
+            )
 
     def push(self) -> None:
-        """Send the copies to where they are trained."""
-        for copy in self.copies.values():
-            copy.trained.assign(copy.numpy())
+        """Assign the copies to the variables on the devices."""
+        for name, copy in self.copies.items():
+            self.created[name].assign(copy.numpy())
 
     def pull(self) -> None:
-        """Bring what was trained to the copies."""
-        for copy in self.copies.values():
-            copy.assign(copy.trained.numpy())
+        """Assign the variables on the devices to the copies."""
+        for name, copy in self.copies.items():
+            copy.assign(self.created[name].numpy())
+
+    def model_variables(self) -> list[KerasVariable]:
+        return list(self.copies.values())
 
     def learning_rate(self) -> float:
-        """That of the first optimizer; NaN if there is none."""
-        rate = self._find_rate()
+        """Return the learning rate of the first optimizer; NaN if there is none."""
+        rate = self._find_learning_rate()
         return float("nan") if rate is None else float(rate.numpy())
 
     def set_learning_rate(self, value: float) -> None:
-        """Change it, if it is no schedule."""
-        rate = self._find_rate()
+        rate = self._find_learning_rate()
         if rate is None:
             raise ConfigurationError("no optimizer in session.scope() has a learning rate to set")
         rate.assign(value)
 
-    def _find_rate(self) -> Any:
-        rates = [v for name, v in self.made.items() if name.endswith("learning_rate")]
-        return next(iter(rates), None)
+    def _find_learning_rate(self) -> TFVariable | None:
+        return next((v for name, v in self.created.items() if name.endswith("learning_rate")), None)
 
 
 class CustomStep:
-    """What the user's step reports, summed over replicas, steps and hosts."""
+    """The reports of the steps that a user writes: sums over replicas, steps and hosts."""
 
-    model: Any = None
-    experiment: Any = None
+    model: None = None
+    experiment: None = None
+    report_size = 1 + 2 * (1 + _MAX_VALUES)
 
-    @property
-    def report_size(self) -> int:
-        """How long a report is."""
-        return 1 + 2 * (1 + _VALUES)
-
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: CustomVariables) -> None:
         self.variables = variables
-        self.element_spec: Any = None
+        self.element_spec: ElementSpec = None
         self._names = ["loss"]
 
     @property
-    def named(self) -> dict[str, Copy]:
-        """What is saved."""
+    def named(self) -> dict[str, KerasVariable]:
         return self.variables.copies
 
-    def report(self, returned: Any, batch: Any) -> Any:
-        """The vector of what a step returned: a loss, or a dict with it."""
+    def report(self, returned: StepValues, batch: Batch | None) -> Tensor:
+        """Return the report of what a step returned: a loss, or a dict with it."""
         values = dict(returned) if isinstance(returned, dict) else {"loss": returned}
         if values.get("loss") is None:
             raise ConfigurationError(
-                f"the step returned {returned!r}: return the loss, or a dict that has it as 'loss'"
+                f"the step returned {returned!r}: return the loss, or a dict with the key 'loss'"
             )
-        # Several steps of one session, each with values of its own, share the places.
+        # Several steps of one session, each with other values, share one report.
         self._names += sorted(set(values) - set(self._names))
-        if len(self._names) > 1 + _VALUES:
-            raise ConfigurationError(f"steps report at most {_VALUES} values beside the loss")
+        if len(self._names) > 1 + _MAX_VALUES:
+            raise ConfigurationError(
+                f"the steps report {len(self._names) - 1} values beside the loss: report at most "
+                f"{_MAX_VALUES}"
+            )
         count = tf.cast(batch_length(batch), tf.float32) if batch is not None else 1.0
         means = {n: tf.reduce_mean(tf.cast(value, tf.float32)) for n, value in values.items()}
-        return tf.stack([count, *sum_values(self._places(), means, count)])
+        return tf.stack([count, *sum_values(self._padded_names(), means, count)])
 
-    def read_report(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
-        """The means over examples that a sum of reports stands for."""
-        return read_means(self._places(), report[1:])
+    def read_report(self, report: Array) -> dict[str, float]:
+        """Return the means over all examples of a sum of reports."""
+        return read_means(self._padded_names(), report[1:])
 
-    def _places(self) -> list[str]:
-        return [*self._names, *[""] * (1 + _VALUES - len(self._names))]
+    def _padded_names(self) -> list[str]:
+        return [*self._names, *[""] * (1 + _MAX_VALUES - len(self._names))]
 
 
-def call_step(step: Function, batch: Any) -> Any:
-    """A step takes a batch, or nothing if the session has no data."""
+def call_step(step: UserFunction, batch: Batch | None) -> StepValues:
+    """Call a step with a batch, or without one if the session has no data."""
     if batch is None and inspect.signature(step).parameters:
         raise ConfigurationError(
-            "the step takes a batch, but the session has no data: give it with session.dataset(...)"
+            "the step takes a batch, but the session has no data: pass it to session.dataset(...)"
         )
     return step() if batch is None else step(batch)

@@ -1,13 +1,13 @@
-"""The session for people who write their own loop."""
+"""The session for loops that the user writes."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -15,11 +15,11 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.custom_loop.custom_step import CustomStep, Variables
-from phalanx.train.custom_loop.dispatched_engine import DispatchedEngine
-from phalanx.train.custom_loop.replicated_engine import ReplicatedEngine
+from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables
+from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
+from phalanx.train.custom_loop.session_data import SessionData
 from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
-from phalanx.train.experiment import Experiment, call
+from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
     Follow,
@@ -28,12 +28,11 @@ from phalanx.train.loop.checkpoint_evaluator import (
     surviving_deletion,
 )
 from phalanx.train.loop.default_hooks import default_hooks
-from phalanx.train.loop.session import Position, Session
+from phalanx.train.loop.session import Position, Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
-from phalanx.train.runtime.dataset_graph import calls_python, read_graph, shuffles_before_shard
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.peers import accept_connections, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
@@ -45,12 +44,19 @@ from phalanx.train.runtime.topology import (
     make_local_strategy,
     resolve_topology,
 )
+from phalanx.train.types import Dataset, TFStrategy, UserFunction
+from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
 
 
+class _Running(NamedTuple):
+    session: Session
+    engine: CustomEngine
+
+
 class DistributedSession:
-    """Your own loop, with hooks, checkpoints and summaries, on any shape of cluster.
+    """Runs a loop that you write, with hooks, checkpoints and summaries, on any cluster.
 
         stop = hooks.StopAtStepHook(1000)
         with phalanx.DistributedSession(checkpoint_dir="runs/a", hooks=[stop]) as session:
@@ -72,8 +78,23 @@ class DistributedSession:
             while not session.should_stop():
                 session.run(step)
 
-    On a parameter server, and on a worker of a cluster that has some, the `with` serves the chief,
-    and the program ends there when the chief is done. In step, every task comes through the loop.
+    Without parameter servers, every task runs the loop. In a cluster with parameter servers only
+    the chief does: on all other tasks the `with` statement serves the chief, and the program exits
+    there when the chief is done.
+
+    Args:
+        task_spec: This process's task and its cluster; by default read from the environment.
+        checkpoint_dir: Where checkpoints and summaries are written; by default the `model_dir` of
+            TF_CONFIG.
+        hooks: Hooks that run in every task that runs the loop.
+        chief_only_hooks: Hooks that run on the chief only.
+        save_checkpoint_secs: Save a checkpoint every so many seconds.
+        save_checkpoint_steps: Save a checkpoint every so many steps.
+        save_summaries_steps: Write summaries every so many steps.
+        log_step_count_steps: Log the speed every so many steps.
+        keep_checkpoint_max: How many checkpoints to keep.
+        batch_size: The number of examples that one replica reads for each step.
+        wait_seconds: How long to wait for tasks that do not respond.
     """
 
     def __init__(
@@ -105,18 +126,17 @@ class DistributedSession:
             chief_trains=False,
             wait_seconds=wait_seconds,
         )
-        self._variables = Variables()
+        self._variables = CustomVariables()
         self._step = CustomStep(self._variables)
-        self._make_data: Callable[..., Any] | None = None
+        self._data: SessionData | None = None
         self._stack = contextlib.ExitStack()
-        self._mailbox = ControlChannel()
+        self._channel = ControlChannel()
         self._ps_cluster: ParameterServerCluster | None = None
-        self._strategy: Any = None
+        self._tf_strategy: TFStrategy = None
         self._devices: list[str] = []
         self._stop = StopRequest()
-        self._engine: Any = None
-        self._session: Session | None = None
-        self._evaluated = 0
+        self._running: _Running | None = None
+        self._evaluated_step = 0
 
     def __enter__(self) -> DistributedSession:
         explain_errors()
@@ -126,123 +146,155 @@ class DistributedSession:
         if self.is_chief or self.task_spec.is_evaluator():
             directory = check_directory(self._config.model_dir)
             self._config = self._config.replace(model_dir=directory)
-        try:
-            if not self.task_spec.is_evaluator():
-                self._connect()
+        with contextlib.ExitStack() as stack:
+            if self.task_spec.is_evaluator():
+                self._tf_strategy = tf.distribute.get_strategy()
             else:
-                self._strategy = tf.distribute.get_strategy()
-            self._stop = self._stack.enter_context(catch_sigterm())
-        except BaseException as error:
-            self._stack.__exit__(type(error), error, error.__traceback__)
-            raise
+                self._connect(stack)
+            self._stop = stack.enter_context(catch_sigterm())
+            self._stack = stack.pop_all()
         return self
 
-    def _connect(self) -> None:
+    def _connect(self, stack: contextlib.ExitStack) -> None:
         topology = self._topology
-        self._stack.enter_context(propagate_failures(topology, self._mailbox))
+        stack.enter_context(propagate_failures(topology, self._channel))
         if topology.strategy is Strategy.ONE_PROCESS:
             self._devices = find_devices(self._config)
-            self._strategy = make_local_strategy(self._devices)
+            self._tf_strategy = make_local_strategy(self._devices)
         elif topology.strategy.has_ps:
-            self._mailbox.open()
+            self._channel.open()
             wait_for_peers(topology, self._config.wait_seconds)
-            self._size_batches(1)
-            experiment = Experiment(train_data=self._make_share)
+            self._set_global_batch_size(1)
+            experiment = Experiment(train_data=self._make_shard)
             self._ps_cluster = ParameterServerCluster(
-                topology, self._config, experiment, self._mailbox
+                topology, self._config, experiment, self._channel
             )
             self._ps_cluster.connect()
-            self._strategy = self._ps_cluster.coordinator.strategy
+            self._tf_strategy = self._ps_cluster.coordinator.strategy
         else:
-            self._mailbox.open()
+            self._channel.open()
             with accept_connections(topology.cluster.addresses[topology.task]):
                 wait_for_peers(topology, self._config.wait_seconds)
-            self._strategy = join_all_reduce_strategy(topology)
-            self._devices = list(self._strategy.extended.worker_devices)
+            self._tf_strategy = join_all_reduce_strategy(topology)
+            self._devices = list(self._tf_strategy.extended.worker_devices)
         if not topology.strategy.has_ps:
-            self._size_batches(len(self._devices))
+            self._set_global_batch_size(len(self._devices))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task leads: it alone saves, logs and writes summaries."""
+        """Whether this task is the chief, which alone saves, logs and writes summaries."""
         return self._topology.is_chief
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas make one update: their gradients are summed, so divide by it."""
-        return int(self._strategy.num_replicas_in_sync)
+        """How many replicas make one update. Their gradients are summed: divide the loss by it."""
+        return int(self._tf_strategy.num_replicas_in_sync)
 
     @property
     def step(self) -> int:
-        """How many steps were made, in earlier sessions too."""
-        return self._running().step
+        """How many steps were run, including those before a restart."""
+        return self._begin().session.step
 
     @property
     def learning_rate(self) -> float:
-        """That of the first optimizer made in the scope."""
+        """The learning rate of the first optimizer that was created in the scope."""
         return self._variables.learning_rate()
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self._variables.set_learning_rate(value)
 
+    @property
+    def checkpoint_dir(self) -> str:
+        """The directory of checkpoints and summaries."""
+        return str(self._config.model_dir)
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Where variables are made: the model's and the optimizer's, before the first step."""
-        if self._session is not None:
-            raise ConfigurationError("the session has begun: make all variables before should_stop")
-        with self._strategy.scope(), self._variables.watch():
+        """Create the variables of the model and the optimizer here, before the first step.
+
+        Raises:
+            ConfigurationError: If the session has begun.
+        """
+        if self._running is not None:
+            raise ConfigurationError(
+                "the session has begun: create all variables before should_stop"
+            )
+        with self._tf_strategy.scope(), self._variables.track():
             yield
 
-    def dataset(self, make: Callable[..., Any]) -> None:
-        """What the steps read. `make(context)` gives the data of one worker, in batches.
+    def dataset(self, make: UserFunction) -> None:
+        """Set the data that the steps read. Data that ends is read again.
 
-        The context says which share: `data.shard(context.num_shards, context.shard)`. A function
-        without arguments may ask the task spec: `data.shard(spec.num_workers, spec.shard_index)`.
-        Data that ends is read again.
+        Args:
+            make: `make(context)` returns the dataset of one worker, in batches. The context tells
+                the shard: `data.shard(context.num_shards, context.shard)`. A function without
+                arguments can ask the task spec:
+                `data.shard(spec.num_workers, spec.shard_index)`.
         """
-        self._make_data = make
+        self._data = SessionData(make, self.task_spec)
 
     def should_stop(self) -> bool:
-        """Whether a hook, or another task, asked to stop. The first call restores."""
-        session = self._running()
-        stops: bool = self._engine.agree_to_stop(session.should_stop())
+        """Return whether a hook or another task asked to stop. The first call restores."""
+        session, engine = self._begin()
+        stops = engine.agree_to_stop(session.should_stop())
         if stops:
-            session.is_interrupted |= self._engine.is_interrupted()
-            asked = session.is_interrupted
-            session.request_stop("asked to end (SIGTERM)" if asked else "another task asked for it")
+            session.is_interrupted |= engine.is_interrupted()
+            session.request_stop(
+                "asked to end (SIGTERM)" if session.is_interrupted else "another task asked to stop"
+            )
         return stops
 
-    def run(self, step: Callable[..., Any]) -> dict[str, float]:
-        """Run a step on every replica (on ps: hand out steps until one is done); what it returned.
+    def run(self, step: UserFunction) -> dict[str, float]:
+        """Run a step on every replica; on parameter servers, dispatch steps until one is done.
 
-        `step` takes a batch and returns the loss, or a dict with it as `loss` and other values. It
-        is traced once. A `tf.function` is taken to distribute itself: it gets the batches of all
-        replicas as the strategy gives them.
+        Args:
+            step: Takes a batch, and returns the loss or a dict with the key `loss` and other
+                values. It is traced once. A `tf.function` distributes itself: it takes the batches
+                of all replicas, as the strategy distributes them.
+
+        Returns:
+            The mean of each value that the step returned.
         """
-        session = self._running()
-        self._engine.use(step)
+        session, engine = self._begin()
+        engine.use(step)
         before = session.total_report.copy()
         session.advance()
         report = session.total_report - before
         return session.read_values(report) if report[0] > 0 else {}
 
-    def request_stop(self, reason: str = "the program asked for it") -> None:
-        """End the loop before the next step, in all tasks."""
-        self._running().request_stop(reason)
+    def request_stop(self, reason: str = "the program asked to stop") -> None:
+        """Stop the loop before the next step, in all tasks."""
+        self._begin().session.request_stop(reason)
 
     def save(self) -> str:
-        """Write a checkpoint now; on the chief."""
-        return self._running().save()
+        """Write a checkpoint, on the chief, and return its path."""
+        return self._begin().session.save()
 
     def checkpoints(
         self, throttle_seconds: float = 0.0, limit_seconds: float | None = None, skip: bool = False
     ) -> Iterator[int]:
-        """For an evaluator: each new checkpoint's step, with its values in the variables.
+        """Load each new checkpoint into the variables, for an evaluator, until the final one.
 
-        It ends after the run's final checkpoint. Write down what was found with `record`.
+        Write the metrics of each checkpoint with `record`.
+
+        Args:
+            throttle_seconds: The minimal time from one checkpoint to the next.
+            limit_seconds: End after so many seconds.
+            skip: Load only the newest checkpoint, instead of each one.
+
+        Yields:
+            The step of the checkpoint.
         """
-        self._variables.copy()
+        self._variables.make_copies()
         checkpoints = self._open_checkpoints()
         how = Follow(
             skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start()
@@ -254,175 +306,123 @@ class DistributedSession:
                 loaded = True
             if loaded:
                 self._variables.push()
-                self._evaluated = step_of(path)
-                yield self._evaluated
+                self._evaluated_step = step_of(path)
+                yield self._evaluated_step
 
     def record(self, **values: float) -> None:
-        """Write an evaluator's figures for its checkpoint: event files, eval.jsonl, the log."""
+        """Write the metrics of the last checkpoint to event files, eval.jsonl and the log."""
         summaries = Summaries(self.checkpoint_dir)
-        numbers = {name: float(value) for name, value in values.items()}
-        summaries.write_evaluation(self._evaluated, numbers)
+        metrics = {name: float(value) for name, value in values.items()}
+        summaries.write_evaluation(self._evaluated_step, metrics)
         summaries.close()
-        shown = ", ".join(f"{name} = {value:.6g}" for name, value in numbers.items())
-        LOG.info("Evaluation of step %d: %s", self._evaluated, shown)
+        shown = ", ".join(f"{name} = {value:.6g}" for name, value in metrics.items())
+        LOG.info("Evaluation of step %d: %s", self._evaluated_step, shown)
 
-    @property
-    def checkpoint_dir(self) -> str:
-        """Where checkpoints and summaries are."""
-        return str(self._config.model_dir)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if self._session is not None:
-                try:
-                    self._session.__exit__(kind, error, trace)
-                finally:
-                    self._session.summaries.close()
-                LOG.info("finished: %s", self._session.stop_reason or "the loop ended")
-        except BaseException as failure:
-            if not self._stack.__exit__(type(failure), failure, failure.__traceback__):
-                raise
-        else:
-            self._stack.__exit__(kind, error, trace)
-
-    def _running(self) -> Session:
-        """The loop's own session, which begins when it is first needed."""
-        if self._session is not None:
-            return self._session
+    def _begin(self) -> _Running:
+        """Begin the session when it is first needed: restore, and open the data."""
+        if self._running is not None:
+            return self._running
         if self.task_spec.is_evaluator():
             raise ConfigurationError(
-                "this task is the evaluator: go through session.checkpoints() instead of training"
+                "this task is the evaluator: iterate over session.checkpoints() instead of training"
             )
-        self._variables.copy()
-        checkpoints: Any
+        self._variables.make_copies()
+        engine: CustomEngine
+        checkpoints: SessionCheckpoints
         if self._ps_cluster is not None:
-            self._engine = self._make_dispatched(self._ps_cluster)
+            engine = self._make_dispatched(self._ps_cluster)
             checkpoints = self._open_checkpoints()
         else:
-            self._engine = self._make_replicated()
-            checkpoints = _SharedCheckpoints(
-                self._open_checkpoints() if self.is_chief else None, self._engine
+            engine = self._make_replicated()
+            checkpoints = _ChiefCheckpoints(
+                self._open_checkpoints() if self.is_chief else None, engine
             )
         speed = ExamplesPerSecondHook(Every(steps=self._config.log_steps))
         hooks = self._hooks
         if self.is_chief:
             hooks = [*default_hooks(self._config, speed, False), *hooks, *self._chief_only_hooks]
+        summaries = Summaries(self.checkpoint_dir)
         session = Session(
-            self._step,
-            self._engine,
-            checkpoints,
-            Summaries(self.checkpoint_dir),
-            hooks,
-            is_asked_to_stop=self._stop,
+            self._step, engine, checkpoints, summaries, hooks, is_asked_to_stop=self._stop
         )
-        session.__enter__()
-        self._session = session
-        return session
+
+        def log_end(kind: object, error: BaseException | None, trace: object) -> None:
+            if error is None:
+                LOG.info("finished: %s", session.stop_reason or "the loop ended")
+
+        # In reverse order: the session ends, the summaries are closed, the end is logged.
+        self._stack.push(log_end)
+        self._stack.callback(summaries.close)
+        self._stack.enter_context(session)
+        self._running = _Running(session, engine)
+        return self._running
 
     def _make_replicated(self) -> ReplicatedEngine:
-        hosts = (
-            len(self._topology.trainers) if self._topology.strategy is Strategy.ALL_REDUCE else 1
-        )
-        context = self._topology.context_for(self._config, self._topology.task, len(self._devices))
+        topology = self._topology
+        context = topology.context_for(self._config, topology.task, len(self._devices))
         return ReplicatedEngine(
-            self._strategy,
+            self._tf_strategy,
             self._step,
-            None if self._make_data is None else lambda: self._make_share(context),
-            hosts=hosts,
-            is_leader=self.is_chief,
+            None if self._data is None else lambda: self._make_shard(context),
+            hosts=len(topology.trainers) if topology.strategy is Strategy.ALL_REDUCE else 1,
+            is_chief=self.is_chief,
             is_asked_to_stop=self._stop,
         )
 
     def _make_dispatched(self, ps_cluster: ParameterServerCluster) -> DispatchedEngine:
-        if self._make_data is not None:
-            self._check_travels(ps_cluster.contexts[0])
-        return DispatchedEngine(ps_cluster, self._step, has_data=self._make_data is not None)
+        if self._data is not None:
+            self._data.check_can_be_sent(ps_cluster.contexts[0])
+        return DispatchedEngine(ps_cluster, self._step, has_data=self._data is not None)
 
-    def _check_travels(self, context: Context) -> None:
-        """The function that makes the data is sent to the workers; a dataset cannot be."""
-        function = tf.function(lambda: self._make_share(context), autograph=False)
-        made = function.get_concrete_function()
-        captured = made.captured_inputs
-        if any(tensor.dtype == tf.variant for tensor in captured):
-            raise ConfigurationError(
-                "the function given to session.dataset uses a dataset that was made outside of it, "
-                "which cannot be sent to the workers: make the whole dataset inside the function"
-            )
-        graph = made.graph.as_graph_def()
-        if calls_python(graph):
-            raise ConfigurationError(
-                "the function given to session.dataset calls Python (from_generator, py_function, "
-                "numpy_function), which cannot be sent to the workers: use TensorFlow's operations "
-                "alone, or phalanx.run, where each worker makes its data itself"
-            )
-        self._warn_of_shuffles(graph, context)
-
-    def _make_share(self, context: Context) -> Any:
-        assert self._make_data is not None
-        with self.task_spec.reading_share(context.num_shards, context.shard):
-            data = call(self._make_data, context)
-        if tf.executing_eagerly():
-            self._warn_of_shuffles(read_graph(data), context)
-        return data
-
-    def _warn_of_shuffles(self, graph: Any, context: Context) -> None:
-        if context.num_shards > 1 and shuffles_before_shard(graph):
-            LOG.warning(
-                "the data is shuffled before it is sharded, so that workers read some examples "
-                "twice and others never: shard first, then shuffle"
-            )
+    def _make_shard(self, context: Context) -> Dataset:
+        assert self._data is not None
+        return self._data.make_shard(context)
 
     def _open_checkpoints(self) -> Checkpoints:
-        step: Any = self._step
-        host_variables: Any = self._variables
+        # The variables of the optimizers are among the others.
+        host_variables = HostVariables([], [], tf.train.Checkpoint())
         return Checkpoints(
-            self.checkpoint_dir, step, host_variables,
+            self.checkpoint_dir, self._step, host_variables,
             keep_max=self._config.keep_max, global_batch_size=self._config.global_batch_size,
         )  # fmt: skip
 
-    def _size_batches(self, replicas_per_task: int) -> None:
+    def _set_global_batch_size(self, replicas_per_task: int) -> None:
         replicas = len(self._topology.trainers) * replicas_per_task
-        self._config = dataclasses.replace(
-            self._config, global_batch_size=self._batch_size * replicas
-        )
+        self._config = self._config.replace(global_batch_size=self._batch_size * replicas)
 
 
-class _SharedCheckpoints:
-    """The chief's checkpoints; in the other tasks, only the step they begin with."""
+class _ChiefCheckpoints:
+    """The chief's checkpoints; the other tasks only learn the step to begin with."""
 
-    def __init__(self, own: Checkpoints | None, engine: ReplicatedEngine) -> None:
-        self._own = own
+    def __init__(self, checkpoints: Checkpoints | None, engine: ReplicatedEngine) -> None:
+        self._checkpoints = checkpoints
         self._engine = engine
 
     @property
     def directory(self) -> str:
-        return self._own.directory if self._own else ""
+        return self._checkpoints.directory if self._checkpoints else ""
 
     @property
     def latest(self) -> str | None:
-        return self._own.latest if self._own else None
+        return self._checkpoints.latest if self._checkpoints else None
 
     def restore(self) -> tuple[int, Position]:
-        step, position = self._own.restore() if self._own else (0, Position())
-        batches = self._engine.agree_on_step(position.batches)
-        return self._engine.agree_on_step(step), dataclasses.replace(position, batches=batches)
+        step, position = self._checkpoints.restore() if self._checkpoints else (0, Position())
+        batches = self._engine.broadcast_number(position.batches)
+        position = dataclasses.replace(position, batches=batches)
+        return self._engine.broadcast_number(step), position
 
     def save(self, step: int, position: Position) -> str:
-        return self._own.save(step, position) if self._own else ""
+        return self._checkpoints.save(step, position) if self._checkpoints else ""
 
     def heartbeat(self, step: int, now: float) -> None:
-        if self._own:
-            self._own.heartbeat(step, now)
+        if self._checkpoints:
+            self._checkpoints.heartbeat(step, now)
 
     def mark_done(self, step: int) -> None:
-        if self._own:
-            self._own.mark_done(step)
+        if self._checkpoints:
+            self._checkpoints.mark_done(step)
 
     def mark_failed(self, error: BaseException) -> None:
-        if self._own:
-            self._own.mark_failed(error)
+        if self._checkpoints:
+            self._checkpoints.mark_failed(error)

@@ -1,1 +1,1 @@
-"""How steps are run: what differs between one process, in step on many, and parameter servers."""
+"""How steps run: all-reduce in one process or many, asynchronous ps, and synchronous ps."""

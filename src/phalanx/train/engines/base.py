@@ -1,51 +1,69 @@
-"""What a session knows of an engine."""
+"""What a session needs of an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-from phalanx.train.variables.device_variables import DeviceVariables
+from phalanx.train.types import Array, KerasVariable
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one call brought: updates made, the sum of their reports, whether the data ended."""
+    """The outcome of one call: updates made, the sum of their reports, whether the data ended."""
 
     steps: int
-    report: np.ndarray[Any, Any]
+    report: Array
     ended: bool = False
     passes: int = 1
 
 
-class Engine(Protocol):
-    """Runs steps. A session drives it; it knows nothing of hooks, files or when to stop."""
+class EngineVariables(Protocol):
+    """The variables that an engine trains."""
 
-    weights: DeviceVariables
+    def model_variables(self) -> Sequence[KerasVariable]:
+        """Return the model's variables on the host."""
+
+    def learning_rate(self) -> float: ...
+
+    def set_learning_rate(self, value: float) -> None: ...
+
+
+class Engine(Protocol):
+    """Runs steps for a session. It knows nothing of hooks, checkpoints or when to stop."""
+
+    variables: EngineVariables
 
     def begin(self, step: int, skip: int) -> None:
-        """Send the model's variables to where they are trained; open the data, some batches in."""
+        """Copy the host variables to the devices; open the data after `skip` batches."""
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Go on from `step`, at most to `due` (async: a little more), never past `limit`."""
+        """Run steps from `step`, never past `limit`, and up to `due` (asynchronously: about)."""
 
     def rewind(self) -> None:
         """Open the data again from its start."""
 
     def settle(self) -> Progress | None:
-        """Let steps that are under way end; those that were not yet told of."""
+        """Wait for the steps in flight; return those that were not reported yet."""
+        return None
 
     def pull(self) -> Progress | None:
-        """Settle, and bring the weights, and all that belongs to them, to the model's variables."""
-
-    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """The sum of the reports of the whole evaluation set; `notify` is told of each batch."""
+        """Settle, and copy the trained variables to the host variables."""
 
     def is_interrupted(self) -> bool:
-        """Whether another task was asked to end (SIGTERM)."""
+        """Whether another task received SIGTERM."""
 
     def finish(self, error: BaseException | None) -> None:
-        """Tell all other tasks that the run is over, and why."""
+        """Release the other tasks at the end of the run; `error` is why it failed, if it did."""
+
+
+class EvaluationEngine(Protocol):
+    """Evaluates the variables as they are."""
+
+    def evaluate(self, notify: Callable[[int], None]) -> Array:
+        """Return the sum of all reports; call `notify` with the number of batches so far."""
+
+
+class TrainingEngine(Engine, EvaluationEngine, Protocol):
+    """Runs the steps of an experiment, and evaluates it."""

@@ -1,4 +1,4 @@
-"""Asynchronously on parameter servers: each trainer goes at its own pace."""
+"""Asynchronous training on parameter servers: each trainer applies its gradients immediately."""
 
 from __future__ import annotations
 
@@ -6,354 +6,341 @@ import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
 from phalanx.train.engines.base import Progress
-from phalanx.train.engines.steps_per_call import StepsPerCall
-from phalanx.train.loop.evaluation import SharedEvaluation
+from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster, fetch
-from phalanx.train.step.accumulation import cut_batches
-from phalanx.train.step.step_function import StepFunction
-from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Tensor
-from phalanx.train.variables.host_variables import HostVariables
-from phalanx.train.variables.store import VariableStore, clip
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
+from phalanx.train.types import (
+    Array,
+    Batch,
+    DatasetIterator,
+    ElementSpec,
+    KerasVariable,
+    Tensor,
+    TFFunction,
+)
+from phalanx.train.variables.store import VariableStore
 
 _POLL_SECONDS = 1.0
-# A model that reads fewer bytes a step makes short ones, and its graph is small enough to repeat.
-_SMALL = 2**18
-_STEPS_A_TURN = 4
+# A model with fewer dense bytes has short steps, and a graph that is small enough to unroll.
+_SMALL_BYTES = 2**18
+_UNROLLED_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one dispatch to one trainer brought."""
+class DispatchResult:
+    """The outcome of the steps that were dispatched to one trainer."""
 
-    asked: int
+    requested: int
     done: int
-    report: Any
+    report: Array
     ended: bool
     trainer: int
     seconds: float
     is_chief: bool
 
 
-class AsyncPSEngine:
-    """Hands out a few steps at a time to whoever is free; every update is made at once, on the ps.
+class AsyncPSEngine(ParameterServerEngine):
+    """Dispatches a few steps at a time to each trainer that is free.
 
-    Gradients are applied on the parameter server under a lock, so that none is lost, whatever the
-    optimizer does with the values in between.
+    Parameter servers apply each gradient immediately, under a lock, so that no update is lost,
+    whatever the optimizer does with intermediate values.
     """
 
-    def __init__(
-        self,
-        ps_cluster: ParameterServerCluster,
-        step: StepFunction,
-        host_variables: HostVariables,
-        element_spec: Any,
-        limits: dict[str, float | None],
-    ) -> None:
-        config = ps_cluster.config
-        self._ps_cluster = ps_cluster
-        self._step = step
-        self._epochs = config.epochs
-        self.weights = DeviceVariables.place(host_variables, ps_cluster.devices, limits)
+    def _build(self, element_spec: ElementSpec) -> None:
+        self._epochs = self._ps_cluster.config.epochs
         self._locks = []
-        for device in ps_cluster.devices:
+        for device in self._ps_cluster.devices:
             with tf.device(device):
                 self._locks.append(tf.CriticalSection())
-        with tf.device(ps_cluster.devices[0]):
+        with tf.device(self._ps_cluster.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-        compute = cut_batches(step, config.accumulate)
-        self._compute = tf.function(compute, jit_compile=True) if config.xla else compute
-        # Only data without an end can be taken several batches at a time.
-        is_short = self._epochs is None and self.weights.whole_bytes() < _SMALL
-        self._turns = (_STEPS_A_TURN, 1) if is_short else (1,)
-        # Traced here: what the coordinator traces itself, it traces inside the strategy's scope,
-        # where Keras would do what is our part.
-        iterator = tf.data.IteratorSpec(element_spec)
-        number = tf.TensorSpec([], tf.int32)
-        first = tf.TensorSpec([], tf.int64)
-        self._there = tf.function(self._train_there).get_concrete_function(iterator, number, first)
-        self._here = tf.function(self._train_steps)
-        self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.weights)
-        self._examine: Any = None
-        self._steps_per_call = StepsPerCall(fixed=config.steps_per_call)
-        self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
-        self._remote: Any = None
-        self._local: Any = None
+        # Several batches can be read at once only from data that does not end.
+        is_short = self._epochs is None and self.variables.dense_bytes() < _SMALL_BYTES
+        self._unrolled = (_UNROLLED_STEPS, 1) if is_short else (1,)
+        # The coordinator would trace inside the strategy's scope, where Keras aggregates gradients.
+        self._train_remote = tf.function(self._train_on_worker).get_concrete_function(
+            tf.data.IteratorSpec(element_spec),
+            tf.TensorSpec([], tf.int32),
+            tf.TensorSpec([], tf.int64),
+        )
+        self._train_local = tf.function(self._train_steps)
+        self._evaluate_remote: TFFunction = None
+        self._results: queue.SimpleQueue[DispatchResult | BaseException] = queue.SimpleQueue()
+        self._remote_iterator: DatasetIterator = None
+        self._local_iterator: DatasetIterator = None
         self._interrupted = False
-        # When a worker last did something; not known while they have nothing to do.
-        self._heard: float | None = None
-        self._looked = self._longest = 0.0
+        # When a worker last finished something; None while no worker has anything to do.
+        self._last_heard: float | None = None
+        self._last_checked = self._longest = 0.0
         self._in_flight = 0
         self._chief_is_busy = False
-        self._allotted = 0
-        self._held: list[Outcome] = []
+        self._dispatched = 0
+        self._unreported: list[DispatchResult] = []
         self._ended: set[int] = set()
         self._worked: set[int] = set()
 
     def begin(self, step: int, skip: int) -> None:
-        """Fill the parameter servers."""
-        self.weights.push()
+        self.variables.push()
         self._counter.assign(step)
-        self._allotted = step
+        self._dispatched = step
         trainers = len(self._ps_cluster.trainers)
         if skip:
-            # Whose share was read to its end before has nothing left to do, and is no mistake.
+            # A trainer whose shard was read to its end before the restart may have nothing left.
             self._worked = set(range(trainers))
         self._open(skip // trainers)
 
     def count_updates(self) -> int:
-        """How many updates the parameter servers have seen."""
+        """Return how many updates the parameter servers have applied."""
         return int(self._counter.numpy())
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Keep every trainer busy; come back with whatever was done meanwhile."""
-        self._hand_out(limit)
-        if not self._held and self._in_flight:
-            self._held.append(self._take())
-        while not self._outcomes.empty():
-            self._held.append(self._take())
-        self._hand_out(limit)
-        return self._tell()
+        """Keep every trainer busy; return the steps that were completed meanwhile."""
+        self._dispatch(limit)
+        if not self._unreported and self._in_flight:
+            self._unreported.append(self._take())
+        while not self._results.empty():
+            self._unreported.append(self._take())
+        self._dispatch(limit)
+        return self._report_progress()
 
     def rewind(self) -> None:
-        """Data that may be read again never ends here: to end is to be empty."""
+        """Open the data again; data that repeats only ends if it is empty."""
         self._ended.clear()
         self._open(0)
 
     def settle(self) -> Progress:
-        """Let all updates under way end."""
         while self._in_flight:
-            self._held.append(self._take())
-        self._heard = None
-        return self._tell()
+            self._unreported.append(self._take())
+        self._last_heard = None
+        return self._report_progress()
 
     def pull(self) -> Progress:
-        """Let all updates under way end first, so that what is saved belongs together."""
+        """Settle first, so that the values that are saved belong to the same step."""
         progress = self.settle()
-        self.weights.pull()
+        self.variables.pull()
         return progress
 
-    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On all hosts, with the weights as they are: nothing is under way."""
+    def evaluate(self, notify: Callable[[int], None]) -> Array:
+        """Evaluate on all hosts; the session has settled before."""
         if not self._shared_evaluation.is_shared():
             return self._shared_evaluation.examine_alone(notify)
-        if self._examine is None:
-            self._examine = tf.function(
+        if self._evaluate_remote is None:
+            self._evaluate_remote = tf.function(
                 self._shared_evaluation.examine_there
             ).get_concrete_function(tf.TensorSpec([], tf.int32))
         schedule = self._ps_cluster.coordinator.schedule
         values = [
-            schedule(self._examine, args=(tf.constant(m),)) for m in self._shared_evaluation.members
+            schedule(self._evaluate_remote, args=(tf.constant(member),))
+            for member in self._shared_evaluation.members
         ]
         others = [call_in_background(fetch, value) for value in values]
         return self._shared_evaluation.examine(others, notify)
 
     def is_interrupted(self) -> bool:
-        """Whether another task was asked to end."""
-        return self._interrupted or self._ps_cluster.is_interrupted()
+        return self._interrupted or super().is_interrupted()
 
     def finish(self, error: BaseException | None) -> None:
-        """Nothing is under way after a good end; after a bad one nobody waits for it."""
-        self._local = None
+        """Release the data. After an error, steps in flight are not waited for."""
+        self._local_iterator = None
 
     def _open(self, skip: int) -> None:
-        self._remote = self._ps_cluster.open_remote(skip, self._epochs)
+        self._remote_iterator = self._ps_cluster.open_remote(skip, self._epochs)
         if self._ps_cluster.chief_trains:
-            self._local = self._ps_cluster.open_local(skip, self._epochs)
+            self._local_iterator = self._ps_cluster.open_local(skip, self._epochs)
 
-    def _hand_out(self, limit: int) -> None:
-        workers = len(self._ps_cluster.trainers) - self._ps_cluster.chief_trains
-        chief = self._ps_cluster.chief_trains and 0 not in self._ended
-        while self._allotted < limit:
-            to_chief = chief and not self._chief_is_busy
+    def _dispatch(self, limit: int) -> None:
+        chief_trains = self._ps_cluster.chief_trains
+        workers = len(self._ps_cluster.trainers) - chief_trains
+        chief_has_data = chief_trains and 0 not in self._ended
+        while self._dispatched < limit:
+            to_chief = chief_has_data and not self._chief_is_busy
             busy_workers = self._in_flight - self._chief_is_busy
-            idle = all(i + self._ps_cluster.chief_trains in self._ended for i in range(workers))
+            idle = all(worker + chief_trains in self._ended for worker in range(workers))
             if not to_chief and (idle or busy_workers >= 2 * workers):
                 return
-            fair = -(-(limit - self._allotted) // (2 * len(self._ps_cluster.trainers)))
-            steps = max(1, min(self._steps_per_call.steps, fair, limit - self._allotted))
+            fair = -(-(limit - self._dispatched) // (2 * len(self._ps_cluster.trainers)))
+            steps = max(1, min(self._steps_per_call.steps, fair, limit - self._dispatched))
             started = time.perf_counter()
-            arguments = (tf.constant(steps), tf.constant(self._allotted, tf.int64))
-            self._allotted += steps
+            arguments = (tf.constant(steps), tf.constant(self._dispatched, tf.int64))
+            self._dispatched += steps
             self._in_flight += 1
+            run: Callable[[], tuple[Array, ...]]
             if to_chief:
                 self._chief_is_busy = True
-                call_in_background(self._run_here, arguments, steps, started)
+                run = partial(self._run_local, arguments)
             else:
-                self._heard = self._heard or time.monotonic()
+                self._last_heard = self._last_heard or time.monotonic()
                 value = self._ps_cluster.coordinator.schedule(
-                    self._there, args=(self._remote, *arguments)
+                    self._train_remote, args=(self._remote_iterator, *arguments)
                 )
-                call_in_background(self._wait_for, value, steps, started)
+                run = partial(fetch, value)
+            call_in_background(self._collect, run, steps, started, to_chief)
 
-    def _wait_for(self, value: Any, steps: int, started: float) -> None:
+    def _run_local(self, arguments: tuple[Tensor, Tensor]) -> tuple[Array, ...]:
+        with tf.device(CHIEF_DEVICE):
+            results = self._train_local(self._local_iterator, *arguments)
+        return (*(result.numpy() for result in results), np.array(-1))
+
+    def _collect(
+        self, run: Callable[[], tuple[Array, ...]], steps: int, started: float, is_chief: bool
+    ) -> None:
+        """Wait for the steps of one trainer, and queue their result, or the error."""
         try:
-            done, report, more, trainer = fetch(value)
-            number = int(trainer) + self._ps_cluster.chief_trains
-            self._put(steps, done, report, more, number, started, is_chief=False)
-        except BaseException as error:
-            self._outcomes.put(error)
-
-    def _run_here(self, arguments: Any, steps: int, started: float) -> None:
-        try:
-            with tf.device(CHIEF_DEVICE):
-                done, report, more = self._here(self._local, *arguments)
-            self._put(steps, done.numpy(), report.numpy(), more, 0, started, is_chief=True)
-        except BaseException as error:
-            self._outcomes.put(error)
-
-    def _put(
-        self, steps: int, done: Any, report: Any, more: Any, number: int, started: float,
-        *, is_chief: bool,
-    ) -> None:  # fmt: skip
-        seconds = time.perf_counter() - started
-        self._outcomes.put(
-            Outcome(
-                steps, int(done), np.asarray(report, np.float64), not bool(more), number, seconds,
-                is_chief,
+            done, report, more, worker = run()
+            seconds = time.perf_counter() - started
+            result = DispatchResult(
+                requested=steps,
+                done=int(done),
+                report=np.asarray(report, np.float64),
+                ended=not bool(more),
+                trainer=int(worker) + self._ps_cluster.chief_trains,
+                seconds=seconds,
+                is_chief=is_chief,
             )
-        )  # fmt: skip
+            self._results.put(result)
+        except BaseException as error:
+            self._results.put(error)
 
-    def _take(self) -> Outcome:
+    def _take(self) -> DispatchResult:
         while True:
-            self._look_after_workers()
+            self._check_workers()
             try:
-                outcome = self._outcomes.get(timeout=_POLL_SECONDS)
+                result = self._results.get(timeout=_POLL_SECONDS)
                 break
             except queue.Empty:
                 continue
-        if isinstance(outcome, BaseException):
-            raise outcome
+        if isinstance(result, BaseException):
+            raise result
         self._in_flight -= 1
-        if outcome.is_chief:
+        if result.is_chief:
             self._chief_is_busy = False
-        elif outcome.done or outcome.trainer not in self._ended:
-            self._heard = time.monotonic()
-            self._longest = max(self._longest, outcome.seconds)
-        self._allotted -= outcome.asked - outcome.done
-        if outcome.ended:
-            self._ended.add(outcome.trainer)
-            if not outcome.done:
+        elif result.done or result.trainer not in self._ended:
+            self._last_heard = time.monotonic()
+            self._longest = max(self._longest, result.seconds)
+        self._dispatched -= result.requested - result.done
+        if result.ended:
+            self._ended.add(result.trainer)
+            if not result.done:
                 time.sleep(0.02)
-        return outcome
+        return result
 
-    def _look_after_workers(self) -> None:
-        """A worker that failed brings nothing, but has said why; one that is lost says nothing.
+    def _check_workers(self) -> None:
+        """Raise if a worker has failed, or if all workers are lost.
 
-        The chief's own steps go on without them, and so do calls to those whose data has ended.
+        The results of the chief, and of workers whose data has ended, are no sign of life.
         """
         now = time.monotonic()
-        if now - self._looked < _POLL_SECONDS:
+        if now - self._last_checked < _POLL_SECONDS:
             return
-        self._looked = now
-        self._interrupted = self._interrupted or self._ps_cluster.is_interrupted()
-        if self._heard is not None and self._in_flight > self._chief_is_busy:
-            self._ps_cluster.check_workers(self._heard, self._longest)
+        self._last_checked = now
+        self._interrupted = self.is_interrupted()
+        if self._last_heard is not None and self._in_flight > self._chief_is_busy:
+            self._ps_cluster.check_workers(self._last_heard, self._longest)
 
-    def _tell(self) -> Progress:
-        """What was done since this was last asked."""
-        outcomes, self._held = self._held, []
-        self._note(outcomes)
-        report = np.sum([np.zeros([self._step.report_size]), *(o.report for o in outcomes)], axis=0)
+    def _report_progress(self) -> Progress:
+        """Return what was done since the last report."""
+        results, self._unreported = self._unreported, []
+        for result in results:
+            self._record(result)
+        report = np.sum([np.zeros([self._step.report_size]), *(r.report for r in results)], axis=0)
         has_ended = len(self._ended) == len(self._ps_cluster.trainers) and not self._in_flight
-        return Progress(sum(o.done for o in outcomes), report, has_ended, self._epochs or 1)
+        return Progress(sum(r.done for r in results), report, has_ended, self._epochs or 1)
 
-    def _note(self, outcomes: list[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.done:
-                self._worked.add(outcome.trainer)
-                # A worker has two dispatches in its queue, so each takes half of the time.
-                seconds = outcome.seconds if outcome.is_chief else outcome.seconds / 2
-                self._steps_per_call.record(outcome.done, seconds)
-            elif outcome.trainer not in self._worked:
-                task = self._ps_cluster.trainers[outcome.trainer]
-                raise DataError(
-                    f"train_data gave no batch for {task} (shard {outcome.trainer} of "
-                    f"{len(self._ps_cluster.trainers)}): the data is empty, or has fewer files "
-                    "than there are trainers; shard by examples, or start fewer workers"
-                )
+    def _record(self, result: DispatchResult) -> None:
+        if result.done:
+            self._worked.add(result.trainer)
+            # A worker has two dispatches in its queue, so each takes half of the time.
+            seconds = result.seconds if result.is_chief else result.seconds / 2
+            self._steps_per_call.record(result.done, seconds)
+        elif result.trainer not in self._worked:
+            trainers = self._ps_cluster.trainers
+            raise DataError(
+                f"train_data gave no batch for {trainers[result.trainer]} (shard {result.trainer} "
+                f"of {len(trainers)}): the data is empty, or has fewer files than there are "
+                "trainers; shard by examples, or start fewer workers"
+            )
 
-    def _train_there(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+    def _train_on_worker(
+        self, iterator: DatasetIterator, steps: Tensor, first: Tensor
+    ) -> tuple[Tensor, ...]:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return (*self._train_steps(iterator, steps, first), worker)
 
-    def _train_steps(self, iterator: Any, steps: Tensor, first: Tensor) -> tuple[Tensor, ...]:
-        """Each step costs one round trip: gradients there, the weights they made back."""
+    def _train_steps(
+        self, iterator: DatasetIterator, steps: Tensor, first: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Run steps of one round trip each: send the gradients, receive the updated weights."""
         done = tf.constant(0)
         total = tf.zeros([self._step.report_size])
         optional = iterator.get_next_as_optional()
         more = optional.has_value()
-        # What is looked up is not carried from step to step: it is never read whole.
-        pieces, state = self.weights.read_whole(), self.weights.read_state()
-        # The ps hear of each turn of a loop: where steps are short, one turn makes several.
-        for size in self._turns:
+        dense, state = self.variables.read_dense(), self.variables.read_state()
+        # Each loop iteration costs a message to the ps: short steps are unrolled.
+        for size in self._unrolled:
             while more and done <= steps - size:
                 batch = optional.get_value()
                 for number in range(size):
                     if number:
                         batch = iterator.get_next()
-                    at = first + tf.cast(done, tf.int64)
-                    pieces, state, report = self._take_step(pieces, state, batch, at)
+                    step = first + tf.cast(done, tf.int64)
+                    dense, state, report = self._take_step(dense, state, batch, step)
                     total += report
                     done += 1
-                # Decided here and not by a condition around the step: the ps would wait for it too.
+                # A condition around the step instead of this one would be sent to the ps too.
                 if done < steps:
                     optional = iterator.get_next_as_optional()
                     more = optional.has_value()
         return done, total, more
 
     def _take_step(
-        self, pieces: list[Tensor], state: list[Tensor], batch: Any, step: Tensor
+        self, dense: list[Tensor], state: list[Tensor], batch: Batch, step: Tensor
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """The weights and the state after one step, and what it reports."""
+        """Return the dense buffers and the state after one step, and its report."""
         gradients, new_state, report = self._compute(
-            self.weights, self.weights.add_tables(pieces), state, batch, 0, step
+            self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
-        joined = self.weights.state_packing.join(new_state)
-        return self._update(gradients), self._update_state(state, joined), report
+        return self._update(gradients), self._update_state(state, new_state), report
 
     def _update(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Apply the gradients on the parameter servers; what is read whole, as it is then."""
-        weights = self.weights
-        tables = weights.table_pieces()
-        gradients = clip(gradients, weights.packing, weights.limits)
+        """Apply the gradients on the parameter servers; return the updated dense buffers."""
+        variables = self.variables
+        gradients = variables.clipping.apply(gradients, variables.layout)
         updated: list[list[Tensor]] = []
-        for number, (store, lock) in enumerate(zip(weights.stores, self._locks, strict=True)):
+        for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
+            in_store = variables.layout.in_store(number)
+            buffers = zip(in_store, store.weights, strict=True)
+            dense = [weight for index, weight in buffers if not variables.is_sparse(index)]
             with tf.device(store.device):
-                # The gradients must be here before the lock is taken.
-                here = [
-                    tf.nest.map_structure(tf.identity, gradient, expand_composites=True)
-                    for gradient in (gradients[i] for i in weights.packing.in_store(number))
+                # The gradients must have arrived before the lock is taken.
+                arrived = [
+                    tf.nest.map_structure(tf.identity, gradients[index], expand_composites=True)
+                    for index in in_store
                 ]
-
-                pieces = zip(weights.packing.in_store(number), store.weights, strict=True)
-                whole = [buffer for piece, buffer in pieces if piece not in tables]
 
                 def apply(
                     number: int = number,
                     store: VariableStore = store,
-                    here: list[Tensor] = here,
-                    whole: list[Any] = whole,
+                    arrived: list[Tensor] = arrived,
+                    dense: list[KerasVariable] = dense,
                 ) -> list[Tensor]:
-                    store.apply(here)
+                    store.apply(arrived)
                     if number == 0:
                         self._counter.assign_add(1)
-                    return [tf.constant(0), *(buffer.value.read_value() for buffer in whole)]
+                    return [tf.constant(0), *(weight.value.read_value() for weight in dense)]
 
                 updated.append(lock.execute(apply)[1:])
-        return weights.order_whole(updated)
+        return variables.order_dense(updated)
 
     def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
-        """Add what a step changed; the state as it is then."""
-        changes = zip(self.weights.state_variables(), before, after, strict=True)
+        """Add the change of a step to the state; return the updated state."""
+        changes = zip(self.variables.state_variables(), before, after, strict=True)
         return [
             tf.convert_to_tensor(variable.assign_add(new - old)) for variable, old, new in changes
         ]

@@ -1,4 +1,4 @@
-"""In step on parameter servers: gradients meet there, and one update is made of several."""
+"""Synchronous training on parameter servers, which sum the gradients of several trainers."""
 
 from __future__ import annotations
 
@@ -15,63 +15,53 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Progress
-from phalanx.train.engines.steps_per_call import StepsPerCall
-from phalanx.train.loop.evaluation import SharedEvaluation
+from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster, fetch
-from phalanx.train.step.accumulation import cut_batches
-from phalanx.train.step.step_function import StepFunction
-from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Tensor
-from phalanx.train.variables.host_variables import HostVariables
-from phalanx.train.variables.row_accumulator import RowAccumulator
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
+from phalanx.train.step.accumulation import scale, weight_by_examples, zero_contribution
+from phalanx.train.step.step_function import StepResult
+from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor, TFQueue
+from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
 from phalanx.train.variables.sparse_tables import merge_rows
 
 LOG = logging.getLogger("phalanx")
 
+# Tokens that are no number of an update.
 STOP = -1
 EVALUATE = -2
 _POLL_SECONDS = 0.5
 
 
-class SyncPSEngine:
-    """Updates are made of the sum of `required` gradients; gradients of an older step are dropped.
+class SyncPSEngine(ParameterServerEngine):
+    """Makes each update of the sum of `required` gradients, and drops gradients that come late.
 
-    Each trainer runs one long call: it waits for a token, the number of a turn, works on one batch
-    with the weights as they are then, and adds what it found to the sums on the parameter
-    servers. The chief takes a sum as soon as enough have come, makes the update, and hands out the
-    next tokens. If more trainers are there than are required, the slowest of each step are backups.
+    Each trainer runs one long call: it waits for a token, the number of an update, computes one
+    batch with the current weights, and adds the result to the sums on the parameter servers. The
+    chief takes the sums as soon as enough gradients have arrived, applies the update, and sends the
+    next tokens. Trainers beyond those required are backups: each update drops its stragglers.
     """
 
-    def __init__(
-        self,
-        ps_cluster: ParameterServerCluster,
-        step: StepFunction,
-        host_variables: HostVariables,
-        element_spec: Any,
-        limits: dict[str, float | None],
-    ) -> None:
-        config = ps_cluster.config
-        self._ps_cluster = ps_cluster
-        self._step = step
+    def _build(self, element_spec: ElementSpec) -> None:
+        ps_cluster, config, step = self._ps_cluster, self._ps_cluster.config, self._step
         self._wait_seconds = config.wait_seconds
         trainers = len(ps_cluster.trainers)
         self._required = config.replicas_to_aggregate or trainers
         if self._required > trainers:
             raise ConfigurationError(
-                f"replicas_to_aggregate is {self._required}, but there are only {trainers} trainers"
+                f"replicas_to_aggregate is {self._required}, but there are only {trainers} "
+                "trainers: lower it, or start more workers"
             )
-        self.weights = DeviceVariables.place(host_variables, ps_cluster.devices, limits)
-        self._rows = RowAccumulator(self.weights, trainers)
-        # Before the gradients, each sum has the examples they are of: with backups, one server may
-        # have got a gradient that another has not. The first has the whole report there, and who
-        # took part, and the state after them.
+        layout, state_layout = self.variables.layout, self.variables.state_layout
+        self._rows = RowAccumulator(self.variables, trainers)
+        # Each sum begins with the number of its examples: with backups, one server may have
+        # received a gradient that another has not. The first server's sum begins with the whole
+        # report and the trainers that took part, and ends with the state.
         self._head = step.report_size + trainers
-        self._state_sizes = [_size(piece.shape) for piece in self.weights.state_packing.pieces]
+        self._state_sizes = [buffer.size for buffer in state_layout.buffers]
         self._sizes = [
-            sum(_size(self.weights.packing.pieces[i].shape) for i in self._whole_in(n))
-            + (1 if n else self._head + sum(self._state_sizes))
-            for n in range(len(ps_cluster.devices))
+            sum(layout.buffers[index].size for index in self._dense_in(store))
+            + (1 if store else self._head + sum(self._state_sizes))
+            for store in range(len(ps_cluster.devices))
         ]
         self._sums = []
         for device, size in zip(ps_cluster.devices, self._sizes, strict=True):
@@ -81,52 +71,47 @@ class SyncPSEngine:
                         dtype=tf.float32, shape=[size], reduction_type="SUM"
                     )
                 )
-        self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.weights)
         with tf.device(ps_cluster.devices[0]):
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
-        compute = cut_batches(step, config.accumulate)
-        self._compute = tf.function(compute, jit_compile=True) if config.xla else compute
-        # Traced here: what the coordinator traces itself, it traces inside the strategy's scope.
-        self._there = tf.function(self._work).get_concrete_function(
+        # The coordinator would trace inside the strategy's scope.
+        self._work_remote = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
         )
-        self._here = tf.function(self._work)
+        self._work_local = tf.function(self._work)
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
-        self._steps_per_call = StepsPerCall(fixed=config.steps_per_call)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._has_tokens = False
         self._started = False
-        self._turn = 0
+        self._token = 0
         with tf.device(CHIEF_DEVICE):
-            self._made = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def begin(self, step: int, skip: int) -> None:
-        """Fill the parameter servers and set everybody to work."""
-        self.weights.push()
+        """Copy the variables to the parameter servers, and start the trainers."""
+        self.variables.push()
         for accumulator in self._sums:
             tf.raw_ops.ResourceAccumulatorSetGlobalStep(
                 handle=accumulator, new_global_step=tf.constant(step, tf.int64)
             )
-        self._turn = step
+        self._token = step
         self._started = skip > 0
         self._open(skip)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Make updates, as many as fit the pace, while the trainers work on their own."""
         steps = max(0, min(self._steps_per_call.steps, due - step, limit - step))
         if not steps:
             return Progress(0, np.zeros([self._step.report_size]))
         started = time.perf_counter()
-        self._made.assign(step)
+        self._completed.assign(step)
         call = call_in_background(
-            self._update, tf.constant(steps), tf.constant(self._turn, tf.int64),
+            self._update, tf.constant(steps), tf.constant(self._token, tf.int64),
             tf.constant(not self._has_tokens),
         )  # fmt: skip
-        done, report, more, turn = self._wait_for(call)
-        self._turn = int(turn)
+        done, report, more, token = self._wait_for(call)
+        self._token = int(token)
         self._has_tokens = bool(more)
         self._steps_per_call.record(int(done), time.perf_counter() - started)
         if not int(done) and not self._started:
@@ -138,34 +123,26 @@ class SyncPSEngine:
         return Progress(int(done), report.numpy().astype(np.float64), not bool(more))
 
     def rewind(self) -> None:
-        """Let everybody open the data again."""
-        self._dismiss()
+        """Stop the trainers, and start them again at the beginning of the data."""
+        self._stop_trainers()
         self._open(0)
 
-    def settle(self) -> None:
-        """Nothing is ever under way."""
-
     def pull(self) -> None:
-        """Between two updates nothing changes."""
-        self.weights.pull()
+        self.variables.pull()
 
-    def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
-        """On all hosts, between two updates."""
+    def evaluate(self, notify: Callable[[int], None]) -> Array:
+        """Evaluate on all hosts, between two updates."""
         if not self._shared_evaluation.is_shared():
             return self._shared_evaluation.examine_alone(notify)
         for tokens in self._tokens[self._ps_cluster.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
         return self._shared_evaluation.examine([call_in_background(self._take_evaluations)], notify)
 
-    def is_interrupted(self) -> bool:
-        """Whether another task was asked to end."""
-        return self._ps_cluster.is_interrupted()
-
     def finish(self, error: BaseException | None) -> None:
-        """Send the trainers home. By now everything is saved: none is worth a failure."""
+        """Stop the trainers. The run is saved by now, so a trainer that is late is only logged."""
         if error is None:
             try:
-                self._dismiss()
+                self._stop_trainers()
             except PeerError as late:
                 LOG.warning("%s", late)
 
@@ -173,16 +150,20 @@ class SyncPSEngine:
         remote = self._ps_cluster.open_remote(skip, 1)
         self._has_tokens = False
         self._working = []
-        for slot in range(len(self._ps_cluster.trainers)):
-            number = tf.constant(slot)
-            if slot == 0 and self._ps_cluster.chief_trains:
+        for number in range(len(self._ps_cluster.trainers)):
+            trainer = tf.constant(number)
+            if number == 0 and self._ps_cluster.chief_trains:
                 local = self._ps_cluster.open_local(skip, 1)
-                self._working.append(call_in_background(self._work_here, local, number))
+                self._working.append(
+                    call_in_background(self._watch, self._run_local, local, trainer)
+                )
             else:
-                value = self._ps_cluster.coordinator.schedule(self._there, args=(remote, number))
-                self._working.append(call_in_background(self._watch, value))
+                value = self._ps_cluster.coordinator.schedule(
+                    self._work_remote, args=(remote, trainer)
+                )
+                self._working.append(call_in_background(self._watch, fetch, value))
 
-    def _dismiss(self) -> None:
+    def _stop_trainers(self) -> None:
         for tokens in self._tokens:
             tokens.enqueue(tf.constant(STOP, tf.int64))
         deadline = time.monotonic() + self._wait_seconds
@@ -191,83 +172,90 @@ class SyncPSEngine:
                 future.result(timeout=max(0.1, deadline - time.monotonic()))
             except FutureTimeoutError:
                 raise PeerError(
-                    f"gave up after {self._wait_seconds:.0f} s waiting for a trainer to end its "
-                    "work"
+                    f"gave up after {self._wait_seconds:.0f} s waiting for a trainer to finish its "
+                    "batch"
                 ) from None
 
-    def _work_here(self, iterator: Any, slot: Tensor) -> None:
+    def _run_local(self, iterator: DatasetIterator, trainer: Tensor) -> None:
+        with tf.device(CHIEF_DEVICE):
+            self._work_local(iterator, trainer)
+
+    def _watch(self, function: Callable[..., object], *arguments: object) -> None:
         try:
-            with tf.device(CHIEF_DEVICE):
-                self._here(iterator, slot)
+            function(*arguments)
         except BaseException as error:
             self._failures.put(error)
 
-    def _watch(self, value: Any) -> None:
-        try:
-            fetch(value)
-        except BaseException as error:
-            self._failures.put(error)
-
-    def _take_evaluations(self) -> Any:
+    def _take_evaluations(self) -> Array:
         wanted = len(self._shared_evaluation.members)
         while int(self._evaluations.size()) < wanted:
             if not self._failures.empty():
                 raise self._failures.get()
             time.sleep(_POLL_SECONDS / 10)
-        return self._evaluations.dequeue_many(wanted).numpy().sum(axis=0)
+        reports: Array = self._evaluations.dequeue_many(wanted).numpy()
+        return np.asarray(reports.sum(axis=0))
 
-    def _wait_for(self, call: Future[Any]) -> Any:
-        """An update waits inside TensorFlow for gradients that may never come: keep watch."""
-        seen, since = self._made.numpy(), time.monotonic()
+    def _wait_for(self, call: Future[Any]) -> tuple[Tensor, ...]:
+        """Wait for updates; TensorFlow itself would wait without limit for missing gradients."""
+        seen, since = self._completed.numpy(), time.monotonic()
         while True:
             try:
-                return call.result(timeout=_POLL_SECONDS)
+                updated: tuple[Tensor, ...] = call.result(timeout=_POLL_SECONDS)
+                return updated
             except FutureTimeoutError:
                 if not self._failures.empty():
                     raise self._failures.get() from None
-                made = self._made.numpy()
-                if made != seen:
-                    seen, since = made, time.monotonic()
+                completed = self._completed.numpy()
+                if completed != seen:
+                    seen, since = completed, time.monotonic()
                 if time.monotonic() - since > self._wait_seconds:
                     names = ", ".join(str(task) for task in self._ps_cluster.trainers)
                     raise PeerError(
-                        f"gave up after {self._wait_seconds:.0f} s at step {made}: fewer than "
+                        f"gave up after {self._wait_seconds:.0f} s at step {completed}: fewer than "
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
 
-    def _work(self, iterator: Any, slot: Tensor) -> Tensor:
-        """A trainer's whole work, until it gets the token that says stop."""
-        worked = tf.constant(0)
-        token, is_asked = self._next_token(slot)
+    def _work(self, iterator: DatasetIterator, trainer: Tensor) -> Tensor:
+        """Run a trainer until it receives the token STOP."""
+        batches = tf.constant(0)
+        token, evaluates = self._next_token(trainer)
         while token != STOP:
-            if self._shared_evaluation.is_shared() and is_asked:
-                member = slot + int(not self._ps_cluster.chief_trains)
+            if self._shared_evaluation.is_shared() and evaluates:
+                member = trainer + int(not self._ps_cluster.chief_trains)
                 self._evaluations.enqueue(self._shared_evaluation.examine_there(member))
             if token >= 0:
-                self._work_on(iterator, slot, token)
-                worked += 1
-            token, is_asked = self._next_token(slot)
-        return worked
+                self._contribute(iterator, trainer, token)
+                batches += 1
+            token, evaluates = self._next_token(trainer)
+        return batches
 
-    def _work_on(self, iterator: Any, slot: Tensor, token: Tensor) -> None:
-        """One batch's part in a turn."""
-        pieces, state = self.weights.read(), self.weights.read_state()
+    def _contribute(self, iterator: DatasetIterator, trainer: Tensor, token: Tensor) -> None:
+        """Add one batch to the update of a token; without data, add zeros."""
+        variables = self.variables
+        buffers, state = variables.read(), variables.read_state()
         optional = iterator.get_next_as_optional()
-        sums, rows = tf.cond(
+        contribution = tf.cond(
             optional.has_value(),
-            lambda: self._weigh(pieces, state, optional.get_value(), slot, token),
-            lambda: ([tf.zeros([size]) for size in self._sizes], self._rows.nothing()),
+            lambda: weight_by_examples(
+                self._compute(variables, buffers, state, optional.get_value(), trainer, token),
+                variables,
+            ),
+            lambda: zero_contribution(variables, state, self._step.report_size),
         )
-        with tf.control_dependencies(self._rows.add(slot, token, rows)):
+        sums, rows = self._serialize(contribution, trainer)
+        with tf.control_dependencies(self._rows.add(trainer, token, rows)):
             for accumulator, value in zip(self._sums, sums, strict=True):
                 tf.raw_ops.ResourceAccumulatorApplyGradient(
                     handle=accumulator, local_step=token, gradient=value
                 )
 
-    def _next_token(self, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """Wait for a token; if several are there, this trainer was slow: take the newest turn."""
+    def _next_token(self, trainer: Tensor) -> tuple[Tensor, Tensor]:
+        """Wait for a token; a straggler, for which several are waiting, takes the newest update.
 
-        def take(tokens: Any) -> Tensor:
+        Returns the token, and whether an evaluation was requested.
+        """
+
+        def take(tokens: TFQueue) -> tuple[Tensor, Tensor]:
             with tf.device(self._ps_cluster.devices[0]):
                 taken = tokens.dequeue_many(tf.maximum(tokens.size(), 1))
                 stops = tf.reduce_any(taken == STOP)
@@ -275,61 +263,64 @@ class SyncPSEngine:
                 return newest, tf.reduce_any(taken == EVALUATE)
 
         takes = [lambda tokens=tokens: take(tokens) for tokens in self._tokens]
-        token, is_asked = tf.switch_case(slot, takes)
-        return token, is_asked
+        token, evaluates = tf.switch_case(trainer, takes)
+        return token, evaluates
 
-    def _weigh(
-        self, pieces: Any, state: Any, batch: Any, slot: Tensor, step: Tensor
-    ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-        """What a batch adds to the sum on each server, and to the rows: times its examples."""
-        gradients, new_state, report = self._compute(self.weights, pieces, state, batch, slot, step)
+    def _serialize(
+        self, contribution: StepResult, trainer: Tensor
+    ) -> tuple[list[Tensor], list[Rows]]:
+        """Return what a contribution adds to the sum on each server, and to the sparse rows."""
+        gradients, state, report = contribution
         count = report[0]
+        takes_part = tf.cast(count > 0, tf.float32)
         sums = []
         for store in range(len(self._sums)):
             parts = [
-                tf.reshape(tf.cast(tf.convert_to_tensor(gradients[i]), tf.float32) * count, [-1])
-                for i in self._whole_in(store)
+                tf.reshape(tf.cast(gradients[index], tf.float32), [-1])
+                for index in self._dense_in(store)
             ]
             if store == 0:
-                joined = self.weights.state_packing.join(new_state)
-                parts = [report, tf.one_hot(slot, len(self._tokens)), *parts]
-                parts += [tf.cast(value, tf.float32) * count for value in joined]
+                parts = [report, tf.one_hot(trainer, len(self._tokens)) * takes_part, *parts]
+                # The sums are float32 and averaged as a whole, so integer state is weighted too.
+                parts += [
+                    tf.cast(value, tf.float32) * (1.0 if value.dtype.is_floating else count)
+                    for value in state
+                ]
             else:
                 parts = [report[:1], *parts]
             sums.append(tf.concat(parts, 0))
-        rows = [merge_rows(gradients[number]) for number in self.weights.table_pieces()]
-        return sums, [(r.indices, r.values * tf.cast(count, r.values.dtype)) for r in rows]
+        merged = [merge_rows(gradients[index]) for index in self.variables.sparse_buffers()]
+        return sums, [(gradient.indices, gradient.values) for gradient in merged]
 
-    def _whole_in(self, store: int) -> list[int]:
-        """The pieces of a store that are summed as a whole."""
-        tables = self.weights.table_pieces()
-        return [number for number in self.weights.packing.in_store(store) if number not in tables]
+    def _dense_in(self, store: int) -> list[int]:
+        indices = self.variables.layout.in_store(store)
+        return [index for index in indices if not self.variables.is_sparse(index)]
 
     def _update_many(
-        self, steps: Tensor, turn: Tensor, is_first: Tensor
+        self, steps: Tensor, token: Tensor, is_first: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         done = tf.constant(0)
         total = tf.zeros([self._step.report_size])
         more = tf.constant(True)
         if is_first:
-            self._hand_out(turn)
+            self._send_token(token)
         while more and done < steps:
             sums = [self._take(store) for store in range(len(self._sums))]
             report = sums[0][: self._step.report_size]
             more = report[0] > 0
             with tf.control_dependencies(sums):
-                rows = self._rows.take(turn, sums[0][self._step.report_size : self._head])
-            # To take a sum moves it on by one: what comes later for the old turn is dropped.
-            turn += 1
+                rows = self._rows.take(token, sums[0][self._step.report_size : self._head])
+            # Taking a sum advances its accumulator: gradients for the old token are dropped.
+            token += 1
             if more:
-                # As a function of its own, so that the tokens can wait for all that it does.
+                # A function call, so that the tokens can depend on all that it does.
                 applied = self._apply(sums, rows, report[0])
                 total += report
                 done += 1
                 with tf.control_dependencies([applied]):
-                    self._hand_out(turn)
-                    self._made.assign_add(1)
-        return done, total, more, turn
+                    self._send_token(token)
+                    self._completed.assign_add(1)
+        return done, total, more, token
 
     def _take(self, store: int) -> Tensor:
         taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
@@ -337,42 +328,32 @@ class SyncPSEngine:
         )
         return tf.ensure_shape(taken, [self._sizes[store]])
 
-    def _hand_out(self, turn: Tensor) -> None:
+    def _send_token(self, token: Tensor) -> None:
         with tf.device(self._ps_cluster.devices[0]):
             for tokens in self._tokens:
-                tokens.enqueue(turn)
+                tokens.enqueue(token)
 
-    def _apply_sums(
-        self, sums: list[Tensor], rows: dict[int, tuple[Tensor, Tensor]], count: Tensor
-    ) -> Tensor:
-        packing, state_packing = self.weights.packing, self.weights.state_packing
-        gradients: list[Tensor] = [None] * len(packing.pieces)
-        for number, (indices, values) in rows.items():
-            shape = tf.constant(packing.pieces[number].shape, tf.int64)
-            mean = values / tf.cast(count, values.dtype)
-            gradients[number] = tf.IndexedSlices(mean, indices, shape)
-        for store, whole in enumerate(sums):
-            mine = self._whole_in(store)
-            head = 1 if store else self._head
-            tail = [] if store else self._state_sizes
-            sizes = [_size(packing.pieces[i].shape) for i in mine]
-            parts = tf.split(whole, [head, *sizes, *tail])[1:]
-            for index, part in zip(mine, parts[: len(sizes)], strict=True):
-                piece = packing.pieces[index]
-                mean = tf.math.divide_no_nan(part, whole[0])
-                gradients[index] = tf.cast(tf.reshape(mean, piece.shape), piece.dtype)
+    def _apply_sums(self, sums: list[Tensor], rows: dict[int, Rows], count: Tensor) -> Tensor:
+        layout, state_buffers = self.variables.layout, self.variables.state_layout.buffers
+        gradients: list[Tensor] = [None] * len(layout.buffers)
+        for index, (indices, values) in rows.items():
+            shape = tf.constant(layout.buffers[index].shape, tf.int64)
+            gradients[index] = scale(tf.IndexedSlices(values, indices, shape), 1 / count)
+        for store, total in enumerate(sums):
+            dense = self._dense_in(store)
+            sizes = [layout.buffers[index].size for index in dense]
+            head, tail = (1, []) if store else (self._head, self._state_sizes)
+            parts = tf.split(total, [head, *sizes, *tail])[1:]
+            for index, part in zip(dense, parts[: len(sizes)], strict=True):
+                buffer = layout.buffers[index]
+                mean = tf.math.divide_no_nan(part, total[0])
+                gradients[index] = tf.cast(tf.reshape(mean, buffer.shape), buffer.dtype)
             if tail:
-                self.weights.write_state(
+                self.variables.write_state(
                     [
-                        tf.cast(tf.reshape(part / count, piece.shape), piece.dtype)
-                        for part, piece in zip(
-                            parts[len(sizes) :], state_packing.pieces, strict=True
-                        )
+                        tf.cast(tf.reshape(part / count, buffer.shape), buffer.dtype)
+                        for part, buffer in zip(parts[len(sizes) :], state_buffers, strict=True)
                     ]
                 )
-        self.weights.apply(gradients)
+        self.variables.apply(gradients)
         return tf.constant(True)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape))

@@ -1,4 +1,4 @@
-"""How many steps to run before Python looks up again."""
+"""How many steps TensorFlow runs before control returns to Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from dataclasses import dataclass
 class StepsPerCall:
     """Finds the number of steps that take about `target` seconds.
 
-    >>> pace = StepsPerCall(target=0.2)
-    >>> pace.steps
+    >>> steps_per_call = StepsPerCall(target=0.2)
+    >>> steps_per_call.steps
     1
-    >>> pace.record(1, 3.0); pace.record(1, 0.01); pace.steps  # the first call is slow: it traces
+    >>> steps_per_call.record(1, 3.0)  # The first call does not count, because it traces.
+    >>> steps_per_call.record(1, 0.01)
+    >>> steps_per_call.steps
     8
     """
 
@@ -24,11 +26,10 @@ class StepsPerCall:
 
     @property
     def steps(self) -> int:
-        """How many the next call should run."""
         return self.fixed or max(1, int(self._steps))
 
     def record(self, steps: int, seconds: float) -> None:
-        """Learn from a call; grow slowly, so that one odd measurement does little harm."""
+        """Adjust to the duration of a call. Growth is limited, so that one outlier does no harm."""
         self._calls += 1
         if self._calls > 1 and steps:
             ideal = self.target * steps / max(seconds, 1e-6)

@@ -26,6 +26,7 @@ from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.task_data import TaskData, make_eval_data
 from phalanx.train.runtime.topology import find_devices, make_context
 from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.clipping import Clipping
 
 LOG = logging.getLogger("phalanx")
 
@@ -77,7 +78,7 @@ def evaluator(experiment: Experiment, config: RunConfig) -> Iterator[tuple[Evalu
     host_variables = step.make_host_variables()
     engine = AllReduceEngine(
         step, host_variables, tf.distribute.get_strategy(), context, TaskData(None, lambda: data),
-        devices=find_devices(config)[:1], limits={},
+        devices=find_devices(config)[:1], clipping=Clipping(), eval_steps=config.eval_steps,
     )  # fmt: skip
     checkpoints = Checkpoints(str(config.model_dir), step, host_variables)
     summaries = Summaries(str(config.model_dir))
@@ -85,7 +86,7 @@ def evaluator(experiment: Experiment, config: RunConfig) -> Iterator[tuple[Evalu
 
     def evaluate(path: str) -> dict[str, float]:
         checkpoints.load_model(path)
-        engine.weights.push()
+        engine.variables.push()
         batches = count if count > 0 else None
         return evaluation.evaluate(
             step, engine, config.eval_steps, batches, step_of(path), summaries

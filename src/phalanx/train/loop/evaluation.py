@@ -15,15 +15,15 @@ import tensorflow as tf
 
 from phalanx.errors import DataError, PeerError
 from phalanx.train.context import Context
-from phalanx.train.engines.base import Engine
+from phalanx.train.engines.base import EvaluationEngine
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster
 from phalanx.train.runtime.task_data import make_eval_data
 from phalanx.train.step.step_function import StepFunction
+from phalanx.train.types import Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Tensor
 
 LOG = logging.getLogger("phalanx")
 
@@ -31,8 +31,8 @@ Array = np.ndarray[Any, Any]
 
 
 def evaluate(
-    step: StepFunction, engine: Engine, limit: int | None, batches: int | None, at_step: int,
-    summaries: Summaries,
+    step: StepFunction, engine: EvaluationEngine, limit: int | None, batches: int | None,
+    at_step: int, summaries: Summaries,
 ) -> dict[str, float]:  # fmt: skip
     """Evaluate the engine's weights, with progress, and write the result."""
     started = time.monotonic()
@@ -46,7 +46,7 @@ def evaluate(
             shown = share
             LOG.info("Evaluation [%d/%s]", done, total or "?")
 
-    report = engine.evaluate(limit, notify)
+    report = engine.evaluate(notify)
     if not report[0]:
         raise DataError("eval_data is empty: check its paths and filters")
     values = step.read_report(report)
@@ -103,7 +103,7 @@ class EvaluationLoop:
         total = tf.zeros([self._step.report_size], tf.float64)
         more = tf.constant(True)
         # Weights on another host are fetched once for all batches.
-        read = [(copy.add_tables(copy.read_whole()), copy.read_state()) for copy in self._copies]
+        read = [(copy.add_sparse(copy.read_dense()), copy.read_state()) for copy in self._copies]
         while more and done < steps:
             reports = []
             for index in range(self._reduction.local):

@@ -16,7 +16,6 @@ from phalanx.train.engines.base import Engine, Progress
 
 if TYPE_CHECKING:
     from phalanx.train.hooks.base import Hook
-    from phalanx.train.model_dir.checkpoint import Checkpoints
     from phalanx.train.model_dir.summaries import Summaries
 
 LOG = logging.getLogger("phalanx")
@@ -54,6 +53,30 @@ class Reporter(Protocol):
         """The means and metrics that a sum of reports stands for."""
 
 
+class SessionCheckpoints(Protocol):
+    """The checkpoints and the status that a session writes."""
+
+    @property
+    def directory(self) -> str: ...
+
+    @property
+    def latest(self) -> str | None:
+        """The path of the newest checkpoint, if there is one."""
+
+    def restore(self) -> tuple[int, Position]:
+        """Read the newest checkpoint, if there is one; return its step and position."""
+
+    def save(self, step: int, position: Position) -> str:
+        """Write a checkpoint of the host variables; return its path."""
+
+    def heartbeat(self, step: int, now: float) -> None:
+        """Write a heartbeat, if one is due."""
+
+    def mark_done(self, step: int) -> None: ...
+
+    def mark_failed(self, error: BaseException) -> None: ...
+
+
 class Session:
     """One run of an experiment, on its chief.
 
@@ -69,7 +92,7 @@ class Session:
         self,
         step: Reporter,
         engine: Engine,
-        checkpoints: Checkpoints,
+        checkpoints: SessionCheckpoints,
         summaries: Summaries,
         hooks: Sequence[Hook],
         *,
@@ -115,9 +138,8 @@ class Session:
 
         The name of the model itself, which Keras makes up, is left out.
         """
-        host_variables = self._engine.weights.host_variables
         root = f"{getattr(self.model, 'name', '')}/"
-        variables = [*host_variables.trainable, *host_variables.state]
+        variables = self._engine.variables.model_variables()
         return dict(self._step.named) or {v.path.removeprefix(root): v for v in variables}
 
     @property
@@ -138,11 +160,11 @@ class Session:
     @property
     def learning_rate(self) -> float:
         """What the next update is made with."""
-        return self._engine.weights.learning_rate()
+        return self._engine.variables.learning_rate()
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self._engine.weights.set_learning_rate(value)
+        self._engine.variables.set_learning_rate(value)
 
     @property
     def last_loss_sum(self) -> float:

@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted
-from phalanx.train.loop.session import Position
+from phalanx.train.loop.session import Position, Reporter
 from phalanx.train.model_dir.layout import CHECKPOINT_PREFIX, latest_checkpoint
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
-from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Array, TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
 
@@ -32,7 +31,7 @@ class Checkpoints:
     def __init__(
         self,
         directory: str,
-        step: StepFunction,
+        step: Reporter,
         host_variables: HostVariables,
         *,
         keep_max: int = 5,
@@ -171,7 +170,7 @@ def check_directory(directory: str | None) -> str:
     return directory
 
 
-def _make_trackable(step: StepFunction) -> Trackable:
+def _make_trackable(step: Reporter) -> Trackable:
     """Return the model as an object that `tf.train.Checkpoint` takes."""
     if isinstance(step.model, keras.Model):
         return step.model

@@ -72,22 +72,21 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
         task = Task(Role.CHIEF) if not cluster.addresses else cluster.chief()
         mine = tf_config.task if tf_config.task.role is Role.EVALUATOR else task
         return Topology(Strategy.ONE_PROCESS, mine, cluster, (task,), evaluator)
-    chief, *workers = _chief_and_workers(cluster)
     if cluster.tasks(Role.PS):
         strategy = Strategy.SYNC_PS if config.mode is Mode.SYNC else Strategy.ASYNC_PS
-        if not workers:
+        if not cluster.trainers(chief_trains=False):
             raise ClusterError(
                 "the cluster has parameter servers but no worker beside the chief: add a worker, "
                 "or remove the parameter servers"
             )
-        trainers = ([chief] if config.chief_trains else []) + workers
+        trainers = cluster.trainers(chief_trains=config.chief_trains)
     else:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(
                 "mode is async, but the cluster has no parameter server: add one (--ps 1), or "
                 "train synchronously (--sync)"
             )
-        strategy, trainers = Strategy.ALL_REDUCE, [chief, *workers]
+        strategy, trainers = Strategy.ALL_REDUCE, cluster.trainers()
     return Topology(strategy, tf_config.task, cluster, tuple(trainers), evaluator)
 
 
@@ -162,17 +161,12 @@ def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
 
 def ps_jobs(cluster: Cluster) -> dict[str, list[str]]:
     """Return the jobs for ParameterServerStrategy, in which the chief is always `chief`."""
-    chief, *workers = _chief_and_workers(cluster)
+    chief, *workers = cluster.trainers()
     return {
         "chief": [cluster.addresses[chief]],
         "worker": [cluster.addresses[task] for task in workers],
         "ps": cluster.hosts(Role.PS),
     }
-
-
-def _chief_and_workers(cluster: Cluster) -> list[Task]:
-    chief = cluster.chief()
-    return [chief, *(t for t in cluster.tasks(Role.CHIEF, Role.WORKER) if t != chief)]
 
 
 def job_and_index(cluster: Cluster, task: Task) -> tuple[str, int]:

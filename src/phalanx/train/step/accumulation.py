@@ -1,105 +1,126 @@
-"""A batch in parts, one after the other: for batches whose activations do not fit into memory."""
+"""Gradient accumulation: batches are weighted by their examples, summed, and averaged.
+
+A contribution is what one batch adds to an update. Multiplied by the number of its examples it can
+be added to those of other batches, replicas and hosts, whatever their sizes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
 
 import tensorflow as tf
 
-from phalanx.train.step.step_function import StepFunction, batch_length
+from phalanx.train.step.step_function import StepFunction, StepResult, batch_length
+from phalanx.train.types import Batch, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Tensor
 
-Compute = Callable[..., tuple[list[Tensor], list[Tensor], Tensor]]
+Compute = Callable[..., StepResult]
+"""The signature of `StepFunction.train`."""
 
 
-def cut_batches(step: StepFunction, parts: int) -> Compute:
-    """A step's `train` that cuts its batch into parts; what it gives is that of the whole batch."""
+def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepResult:
+    """Multiply gradients and state by the number of examples of their batch."""
+    count = result.report[0]
+    gradients = [
+        gradient if variables.is_sparse(index) else tf.convert_to_tensor(gradient)
+        for index, gradient in enumerate(result.gradients)
+    ]
+    return StepResult(
+        [scale(gradient, count) for gradient in gradients],
+        [scale(value, count) if value.dtype.is_floating else value for value in result.state],
+        result.report,
+    )
+
+
+def zero_contribution(
+    variables: DeviceVariables, state: Sequence[Tensor], report_size: int
+) -> StepResult:
+    """Return the contribution of a batch without examples; integer state keeps its value."""
+    gradients = [
+        tf.IndexedSlices(
+            tf.zeros([0, *buffer.shape[1:]], buffer.dtype),
+            tf.zeros([0], tf.int64),
+            tf.constant(buffer.shape, tf.int64),
+        )
+        if variables.is_sparse(index)
+        else tf.zeros(buffer.shape, buffer.dtype)
+        for index, buffer in enumerate(variables.layout.buffers)
+    ]
+    zero_state = [tf.zeros_like(v) if v.dtype.is_floating else tf.identity(v) for v in state]
+    return StepResult(gradients, zero_state, tf.zeros([report_size]))
+
+
+def add_contributions(first: StepResult, second: StepResult) -> StepResult:
+    """Sum two contributions; of integer state, keep the later value that is of any examples."""
+    has_examples = second.report[0] > 0
+    return StepResult(
+        [_add(a, b) for a, b in zip(first.gradients, second.gradients, strict=True)],
+        [
+            a + b if a.dtype.is_floating else tf.where(has_examples, b, a)
+            for a, b in zip(first.state, second.state, strict=True)
+        ],
+        first.report + second.report,
+    )
+
+
+def average(total: StepResult) -> StepResult:
+    """Divide a sum of contributions by the number of their examples."""
+    share = 1 / total.report[0]
+    return StepResult(
+        [scale(gradient, share) for gradient in total.gradients],
+        [scale(value, share) if value.dtype.is_floating else value for value in total.state],
+        total.report,
+    )
+
+
+def accumulate_parts(step: StepFunction, parts: int) -> Compute:
+    """Return a `step.train` that runs each batch in parts, one after the other, to save memory."""
     if parts == 1:
         return step.train
 
     def train(
-        weights: DeviceVariables,
-        pieces: Sequence[Tensor],
+        variables: DeviceVariables,
+        buffers: Sequence[Tensor],
         state: Sequence[Tensor],
-        batch: Any,
-        replica: Any,
-        at_step: Any,
-    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        batch: Batch,
+        replica: Tensor | int,
+        step_number: Tensor | int,
+    ) -> StepResult:
         length = batch_length(batch)
-        found = []
+        contributions = []
         for part in range(parts):
             begin, end = length * part // parts, length * (part + 1) // parts
-            some = tf.nest.map_structure(lambda value, b=begin, e=end: value[b:e], batch)
-            found.append(
+            examples = tf.nest.map_structure(lambda value, b=begin, e=end: value[b:e], batch)
+            seed = replica * parts + part
+            contributions.append(
                 tf.cond(
                     end > begin,
-                    lambda some=some, part=part: _weigh(
-                        step.train(weights, pieces, state, some, replica * parts + part, at_step),
-                        weights,
+                    lambda examples=examples, seed=seed: weight_by_examples(
+                        step.train(variables, buffers, state, examples, seed, step_number),
+                        variables,
                     ),
-                    lambda: _nothing(step, weights),
+                    lambda: zero_contribution(variables, state, step.report_size),
                 )
             )
-        report = tf.add_n([one[2] for one in found])
-        gradients = [_add(values) for values in zip(*(one[0] for one in found), strict=True)]
-        states = zip(*(one[1] for one in found), strict=True)
-        share = 1 / report[0]
-        return (
-            [scale_gradient(gradient, share) for gradient in gradients],
-            [
-                tf.add_n(values) * tf.cast(share, values[0].dtype)
-                if values[0].dtype.is_floating
-                else tf.reduce_max(tf.stack(values), 0)
-                for values in states
-            ],
-            report,
-        )
+        return average(reduce(add_contributions, contributions))
 
     return train
 
 
-def scale_gradient(gradient: Any, factor: Tensor) -> Any:
-    """A gradient, of rows or of the whole, times a number."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
+def scale(value: Tensor, factor: Tensor) -> Tensor:
+    """Multiply a tensor, or a dense or sparse gradient, by a number."""
+    if isinstance(value, tf.IndexedSlices):
+        values = value.values * tf.cast(factor, value.values.dtype)
+        return tf.IndexedSlices(values, value.indices, value.dense_shape)
+    return value * tf.cast(factor, value.dtype)
 
 
-def _weigh(found: tuple[list[Tensor], list[Tensor], Tensor], weights: DeviceVariables) -> Any:
-    gradients, state, report = found
-    count, tables = report[0], weights.table_pieces()
-    return (
-        [
-            scale_gradient(g if number in tables else tf.convert_to_tensor(g), count)
-            for number, g in enumerate(gradients)
-        ],
-        [v * tf.cast(count, v.dtype) if v.dtype.is_floating else v for v in state],
-        report,
-    )
-
-
-def _nothing(step: StepFunction, weights: DeviceVariables) -> Any:
-    tables = weights.table_pieces()
-    gradients: list[Any] = []
-    for number, piece in enumerate(weights.packing.pieces):
-        if number in tables:
-            rows = tf.zeros([0, *piece.shape[1:]], piece.dtype)
-            shape = tf.constant(piece.shape, tf.int64)
-            gradients.append(tf.IndexedSlices(rows, tf.zeros([0], tf.int64), shape))
-        else:
-            gradients.append(tf.zeros(piece.shape, piece.dtype))
-    state = [tf.zeros(variable.shape, variable.dtype) for variable in weights.host_variables.state]
-    return gradients, state, tf.zeros([step.report_size])
-
-
-def _add(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], tf.IndexedSlices):
+def _add(first: Tensor, second: Tensor) -> Tensor:
+    if isinstance(first, tf.IndexedSlices):
         return tf.IndexedSlices(
-            tf.concat([value.values for value in values], 0),
-            tf.concat([value.indices for value in values], 0),
-            values[0].dense_shape,
+            tf.concat([first.values, second.values], 0),
+            tf.concat([first.indices, second.indices], 0),
+            first.dense_shape,
         )
-    return tf.add_n(values)
+    return first + second

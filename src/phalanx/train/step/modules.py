@@ -1,4 +1,4 @@
-"""Plain `tf.Module`s, made fit for the pure step: their variables become Keras variables."""
+"""Plain `tf.Module`s as models: their variables become Keras variables."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from phalanx.train.types import KerasVariable
 
-def adopt(module: tf.Module) -> dict[str, Any]:
-    """Replace every `tf.Variable` of a module; returns the new ones by their attribute's path."""
-    adopted: dict[int, Any] = {}
-    named: dict[str, Any] = {}
+
+def convert_variables(module: tf.Module) -> dict[str, KerasVariable]:
+    """Replace each `tf.Variable` of a module by a Keras variable, which a pure step needs.
+
+    Returns the Keras variables by the path of their attribute, such as `layers/0/kernel`.
+    """
+    converted: dict[int, KerasVariable] = {}
+    named: dict[str, KerasVariable] = {}
 
     def replace(value: Any, path: str) -> Any:
         if isinstance(value, tf.Variable):
-            if id(value) not in adopted:
-                adopted[id(value)] = keras.Variable(
+            if id(value) not in converted:
+                converted[id(value)] = keras.Variable(
                     value.numpy(),
                     dtype=value.dtype.name,
                     trainable=value.trainable,
                     name=path.replace("/", "_"),
                 )
-                named[path] = adopted[id(value)]
-            return adopted[id(value)]
+                named[path] = converted[id(value)]
+            return converted[id(value)]
         if isinstance(value, tf.Module):
             visit(value, path)
         elif isinstance(value, list):
@@ -45,7 +50,7 @@ def adopt(module: tf.Module) -> dict[str, Any]:
     return named
 
 
-def _attributes(owner: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(owner: tf.Module) -> Iterator[tuple[str, Any]]:
     for key, value in list(vars(owner).items()):
         if not key.startswith(("_self_", "_tf_", "_name", "_scope_name")):
             yield key, value

@@ -1,212 +1,196 @@
-"""A model's weights, state and optimizer, wherever their buffers are."""
+"""The weights, state and optimizer of a model, in buffers on a device or parameter servers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.train.variables.flat_layout import FlatLayout, Tensor
+from phalanx.train.types import Array, GradientTape, KerasVariable, Tensor, TFVariable
+from phalanx.train.variables.clipping import Clipping
+from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import Lookups, is_table
-from phalanx.train.variables.store import (
-    VariableStore,
-    clip,
-    make_stores,
-    plan_state,
-    plan_weights,
-)
+from phalanx.train.variables.store import VariableStore, make_stores, plan_state, plan_weights
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceVariables:
-    """The buffers that are trained: on one device, or spread over several parameter servers."""
+    """The buffers that are trained: on one device, or sharded over parameter servers.
+
+    Buffers have two orders: that of the layout, and by store. A buffer of a sparse table is never
+    read as a whole; all other buffers are dense.
+    """
 
     host_variables: HostVariables
-    packing: FlatLayout
-    state_packing: FlatLayout
+    layout: FlatLayout
+    state_layout: FlatLayout
     stores: list[VariableStore]
-    limits: Mapping[str, float | None]
+    clipping: Clipping
 
     @classmethod
     def place(
-        cls,
-        host_variables: HostVariables,
-        devices: Sequence[str],
-        limits: Mapping[str, float | None],
+        cls, host_variables: HostVariables, devices: Sequence[str], clipping: Clipping
     ) -> DeviceVariables:
-        """Spread the buffers evenly over the devices."""
-        packing = plan_weights(host_variables.trainable, host_variables.optimizer, len(devices))
-        state = plan_state(host_variables.state, len(devices))
-        stores = make_stores(
-            devices, packing, state, host_variables.optimizer, host_variables.trainable
-        )
-        return cls(host_variables, packing, state, stores, limits)
+        """Create the buffers, spread evenly over the devices."""
+        trainable, optimizer = host_variables.trainable, host_variables.optimizer
+        layout = plan_weights(trainable, optimizer, len(devices))
+        state_layout = plan_state(host_variables.state, len(devices))
+        stores = make_stores(devices, layout, state_layout, optimizer, trainable)
+        return cls(host_variables, layout, state_layout, stores, clipping)
+
+    def model_variables(self) -> list[KerasVariable]:
+        return [*self.host_variables.trainable, *self.host_variables.state]
 
     def read(self) -> list[Tensor]:
-        """The weights' buffers."""
-        return self.in_order(self.packing, [[w.value for w in s.weights] for s in self.stores])
+        return _order(self.layout, [[w.value for w in s.weights] for s in self.stores])
 
-    def read_whole(self) -> list[Tensor]:
-        """The buffers as they are now, but for those that are looked up."""
-        tables = self.table_pieces()
-        return [tf.convert_to_tensor(b) for n, b in enumerate(self.read()) if n not in tables]
+    def read_dense(self) -> list[Tensor]:
+        """Return copies of the dense buffers."""
+        buffers = enumerate(self.read())
+        return [tf.convert_to_tensor(b) for i, b in buffers if not self.is_sparse(i)]
 
-    def add_tables(self, whole: Sequence[Tensor]) -> list[Tensor]:
-        """All buffers, from those that are read whole."""
-        left, tables = iter(whole), self.table_pieces()
-        return [b if n in tables else next(left) for n, b in enumerate(self.read())]
+    def add_sparse(self, dense: Sequence[Tensor]) -> list[Tensor]:
+        """Return all buffers in order, from the dense ones."""
+        remaining = iter(dense)
+        return [b if self.is_sparse(i) else next(remaining) for i, b in enumerate(self.read())]
 
-    def order_whole(self, by_store: Sequence[Sequence[Any]]) -> list[Any]:
-        """What is read whole, from lists by store to the order of the pieces."""
-        iterators, tables = [iter(values) for values in by_store], self.table_pieces()
-        pieces = enumerate(self.packing.pieces)
-        return [next(iterators[piece.store]) for number, piece in pieces if number not in tables]
+    def order_dense(self, by_store: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Return the dense buffers in the order of the layout, from lists by store."""
+        iterators, buffers = [iter(values) for values in by_store], enumerate(self.layout.buffers)
+        return [next(iterators[buffer.store]) for i, buffer in buffers if not self.is_sparse(i)]
 
-    def table_pieces(self) -> dict[int, int]:
-        """The pieces that are looked up and never read whole, and the weight each is a part of."""
-        weights = [self.packing.groups[piece.group][0] for piece in self.packing.pieces]
-        return {
-            number: weight
-            for number, weight in enumerate(weights)
-            if is_table(self.host_variables.trainable[weight])
-        }
+    def is_sparse(self, index: int) -> bool:
+        """Whether a buffer holds rows of a sparse table."""
+        return is_table(self._first_variable(index))
 
-    def whole_bytes(self) -> int:
-        """How many bytes are read whole for each step."""
-        tables = self.table_pieces()
-        return sum(p.nbytes for number, p in enumerate(self.packing.pieces) if number not in tables)
+    def sparse_buffers(self) -> list[int]:
+        return [index for index in range(len(self.layout.buffers)) if self.is_sparse(index)]
 
-    def prepare_lookups(self, pieces: Sequence[Tensor], tape: Any = None) -> Lookups:
-        """What the layers of a step look up rows with."""
-        shards: dict[int, list[tuple[int, Any]]] = {}
-        for number, weight in self.table_pieces().items():
-            variable = self.host_variables.trainable[weight]
-            shards.setdefault(id(variable), []).append((number, pieces[number]))
+    def dense_bytes(self) -> int:
+        """Return how many bytes each step reads of the dense buffers."""
+        buffers = enumerate(self.layout.buffers)
+        return sum(buffer.nbytes for i, buffer in buffers if not self.is_sparse(i))
+
+    def _first_variable(self, index: int) -> KerasVariable:
+        group = self.layout.groups[self.layout.buffers[index].group]
+        return self.host_variables.trainable[group[0]]
+
+    def prepare_lookups(self, buffers: Sequence[Tensor], tape: GradientTape = None) -> Lookups:
+        shards: dict[int, list[tuple[int, Tensor]]] = {}
+        for index in self.sparse_buffers():
+            shard = (index, buffers[index])
+            shards.setdefault(id(self._first_variable(index)), []).append(shard)
         is_remote = any("/job:ps" in store.device for store in self.stores)
         return Lookups(shards, is_remote, tape)
 
     def read_state(self) -> list[Tensor]:
-        """The state's buffers."""
-        return self.in_order(
-            self.state_packing, [[v.read_value() for v in s.state] for s in self.stores]
-        )
-
-    def apply(self, gradients: Sequence[Tensor]) -> None:
-        """One update of all weights by their buffers' gradients, clipped if so asked."""
-        clipped = clip(gradients, self.packing, self._scaled_limits())
-        for number in range(len(self.stores)):
-            self.apply_in(number, clipped)
-
-    def scale_loss(self, loss: Tensor) -> Tensor:
-        """What gradients are taken of: the loss, or with half of the bits a multiple of it."""
-        return self.stores[0].optimizer.scale_loss(loss)
-
-    def _scaled_limits(self) -> dict[str, Any]:
-        """The limits for gradients of the scaled loss."""
-        if not isinstance(self.host_variables.optimizer, keras.optimizers.LossScaleOptimizer):
-            return dict(self.limits)
-        scale = self.scale_loss(tf.constant(1.0))
-        return {name: None if v is None else v * scale for name, v in self.limits.items()}
-
-    def apply_in(self, store: int, gradients: Sequence[Tensor]) -> None:
-        """The part of an update that concerns one store."""
-        self.stores[store].apply([gradients[index] for index in self.packing.in_store(store)])
+        return [variable.read_value() for variable in self.state_variables()]
 
     def write_state(self, values: Sequence[Tensor]) -> None:
-        """Put new values into the state's buffers."""
         for variable, value in zip(self.state_variables(), values, strict=True):
             variable.assign(value)
 
-    def state_variables(self) -> list[Any]:
-        """The variables that are the state's buffers."""
-        return self.in_order(self.state_packing, [store.state for store in self.stores])
+    def state_variables(self) -> list[TFVariable]:
+        return _order(self.state_layout, [store.state for store in self.stores])
+
+    def apply(self, gradients: Sequence[Tensor]) -> None:
+        """Update all weights by the gradients of their buffers, clipped if limits are set."""
+        clipping = self.clipping
+        if isinstance(self.host_variables.optimizer, keras.optimizers.LossScaleOptimizer):
+            clipping = clipping.scale(self.scale_loss(tf.constant(1.0)))
+        clipped = clipping.apply(gradients, self.layout)
+        for number, store in enumerate(self.stores):
+            store.apply([clipped[index] for index in self.layout.in_store(number)])
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Multiply the loss by the loss scale; only a LossScaleOptimizer (float16) has one."""
+        return self.stores[0].optimizer.scale_loss(loss)
 
     def push(self) -> None:
-        """Send the model's own variables to the buffers."""
-        for buffer, content in zip(
-            self.in_order(self.packing, [store.weights for store in self.stores]),
-            self.packing.pack([_numpy(v) for v in self.host_variables.trainable]),
-            strict=True,
-        ):
+        """Copy the host variables to the buffers."""
+        weights = _order(self.layout, [store.weights for store in self.stores])
+        contents = self.layout.flatten_arrays([_numpy(v) for v in self.host_variables.trainable])
+        for buffer, content in zip(weights, contents, strict=True):
             buffer.assign(content)
-        packed = self.state_packing.pack([_numpy(v) for v in self.host_variables.state])
-        self.write_state(packed)
-        for name, slots in self.host_variables.slots.by_weight.items():
-            if len(slots) < len(self.host_variables.trainable):
-                for index, slot in slots.items():
-                    self._own_slot(name, index).assign(_numpy(slot))
-                continue
-            values = [_numpy(slots[index]) for index in range(len(self.host_variables.trainable))]
-            for slot, value in zip(self._slots(name), self.packing.pack(values), strict=True):
-                slot.assign(value)
+        state = [_numpy(variable) for variable in self.host_variables.state]
+        self.write_state(self.state_layout.flatten_arrays(state))
+        for name, slots in self.host_variables.slots.by_name.items():
+            if self._has_all(slots):
+                values = [_numpy(slots[weight]) for weight in range(len(slots))]
+                contents = self.layout.flatten_arrays(values)
+                for slot, content in zip(self._slots(name), contents, strict=True):
+                    slot.assign(content)
+            else:
+                for slot, stored in self._slot_pairs(name, slots):
+                    stored.assign(_numpy(slot))
         for store in self.stores:
-            for theirs, mine in zip(
-                store.slots.others, self.host_variables.slots.others, strict=True
-            ):
-                theirs.assign(_numpy(mine))
+            shared = zip(store.slots.shared, self.host_variables.slots.shared, strict=True)
+            for stored, local in shared:
+                stored.assign(_numpy(local))
 
     def pull(self) -> None:
-        """Bring the buffers' contents to the model's own variables."""
-        for variable, value in zip(
-            self.host_variables.trainable, self.packing.unpack(self.read()), strict=True
-        ):
-            variable.assign(value.numpy())
-        for variable, value in zip(
-            self.host_variables.state, self.state_packing.unpack(self.read_state()), strict=True
-        ):
-            variable.assign(value.numpy())
-        for name, slots in self.host_variables.slots.by_weight.items():
-            if len(slots) < len(self.host_variables.trainable):
-                for index, slot in slots.items():
-                    slot.assign(_numpy(self._own_slot(name, index)))
-                continue
-            values = self.packing.unpack([slot.value for slot in self._slots(name)])
-            for index, value in enumerate(values):
-                slots[index].assign(value.numpy())
-        for mine, theirs in zip(
-            self.host_variables.slots.others, self.stores[0].slots.others, strict=True
-        ):
-            mine.assign(_numpy(theirs))
-
-    def set_learning_rate(self, value: float) -> None:
-        """The same learning rate in every store, and in what is saved."""
-        for optimizer in [
-            self.host_variables.optimizer,
-            *(store.optimizer for store in self.stores),
-        ]:
-            optimizer.learning_rate = value
+        """Copy the buffers to the host variables."""
+        _assign(self.host_variables.trainable, self.layout.unflatten(self.read()))
+        _assign(self.host_variables.state, self.state_layout.unflatten(self.read_state()))
+        for name, slots in self.host_variables.slots.by_name.items():
+            if self._has_all(slots):
+                values = self.layout.unflatten([slot.value for slot in self._slots(name)])
+                _assign([slots[weight] for weight in range(len(slots))], values)
+            else:
+                for slot, stored in self._slot_pairs(name, slots):
+                    slot.assign(_numpy(stored))
+        _assign(self.host_variables.slots.shared, self.stores[0].slots.shared)
 
     def learning_rate(self) -> float:
-        """What the next update is made with."""
         return float(np.asarray(self.stores[0].optimizer.learning_rate))
 
-    def _slots(self, name: str) -> list[Any]:
-        found = [
-            [store.slots.by_weight[name][index] for index in range(len(store.weights))]
-            if store.weights
-            else []
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate in every store, and in what is saved."""
+        self.host_variables.optimizer.learning_rate = value
+        for store in self.stores:
+            store.optimizer.learning_rate = value
+
+    def _has_all(self, slots: dict[int, KerasVariable]) -> bool:
+        """Whether every weight has this slot; with Muon some have none."""
+        return len(slots) == len(self.host_variables.trainable)
+
+    def _slots(self, name: str) -> list[KerasVariable]:
+        """Return the slots of one name in the order of the layout."""
+        by_store = [
+            [store.slots.by_name[name][position] for position in range(len(store.weights))]
             for store in self.stores
         ]
-        return self.in_order(self.packing, found)
+        return _order(self.layout, by_store)
 
-    def _own_slot(self, name: str, weight: int) -> Any:
-        """The slot of a weight that has a buffer of its own, where not every weight has a slot."""
-        group = self.packing.groups.index((weight,))
-        number = next(n for n, piece in enumerate(self.packing.pieces) if piece.group == group)
-        store = self.packing.pieces[number].store
-        position = self.packing.in_store(store).index(number)
-        return self.stores[store].slots.by_weight[name][position]
-
-    def in_order(self, packing: FlatLayout, by_store: list[list[Any]]) -> list[Any]:
-        """From lists by store to one list in the order of the packing's pieces."""
-        iterators = [iter(values) for values in by_store]
-        return [next(iterators[piece.store]) for piece in packing.pieces]
+    def _slot_pairs(
+        self, name: str, slots: dict[int, KerasVariable]
+    ) -> Iterator[tuple[KerasVariable, KerasVariable]]:
+        """Yield the slots on the host and in their store, where each weight has one buffer."""
+        for weight, slot in slots.items():
+            group = self.layout.groups.index((weight,))
+            index = next(i for i, b in enumerate(self.layout.buffers) if b.group == group)
+            store = self.layout.buffers[index].store
+            position = self.layout.in_store(store).index(index)
+            yield slot, self.stores[store].slots.by_name[name][position]
 
 
-def _numpy(variable: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(variable.numpy())
+def _order(layout: FlatLayout, by_store: Sequence[Sequence[T]]) -> list[T]:
+    """Return one list in the order of the layout's buffers, from lists by store."""
+    iterators = [iter(values) for values in by_store]
+    return [next(iterators[buffer.store]) for buffer in layout.buffers]
+
+
+def _assign(variables: Sequence[KerasVariable], values: Sequence[Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(_numpy(value))
+
+
+def _numpy(value: KerasVariable | Tensor) -> Array:
+    return np.asarray(value.numpy())

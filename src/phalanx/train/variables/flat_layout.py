@@ -1,172 +1,165 @@
-"""Many variables in few buffers: what makes transfers few, however many layers a model has."""
+"""Flat buffers: many variables are concatenated into few, so that few transfers move them all."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-Tensor = Any
+from phalanx.train.types import Array, Tensor
 
 
 @dataclass(frozen=True)
 class VariableSpec:
-    """What packing must know of one variable. Items of different `kind` never share a buffer.
-
-    What is not `flat` has buffers of its own: one, or if it may be `cut`, some rows in each store.
-    """
+    """What the layout needs to know of one variable."""
 
     shape: tuple[int, ...]
     dtype: str
-    kind: str = ""
+    weight_decay: bool = False
+    """Variables with and without weight decay never share a buffer."""
     flat: bool = True
-    cut: bool = False
+    """Whether the variable may share a buffer with others."""
+    split: bool = False
+    """Whether a variable that is not flat may be split by rows over the stores."""
 
     @property
     def size(self) -> int:
-        """How many elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes."""
         return self.size * int(tf.as_dtype(self.dtype).size)
 
 
-@dataclass(frozen=True)
-class Buffer:
-    """One buffer in one store: a slice of its group's variables laid end to end."""
+@dataclass(frozen=True, kw_only=True)
+class Buffer(VariableSpec):
+    """One buffer in one store: a slice of the concatenated variables of its group."""
 
     group: int
     store: int
-    shape: tuple[int, ...]
-    dtype: str
-    kind: str
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes."""
-        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
 
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """A plan: which variables go end to end into which buffers, and in which store each buffer is.
+    """Which variables are concatenated into which buffers, and which store holds each buffer.
 
     >>> specs = [VariableSpec((2, 2), "float32"), VariableSpec((2,), "float32")]
-    >>> plan = FlatLayout.plan(specs, stores=2)
-    >>> [(piece.store, piece.shape) for piece in plan.pieces]
+    >>> layout = FlatLayout.plan(specs, stores=2)
+    >>> [(buffer.store, buffer.shape) for buffer in layout.buffers]
     [(0, (3,)), (1, (3,))]
-    >>> pieces = plan.pack([np.ones((2, 2)), np.zeros(2)])
-    >>> [value.shape for value in plan.unpack(pieces)]
+    >>> buffers = layout.flatten_arrays([np.ones((2, 2)), np.zeros(2)])
+    >>> [value.shape for value in layout.unflatten(buffers)]
     [TensorShape([2, 2]), TensorShape([2])]
     """
 
-    items: tuple[VariableSpec, ...]
+    specs: tuple[VariableSpec, ...]
     groups: tuple[tuple[int, ...], ...]
-    pieces: tuple[Buffer, ...]
+    """The indices of the variables of each group; a group shares its buffers."""
+    buffers: tuple[Buffer, ...]
 
     @classmethod
-    def plan(cls, items: Sequence[VariableSpec], stores: int = 1) -> FlatLayout:
-        """Cut what may be cut evenly; the rest goes, the largest first, to the emptiest store."""
-        shared: dict[tuple[str, str], list[int]] = {}
-        alone: list[tuple[int, ...]] = []
-        for index, item in enumerate(items):
-            if item.flat:
-                shared.setdefault((item.dtype, item.kind), []).append(index)
+    def plan(cls, specs: Sequence[VariableSpec], stores: int = 1) -> FlatLayout:
+        """Split evenly what may be split; place the rest, largest first, in the emptiest store."""
+        shared: dict[tuple[str, bool], list[int]] = {}
+        separate: list[tuple[int, ...]] = []
+        for index, spec in enumerate(specs):
+            if spec.flat:
+                shared.setdefault((spec.dtype, spec.weight_decay), []).append(index)
             else:
-                alone.append((index,))
-        groups = [tuple(indices) for indices in shared.values()] + alone
+                separate.append((index,))
+        groups = [tuple(indices) for indices in shared.values()] + separate
         load = [0] * stores
-        pieces: list[Buffer] = []
-        for number, group in enumerate(groups[: len(shared)]):
-            first = items[group[0]]
-            total = sum(items[index].size for index in group)
-            cuts = [total * part // stores for part in range(stores + 1)]
-            for store in range(stores):
-                size = cuts[store + 1] - cuts[store]
-                if size:
-                    pieces.append(Buffer(number, store, (size,), first.dtype, first.kind))
-                    load[store] += size
-        for number in sorted(
-            range(len(shared), len(groups)), key=lambda number: -items[groups[number][0]].nbytes
-        ):
-            item = items[groups[number][0]]
-            if item.cut:
-                cuts = [item.shape[0] * part // stores for part in range(stores + 1)]
-                shares = [(store, cuts[store + 1] - cuts[store]) for store in range(stores)]
-                shapes = [(store, (rows, *item.shape[1:])) for store, rows in shares if rows]
+        buffers: list[Buffer] = []
+
+        def add(group: int, store: int, shape: tuple[int, ...]) -> None:
+            spec = specs[groups[group][0]]
+            buffers.append(Buffer(shape, spec.dtype, spec.weight_decay, group=group, store=store))
+            load[store] += math.prod(shape)
+
+        for group, indices in enumerate(groups[: len(shared)]):
+            total = sum(specs[index].size for index in indices)
+            for store, size in _split_evenly(total, stores):
+                add(group, store, (size,))
+        by_size = sorted(
+            range(len(shared), len(groups)), key=lambda group: -specs[groups[group][0]].nbytes
+        )
+        for group in by_size:
+            spec = specs[groups[group][0]]
+            if spec.split:
+                for store, rows in _split_evenly(spec.shape[0], stores):
+                    add(group, store, (rows, *spec.shape[1:]))
             else:
-                shapes = [(load.index(min(load)), item.shape)]
-            for store, shape in shapes:
-                pieces.append(Buffer(number, store, shape, item.dtype, item.kind))
-                load[store] += math.prod(shape)
-        return cls(tuple(items), tuple(groups), tuple(pieces))
-
-    def pack(self, values: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-        """The buffers' contents, on the host, from the variables' values."""
-        flat = {
-            number: np.concatenate([np.ravel(values[index]) for index in group])
-            for number, group in enumerate(self.groups)
-        }
-        start = dict.fromkeys(flat, 0)
-        packed = []
-        for piece in self.pieces:
-            begin = start[piece.group]
-            start[piece.group] += math.prod(piece.shape)
-            part = flat[piece.group][begin : start[piece.group]]
-            packed.append(part.reshape(piece.shape).astype(tf.as_dtype(piece.dtype).as_numpy_dtype))
-        return packed
-
-    def unpack(self, pieces: Sequence[Tensor]) -> list[Tensor]:
-        """The variables' values, as tensors through which gradients flow, from the buffers.
-
-        Where a buffer of a variable's own is None, its value is None.
-        """
-        values: list[Tensor] = [None] * len(self.items)
-        for number, group in enumerate(self.groups):
-            mine = [
-                tensor
-                for piece, tensor in zip(self.pieces, pieces, strict=True)
-                if piece.group == number
-            ]
-            if len(group) == 1 and not self.items[group[0]].flat:
-                is_whole = len(mine) == 1 or mine[0] is None
-                values[group[0]] = mine[0] if is_whole else tf.concat(mine, 0)
-                continue
-            if not mine:
-                mine = [tf.zeros([0], self.items[group[0]].dtype)]
-            whole = mine[0] if len(mine) == 1 else tf.concat(mine, 0)
-            parts = (
-                tf.split(whole, [self.items[index].size for index in group])
-                if len(group) > 1
-                else [whole]
-            )
-            for index, part in zip(group, parts, strict=True):
-                values[index] = tf.reshape(part, self.items[index].shape)
-        return values
-
-    def join(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """The buffers from the variables' values: `pack` for tensors."""
-        ready: dict[int, list[Tensor]] = {}
-        for number, group in enumerate(self.groups):
-            sizes = [
-                piece.shape[0] for piece in self.pieces if piece.group == number and piece.shape
-            ]
-            if len(group) == 1 and not self.items[group[0]].flat:
-                whole = values[group[0]]
-                is_cut = len(sizes) > 1 and whole is not None
-                ready[number] = tf.split(whole, sizes) if is_cut else [whole] * max(1, len(sizes))
-            else:
-                parts = [tf.reshape(values[index], [-1]) for index in group]
-                whole = parts[0] if len(parts) == 1 else tf.concat(parts, 0)
-                ready[number] = tf.split(whole, sizes) if len(sizes) > 1 else [whole]
-        return [ready[piece.group].pop(0) for piece in self.pieces]
+                add(group, load.index(min(load)), spec.shape)
+        return cls(tuple(specs), tuple(groups), tuple(buffers))
 
     def in_store(self, store: int) -> list[int]:
-        """Which of the pieces are in one store."""
-        return [number for number, piece in enumerate(self.pieces) if piece.store == store]
+        """Return the indices of the buffers in one store."""
+        return [index for index, buffer in enumerate(self.buffers) if buffer.store == store]
+
+    def flatten_arrays(self, values: Sequence[Array]) -> list[Array]:
+        """Return the content of each buffer, on the host, from the values of the variables."""
+        flat = [np.concatenate([np.ravel(values[i]) for i in group]) for group in self.groups]
+        start = [0] * len(flat)
+        contents = []
+        for buffer in self.buffers:
+            begin = start[buffer.group]
+            start[buffer.group] += buffer.size
+            part = flat[buffer.group][begin : start[buffer.group]].reshape(buffer.shape)
+            contents.append(part.astype(tf.as_dtype(buffer.dtype).as_numpy_dtype))
+        return contents
+
+    def flatten(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Return the buffers from the values of the variables: `flatten_arrays` for tensors.
+
+        Where the value of a variable with buffers of its own is None, so are its buffers.
+        """
+        ready: list[list[Tensor]] = []
+        for number, group in enumerate(self.groups):
+            sizes = [b.shape[0] for b in self.buffers if b.group == number and b.shape]
+            if self._is_separate(group):
+                value = values[group[0]]
+                is_split = len(sizes) > 1 and value is not None
+                ready.append(tf.split(value, sizes) if is_split else [value] * max(1, len(sizes)))
+            else:
+                flat = _concat([tf.reshape(values[index], [-1]) for index in group])
+                ready.append(tf.split(flat, sizes) if len(sizes) > 1 else [flat])
+        return [ready[buffer.group].pop(0) for buffer in self.buffers]
+
+    def unflatten(self, buffers: Sequence[Tensor]) -> list[Tensor]:
+        """Return the values of the variables, as tensors through which gradients flow.
+
+        Where the buffers of a variable that shares none are None, its value is None.
+        """
+        values: list[Tensor] = [None] * len(self.specs)
+        for number, group in enumerate(self.groups):
+            parts = [
+                tensor
+                for buffer, tensor in zip(self.buffers, buffers, strict=True)
+                if buffer.group == number
+            ]
+            if self._is_separate(group):
+                values[group[0]] = None if parts[0] is None else _concat(parts)
+                continue
+            flat = _concat(parts) if parts else tf.zeros([0], self.specs[group[0]].dtype)
+            sizes = [self.specs[index].size for index in group]
+            split = tf.split(flat, sizes) if len(group) > 1 else [flat]
+            for index, part in zip(group, split, strict=True):
+                values[index] = tf.reshape(part, self.specs[index].shape)
+        return values
+
+    def _is_separate(self, group: tuple[int, ...]) -> bool:
+        return len(group) == 1 and not self.specs[group[0]].flat
+
+
+def _split_evenly(total: int, stores: int) -> list[tuple[int, int]]:
+    """Return each store that gets a part of `total`, and the size of its part."""
+    bounds = [total * store // stores for store in range(stores + 1)]
+    sizes = [(store, bounds[store + 1] - bounds[store]) for store in range(stores)]
+    return [(store, size) for store, size in sizes if size]
+
+
+def _concat(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else tf.concat(tensors, 0)

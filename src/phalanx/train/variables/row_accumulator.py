@@ -1,100 +1,98 @@
-"""Gradients of rows, on their way into one update made of several."""
+"""Sums of sparse gradients: the rows that several trainers add to one update."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from phalanx.train.types import Tensor, TFQueue
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Tensor
+
+Rows = tuple[Tensor, Tensor]
+"""Row indices, and the gradient of each row."""
 
 
 class RowAccumulator:
-    """What a sum of buffers is for gradients that have only some rows.
+    """Collects the sparse gradients of each update, as an accumulator sums the dense ones.
 
-    Each trainer has a queue for each table, on the parameter server that has the rows. It puts its
-    rows there before it adds to the sum of all else, so that they are there when the sum is taken.
+    Each trainer has one queue for each sparse buffer, on the parameter server that holds the rows.
+    A trainer enqueues its rows before it adds to the dense sums, so that the rows are there when
+    the sums are taken.
     """
 
-    def __init__(self, weights: DeviceVariables, trainers: int) -> None:
-        self._weights = weights
-        self._trainers = trainers
-        self._queues: dict[int, list[Any]] = {}
-        for number in weights.table_pieces():
-            piece = weights.packing.pieces[number]
-            with tf.device(weights.stores[piece.store].device):
-                types = [tf.int64, tf.int64, tf.as_dtype(piece.dtype)]
-                self._queues[number] = [tf.queue.FIFOQueue(2**20, types) for _ in range(trainers)]
+    def __init__(self, variables: DeviceVariables, trainers: int) -> None:
+        self._variables = variables
+        self._queues: dict[int, list[TFQueue]] = {}
+        for index in variables.sparse_buffers():
+            buffer = variables.layout.buffers[index]
+            with tf.device(variables.stores[buffer.store].device):
+                types = [tf.int64, tf.int64, tf.as_dtype(buffer.dtype)]
+                self._queues[index] = [tf.queue.FIFOQueue(2**20, types) for _ in range(trainers)]
 
-    def add(self, slot: Tensor, turn: Tensor, rows: list[tuple[Tensor, Tensor]]) -> list[Any]:
-        """Put a trainer's numbers and gradients of rows into its queues; the operations."""
-        added = []
-        for queues, (numbers, values) in zip(self._queues.values(), rows, strict=True):
-            for trainer, queue in enumerate(queues):
-                added.append(
+    def add(self, trainer: Tensor, token: Tensor, rows: Sequence[Rows]) -> list[Tensor]:
+        """Enqueue the rows of a trainer, one entry per sparse buffer; return the operations."""
+        operations = []
+        for queues, (indices, values) in zip(self._queues.values(), rows, strict=True):
+            for number, queue in enumerate(queues):
+                entry = [token, indices, values]
+                operations.append(
                     tf.cond(
-                        slot == trainer,
-                        lambda queue=queue, numbers=numbers, values=values: _put(
-                            queue, [turn, numbers, values]
-                        ),
+                        trainer == number,
+                        lambda queue=queue, entry=entry: _enqueue(queue, entry),
                         lambda: tf.constant(False),
                     )
                 )
-        return added
+        return operations
 
-    def nothing(self) -> list[tuple[Tensor, Tensor]]:
-        """What a trainer adds that has no data left."""
-        pieces = [self._weights.packing.pieces[number] for number in self._queues]
-        return [
-            (tf.zeros([0], tf.int64), tf.zeros([0, *piece.shape[1:]], piece.dtype))
-            for piece in pieces
-        ]
+    def take(self, token: Tensor, counted: Tensor) -> dict[int, Rows]:
+        """Take the rows that counted trainers added for a token; drop the rows of older tokens.
 
-    def take(self, turn: Tensor, counted: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-        """By piece, the rows of a turn from those trainers that were counted; older ones go."""
+        Returns the rows by the index of their buffer.
+        """
         return {
-            number: self._take_piece(number, queues, turn, counted)
-            for number, queues in self._queues.items()
+            index: self._take_buffer(index, queues, token, counted)
+            for index, queues in self._queues.items()
         }
 
-    def _take_piece(
-        self, number: int, queues: list[Any], turn: Tensor, counted: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        piece = self._weights.packing.pieces[number]
-        width = list(piece.shape[1:])
-        found = []
-        with tf.device(self._weights.stores[piece.store].device):
-            for trainer, queue in enumerate(queues):
-                found.append(
-                    tf.while_loop(
-                        lambda *_, queue=queue: queue.size() > 0,
-                        lambda numbers, values, queue=queue, trainer=trainer: _newer(
-                            queue, turn, counted[trainer] > 0, numbers, values, width
-                        ),
-                        (tf.zeros([0], tf.int64), tf.zeros([0, *width], piece.dtype)),
-                        shape_invariants=(
-                            tf.TensorShape([None]),
-                            tf.TensorShape([None, *width]),
-                        ),
-                        parallel_iterations=1,
-                    )
+    def _take_buffer(
+        self, index: int, queues: list[TFQueue], token: Tensor, counted: Tensor
+    ) -> Rows:
+        buffer = self._variables.layout.buffers[index]
+        width = list(buffer.shape[1:])
+        with tf.device(self._variables.stores[buffer.store].device):
+            taken = [
+                tf.while_loop(
+                    lambda *_, queue=queue: queue.size() > 0,
+                    lambda indices, values, queue=queue, trainer=trainer: _take_newer(
+                        queue, token, counted[trainer] > 0, indices, values, width
+                    ),
+                    (tf.zeros([0], tf.int64), tf.zeros([0, *width], buffer.dtype)),
+                    shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None, *width])),
+                    parallel_iterations=1,
                 )
-            numbers, values = zip(*found, strict=True)
-            return tf.concat(numbers, 0), tf.concat(values, 0)
+                for trainer, queue in enumerate(queues)
+            ]
+            indices, values = zip(*taken, strict=True)
+            return tf.concat(indices, 0), tf.concat(values, 0)
 
 
-def _put(queue: Any, values: list[Tensor]) -> Tensor:
-    with tf.control_dependencies([queue.enqueue(values)]):
+def _enqueue(queue: TFQueue, entry: list[Tensor]) -> Tensor:
+    with tf.control_dependencies([queue.enqueue(entry)]):
         return tf.constant(True)
 
 
-def _newer(
-    queue: Any, turn: Tensor, counts: Tensor, numbers: Tensor, values: Tensor, width: list[int]
-) -> tuple[Tensor, Tensor]:
-    its_turn, new_numbers, new_values = queue.dequeue()
-    new_numbers = tf.ensure_shape(new_numbers, [None])
+def _take_newer(
+    queue: TFQueue,
+    token: Tensor,
+    is_counted: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    width: list[int],
+) -> Rows:
+    entry_token, new_indices, new_values = queue.dequeue()
+    new_indices = tf.ensure_shape(new_indices, [None])
     new_values = tf.ensure_shape(new_values, [None, *width])
-    fits = tf.logical_and(its_turn == turn, counts)
-    kept = tf.cond(fits, lambda: (new_numbers, new_values), lambda: (numbers, values))
-    return kept[0], kept[1]
+    is_wanted = tf.logical_and(entry_token == token, is_counted)
+    rows = tf.cond(is_wanted, lambda: (new_indices, new_values), lambda: (indices, values))
+    return rows[0], rows[1]

@@ -1,4 +1,4 @@
-"""Programs with loops of their own, on real clusters started by hand."""
+"""Programs with a custom loop, on real clusters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tests.train.conftest import StartCluster, Tasks
 from phalanx.train.model_dir.metrics_log import read_evaluations
 from phalanx.train.model_dir.runs import read_run
 
-EXAMPLES = Path(__file__).parents[2] / "examples/custom_loop"
-OWN_LOOP = Path(__file__).parent / "programs/own_loop.py"
-TF1_GRAPH = Path(__file__).parent / "programs/tf1_graph.py"
+PROGRAMS = Path(__file__).parents[1] / "programs"
+EXAMPLES = Path(__file__).parents[3] / "examples/custom_loop"
+CUSTOM_LOOP = PROGRAMS / "custom_loop.py"
+TF1_GRAPH = PROGRAMS / "tf1_graph.py"
 
 
 def start_by_variables(folder: Path, program: Path, *flags: str) -> Tasks:
-    """1 ps and 3 workers, told who they are by JOB_NAME and its kin."""
+    """1 ps and 3 workers, which read their tasks from JOB_NAME and related variables."""
     tasks = Tasks(folder)
     ps, *workers = tasks.addresses(4)
     for role, index in (("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)):
@@ -40,7 +41,7 @@ def start_by_variables(folder: Path, program: Path, *flags: str) -> Tasks:
 
 
 def check_ended(tasks: Tasks, directory: Path) -> None:
-    """Every task left by itself, and the final checkpoint is there."""
+    """Every task exited by itself, and the final checkpoint exists."""
     tasks.check()
     run = read_run(str(directory))
     assert run.state == "done"
@@ -67,7 +68,7 @@ def test_stop_at_time_ends_all_tasks_and_the_final_checkpoint_is_evaluated(
     assert "5 seconds are over" in tasks.log("worker-0")
 
 
-def test_the_sharded_loop_runs_on_a_cluster_told_by_job_name(tmp_path: Path) -> None:
+def test_sharded_example_runs_on_a_cluster_described_by_job_name(tmp_path: Path) -> None:
     flags = ("--checkpoint-dir", str(tmp_path / "run"), "--steps", "40")
     tasks = start_by_variables(tmp_path, EXAMPLES / "sharded.py", *flags)
     try:
@@ -80,7 +81,7 @@ def test_the_sharded_loop_runs_on_a_cluster_told_by_job_name(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["plain.py", "sharded.py", "logging_on_master.py"])
 @pytest.mark.parametrize("by", ["TF_CONFIG", "JOB_NAME"])
-def test_each_example_runs_either_way(
+def test_examples_run_with_tf_config_and_with_job_name(
     start_cluster: StartCluster, tmp_path: Path, program: str, by: str
 ) -> None:
     flags = ("--checkpoint-dir", str(tmp_path / "run"), "--steps", "60")
@@ -98,28 +99,28 @@ def test_each_example_runs_either_way(
         assert "loss = " not in tasks.log("worker-1")
 
 
-def test_in_step_two_workers_get_the_weights_of_one_process(
+def test_two_workers_train_the_same_weights_as_one_process(
     start_cluster: StartCluster, tmp_path: Path, read_checkpoint: Any
 ) -> None:
     runs = {shape: tmp_path / shape.replace(" ", "") for shape in ("w", "w w")}
     for shape, directory in runs.items():
-        tasks = start_cluster(shape, str(directory), "12", "24", program=OWN_LOOP)
+        tasks = start_cluster(shape, str(directory), "12", "24", program=CUSTOM_LOOP)
         check_ended(tasks, directory)
         assert all("ended at 12" in tasks.log(task) for task in tasks.processes)
     one, two = (read_checkpoint(directory, 12) for directory in runs.values())
     assert one.keys() == two.keys()
     assert any("momentum" in name for name in one)
-    # What a context says of the batches differs; what is learned does not.
+    # The batch size of a replica differs; the weights do not.
     for name, value in one.items():
         if name.startswith("batch/"):
             continue
         np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_sigterm_to_a_worker_asks_all_for_another_run(
+def test_sigterm_to_a_worker_interrupts_all_tasks(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
-    tasks = start_cluster("w w", str(tmp_path), "1000000", "24", program=OWN_LOOP)
+    tasks = start_cluster("w w", str(tmp_path), "1000000", "24", program=CUSTOM_LOOP)
     tasks.wait_for_line("worker-0", "Average examples/sec")
     tasks.processes["worker-1"].send_signal(signal.SIGTERM)
     assert set(tasks.wait().values()) == {75}

@@ -1,4 +1,4 @@
-"""Tables give the same rows, wherever they are spread. In one process: test_tables.py."""
+"""Sparse tables on real clusters. In one process: test_sparse_tables.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).parent / "programs" / "tables.py"
+PROGRAM = Path(__file__).parents[1] / "programs" / "sparse_tables.py"
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10")
 
 
@@ -28,13 +28,13 @@ def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("c w p p", ["--sync", "--accumulate=3"], id="in step on two ps"),
+        pytest.param("c w p p", ["--sync", "--accumulate=3"], id="synchronous on two ps"),
         pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="two devices"),
-        pytest.param("c w w", [], id="three in step"),
-        pytest.param("c w p p p", ["--sync"], id="in step on three ps"),
+        pytest.param("c w w", [], id="three hosts"),
+        pytest.param("c w p p p", ["--sync"], id="synchronous on three ps"),
     ],
 )
-def test_in_step_is_one_process_and_goes_on_from_it(
+def test_synchronous_training_equals_one_process_and_continues_its_checkpoint(
     shape: str, flags: list[str], start_cluster: Any, reference: Path, read_checkpoint: Any,
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -49,7 +49,7 @@ def test_in_step_is_one_process_and_goes_on_from_it(
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-6, err_msg=name)
 
 
-def test_rows_learned_asynchronously_come_back_in_one_process(
+def test_one_process_restores_rows_trained_asynchronously(
     start_cluster: Any, read_checkpoint: Any, tmp_path: Path
 ) -> None:
     flags = ["--model-dir", str(tmp_path), *FLAGS]
@@ -61,7 +61,7 @@ def test_rows_learned_asynchronously_come_back_in_one_process(
     start_cluster("c", *flags, "--train-steps", "401", program=PROGRAM).check()
     after = read_checkpoint(tmp_path, 401)
     tables = [name for name, value in before.items() if value.shape == (40, 3)]
-    assert len(tables) == 3  # The rows, and what Adam keeps for them.
+    assert len(tables) == 3  # The rows, and their two slots of Adam.
     for name in tables:
         changed = np.abs(after[name] - before[name]).max(axis=1) > 0
         assert 0 < changed.sum() < 40

@@ -1,4 +1,4 @@
-"""The same experiment gives the same weights, whichever way it is trained."""
+"""The same experiment trains the same weights with every engine, on real clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-# 91 examples in batches of 30: each pass ends with a batch of one, which only one worker has.
+# 91 examples in batches of 30: each pass ends with a batch of one example, for one worker.
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10", "--log-steps", "10")
 
 Read = Callable[[Path, int], dict[str, Any]]
@@ -56,11 +56,11 @@ def copy_at_step_10(reference: Path, to: Path) -> None:
         pytest.param("c", ["--accumulate=3"], True, id="accumulated"),
         pytest.param("c w", [], True, id="chief and a worker"),
         pytest.param("w w w", [], False, id="three workers"),
-        pytest.param("c w p p", ["--sync"], False, id="in step on two ps"),
-        pytest.param("w w w p", ["--sync"], True, id="in step on a ps, no chief"),
+        pytest.param("c w p p", ["--sync"], False, id="synchronous on two ps"),
+        pytest.param("w w w p", ["--sync"], True, id="synchronous on a ps, no chief"),
     ],
 )
-def test_in_step_is_one_process(
+def test_synchronous_training_equals_one_process(
     shape: str,
     flags: list[str],
     restored: bool,
@@ -128,7 +128,7 @@ def test_async_learns_with_every_setting(
     assert metrics(log)["accuracy"] > 0.6
 
 
-def test_python_in_the_data_runs_in_each_trainers_own_process(
+def test_data_that_calls_python_runs_in_the_process_of_each_trainer(
     start_cluster: Any, tmp_path: Path
 ) -> None:
     flags = ["--model-dir", str(tmp_path), "--train-steps", "100", *FLAGS, "--generates"]
@@ -141,9 +141,7 @@ def test_python_in_the_data_runs_in_each_trainers_own_process(
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_started_again_makes_its_data_again(
-    start_cluster: Any, tmp_path: Path
-) -> None:
+def test_restarted_worker_builds_its_data_again(start_cluster: Any, tmp_path: Path) -> None:
     flags = ["--model-dir", str(tmp_path), "--train-steps", "1000000", *FLAGS, "--generates"]
     tasks = start_cluster("c w p", *flags)
     tasks.wait_for_line("worker-0", "READING shard 1 of 2")
@@ -155,19 +153,19 @@ def test_a_worker_that_is_started_again_makes_its_data_again(
     assert set(tasks.wait().values()) == {75}
 
 
-def test_async_goes_on_in_the_middle_of_the_data(start_cluster: Any, tmp_path: Path) -> None:
+def test_async_resumes_in_the_middle_of_the_data(start_cluster: Any, tmp_path: Path) -> None:
     # One trainer has 4 batches, the other 3, and they read them 5 times: 35 updates.
     flags = ["--model-dir", str(tmp_path), *FLAGS, "--epochs", "5", "--steps-per-call", "1"]
     start_cluster("c w p", *flags, "--train-steps", "20").check()
     tasks = start_cluster("c w p", *flags)
     tasks.check()
     assert "restored step 20" in tasks.log("chief-0")
-    # Each is taken to have made half of the first 20.
+    # A restart assumes that each trainer made half of the first 20 updates.
     assert "saved step 35" in tasks.log("chief-0")
 
 
 @pytest.mark.slow
-def test_one_process_goes_on_from_parameter_servers(
+def test_one_process_resumes_from_parameter_servers(
     start_cluster: Any, tmp_path: Path, read_checkpoint: Read
 ) -> None:
     flags = ["--model-dir", str(tmp_path), *FLAGS]
@@ -182,7 +180,7 @@ def test_one_process_goes_on_from_parameter_servers(
 
 
 @pytest.mark.slow
-def test_with_backup_workers_an_update_does_not_wait_for_the_last(
+def test_update_does_not_wait_for_backup_workers(
     start_cluster: Any, read_checkpoint: Read, tmp_path: Path
 ) -> None:
     flags = ["--model-dir", str(tmp_path), "--train-steps", "40", *FLAGS, "--sync"]

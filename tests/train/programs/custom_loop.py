@@ -1,4 +1,4 @@
-"""A loop of one's own that gives the same weights on every shape of cluster in step."""
+"""A custom loop that gives the same weights on every cluster that trains by all-reduce."""
 
 import sys
 

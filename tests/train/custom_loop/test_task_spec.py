@@ -1,4 +1,4 @@
-"""TaskSpec keeps the meanings it had for programs that write their own loop."""
+"""TaskSpec means what programs with a loop of their own expect."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PS = "p:1"
 WORKERS = ["a:1", "b:1", "c:1"]
 
 
-def test_without_a_master_worker_0_is_it() -> None:
+def test_worker_0_is_the_master_if_there_is_none() -> None:
     specs = [phalanx.TaskSpecDef("worker", i, None, PS, WORKERS) for i in range(3)]
     assert [spec.is_master() for spec in specs] == [True, False, False]
     assert [spec.shard_index for spec in specs] == [0, 1, 2]
     assert {spec.num_workers for spec in specs} == {3}
 
 
-def test_the_master_is_a_worker_too_and_has_shard_0() -> None:
+def test_master_is_a_worker_and_has_shard_0() -> None:
     master = phalanx.TaskSpecDef("master", 0, None, PS, WORKERS, "m:1")
     assert (master.is_master(), master.is_worker(), master.shard_index) == (True, True, 0)
     assert (master.type, master.master, master.num_workers, master.num_ps) == (
@@ -50,7 +50,7 @@ def test_one_process_is_its_own_master() -> None:
 
 
 @pytest.mark.parametrize("ask", ["use_last_worker_as_evaluator", "user_last_worker_as_evaluator"])
-def test_the_last_worker_as_evaluator_leaves_the_training_cluster(ask: str) -> None:
+def test_last_worker_as_evaluator_leaves_the_training_cluster(ask: str) -> None:
     specs = [phalanx.TaskSpecDef("worker", i, None, PS, WORKERS, "m:1") for i in range(3)]
     for spec in specs:
         getattr(spec, ask)()
@@ -70,7 +70,7 @@ def test_one_worker_cannot_be_the_evaluator() -> None:
         phalanx.TaskSpec({}).use_last_worker_as_evaluator()
 
 
-def test_the_same_from_tf_config_and_from_the_variables() -> None:
+def test_tf_config_and_job_name_describe_the_same_task() -> None:
     cluster = {"master": ["m:1"], "worker": WORKERS, "ps": [PS]}
     task = {"type": "worker", "index": 1, "trial": 4}
     by_tf_config = phalanx.TaskSpec({"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})})
@@ -98,12 +98,12 @@ def test_the_same_from_tf_config_and_from_the_variables() -> None:
         (("worker", 0, None, PS, ["a"]), "port"),
     ],
 )
-def test_what_makes_no_sense_is_named(arguments: tuple[object, ...], reason: str) -> None:
+def test_invalid_arguments_are_named(arguments: tuple[object, ...], reason: str) -> None:
     with pytest.raises(ClusterError, match=reason):
         phalanx.TaskSpecDef(*arguments)  # type: ignore[arg-type]
 
 
-def test_variables_of_a_graph_go_to_the_ps() -> None:
+def test_device_fn_places_variables_on_the_ps() -> None:
     import tensorflow as tf
 
     spec = phalanx.TaskSpecDef("worker", 1, None, PS, WORKERS)
@@ -114,7 +114,7 @@ def test_variables_of_a_graph_go_to_the_ps() -> None:
     assert product.device == "/job:worker/task:0"
 
 
-def test_a_task_spec_does_without_tensorflow() -> None:
+def test_task_spec_does_not_import_tensorflow() -> None:
     code = (
         "import sys, phalanx\n"
         "spec = phalanx.TaskSpecDef('worker', 1, None, 'p:1', 'a:1,b:1')\n"

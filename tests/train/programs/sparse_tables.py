@@ -1,4 +1,4 @@
-"""A model with tables, for the tests with real processes."""
+"""A model with sparse tables, for the tests with real processes."""
 
 from __future__ import annotations
 
