@@ -7,6 +7,7 @@ PhalanxError                     exit code 1
 │   └── JobError                 a job cannot be launched as described
 ├── RecordError                  a file of records is damaged, or a record is not what it should be
 ├── LaunchError                  a job was launched and went wrong
+│   └── NotFoundError            the backend has no such object
 └── TrainingError                training began and went wrong
     ├── WorkerError              the program raised on another task: its own words
     ├── PeerError                another task could not be reached, or went away
@@ -57,6 +58,10 @@ class RecordError(PhalanxError):
 
 class LaunchError(PhalanxError):
     """A job was launched and went wrong for a reason that is not its program's."""
+
+
+class NotFoundError(LaunchError):
+    """The backend has no object of this kind and name."""
 
 
 class TrainingError(PhalanxError):

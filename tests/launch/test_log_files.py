@@ -25,7 +25,7 @@ def test_a_letter_that_is_written_in_two_pieces_stays_whole(tmp_path: Path) -> N
 
 
 def test_a_long_log_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "_CHUNK", 7)
+    monkeypatch.setattr(log_files, "_CHUNK_BYTES", 7)
     path = tmp_path / "chief-0.log"
     path.write_text("Zürich\nGenève\nthe end")
     assert list(read_log(path)) == ["Zürich", "Genève", "the end"]

@@ -90,7 +90,7 @@ def test_a_wrong_patch_is_refused(patch: dict[str, Any], said: str) -> None:
 def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
     tensorboard = PodOptions(tensorboard=True)
     service = {"kind": "Service", "spec": {"type": "NodePort"}}
-    with pytest.raises(JobError, match="name the one that is meant"):
+    with pytest.raises(JobError, match="name one of these objects"):
         patched(service, place=tensorboard)
     patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
 

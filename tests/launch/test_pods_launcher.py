@@ -26,7 +26,7 @@ def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Client, "create", create)
     monkeypatch.setattr(Client, "delete", delete)
-    monkeypatch.setattr(Client, "complaints", lambda *about: [])
+    monkeypatch.setattr(Client, "warnings", lambda *about: [])
     launcher = KubernetesLauncher(Container("digits:1"), PodOptions())
     plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(KeyboardInterrupt):

@@ -16,7 +16,7 @@ from tests.servers.processes import wait_for
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ConfigurationError, JobError, WorkerError
-from phalanx.launch.processes.guardian import marked_processes
+from phalanx.launch.processes.guardian import find_run_processes
 from phalanx.spark import run
 from phalanx.spark.job_controller import JobController
 from phalanx.spark.link import Link
@@ -108,7 +108,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
         subprocess.Popen(["sleep", "600"], start_new_session=True)
         return os.environ["PHALANX_RUN_ID"]
 
-    assert marked_processes(run(train, local_mode=True)) == []
+    assert find_run_processes(run(train, local_mode=True)) == []
 
 
 def test_a_value_that_cannot_travel_is_an_error() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 CAUSE_SECONDS = 5.0
 
@@ -87,7 +87,7 @@ class Ensemble:
 
     def is_over(self, now: float) -> bool:
         """Whether nobody runs any more, or those who do have had their time."""
-        late = Patience.grace + CAUSE_SECONDS
+        late = GracePeriods.grace + CAUSE_SECONDS
         return all(now > self._asked.get(task, now) + late for task in self._running)
 
     def _is_due(self, task: Task, now: float) -> bool:
@@ -98,7 +98,7 @@ class Ensemble:
             return False
         evaluates = task.role is Role.EVALUATOR
         return now >= self._succeeded_at + (
-            Patience.evaluator_linger if evaluates else Patience.linger
+            GracePeriods.evaluator_linger if evaluates else GracePeriods.linger
         )
 
     def _failure_is_clear(self) -> bool:

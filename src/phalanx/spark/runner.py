@@ -108,8 +108,8 @@ def run_call(call: Call, where: Where, restarts: int = 0) -> Any:
     for attempt in range(restarts + 1):
         try:
             # Executors that were lost are replaced, which takes its time.
-            patience = max(where.wait_seconds, _AGAIN_SECONDS if attempt else 0)
-            return _run_once(packed, replace(where, wait_seconds=patience))
+            grace_periods = max(where.wait_seconds, _AGAIN_SECONDS if attempt else 0)
+            return _run_once(packed, replace(where, wait_seconds=grace_periods))
         except _Failed as failed:
             if failed.is_final or attempt == restarts:
                 raise failed.error from None

@@ -19,15 +19,15 @@ from phalanx.errors import WorkerError
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
 from phalanx.launch.environment import DEFAULTS, thread_variables
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 from phalanx.spark.call import CALL, ERROR, VALUE
 from phalanx.spark.job_state import CAUSE_SECONDS, Cause
 from phalanx.spark.link import Link
 
-_LEAVE_SECONDS = Patience.grace + 3 * CAUSE_SECONDS
+_LEAVE_SECONDS = GracePeriods.grace + 3 * CAUSE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ def plan_process(
         **(thread_variables(place.threads) if place.threads else {}),
         **_gpu_variables(task, place.gpus),
         **assignment.environment,
-        MARK: run_id,
-        TASK_MARK: str(task),
+        RUN_ID_VARIABLE: run_id,
+        TASK_VARIABLE: str(task),
     }
     argv = (sys.executable, "-m", "phalanx.spark.child", str(folder))
     tasks = (TaskPlan(task, argv, environment, folder / "output.log"),)
     # Should this process be killed, its guardian removes the folder.
     cleanup = (("rm", "-rf", str(folder)),)
-    patience = Patience(linger=0, evaluator_linger=0)
-    return ProcessPlan(tasks, run_id, patience=patience, cleanup=cleanup)
+    grace_periods = GracePeriods(linger=0, evaluator_linger=0)
+    return ProcessPlan(tasks, run_id, grace_periods=grace_periods, cleanup=cleanup)
 
 
 def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:

@@ -86,7 +86,7 @@ def _script(job: Job, container: Container, place: PodOptions, role: Role) -> st
         lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
-    start = job.program.start(container.python)
+    start = job.program.command(container.python)
     values = {"role": str(role), **_hosts(job, place)}
 
     def value(name: str) -> str:

@@ -37,5 +37,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LaunchError, match="cannot be remembered in"):
+    with pytest.raises(LaunchError, match="cannot be recorded in"):
         JobStore(tmp_path / "file").write(JobRecord("digits", "ssh"))

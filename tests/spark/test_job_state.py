@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 from phalanx.spark.job_state import CAUSE_SECONDS, Cause, Ensemble, Failure
 
 CHIEF, WORKER, OTHER = Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)
@@ -20,9 +20,9 @@ def test_nobody_is_asked_to_end_while_the_chief_trains() -> None:
 def test_when_the_chief_is_done_workers_may_finish_and_ps_come_last() -> None:
     ensemble = Ensemble([CHIEF, WORKER, PS])
     ensemble.ended(CHIEF, None, 0)
-    assert ensemble.to_end(Patience.linger - 1) == []
-    assert ensemble.to_end(Patience.linger) == [WORKER]
-    assert ensemble.to_end(Patience.linger + 1) == []
+    assert ensemble.to_end(GracePeriods.linger - 1) == []
+    assert ensemble.to_end(GracePeriods.linger) == [WORKER]
+    assert ensemble.to_end(GracePeriods.linger + 1) == []
     ensemble.ended(WORKER, Failure(WORKER, "ended by the driver"), 12)
     assert ensemble.to_end(12) == [PS]
     ensemble.ended(PS, None, 13)
@@ -33,8 +33,8 @@ def test_when_the_chief_is_done_workers_may_finish_and_ps_come_last() -> None:
 def test_an_evaluator_has_longer() -> None:
     ensemble = Ensemble([CHIEF, EVALUATOR])
     ensemble.ended(CHIEF, None, 0)
-    assert ensemble.to_end(Patience.evaluator_linger - 1) == []
-    assert ensemble.to_end(Patience.evaluator_linger) == [EVALUATOR]
+    assert ensemble.to_end(GracePeriods.evaluator_linger - 1) == []
+    assert ensemble.to_end(GracePeriods.evaluator_linger) == [EVALUATOR]
 
 
 def test_without_a_chief_all_workers_must_be_done() -> None:
@@ -75,5 +75,5 @@ def test_a_task_that_does_not_end_is_not_waited_for_without_limit() -> None:
     ensemble = Ensemble([CHIEF, WORKER])
     ensemble.ended(WORKER, Failure(WORKER, "bad"), 0)
     ensemble.to_end(0)
-    assert not ensemble.is_over(Patience.grace)
-    assert ensemble.is_over(Patience.grace + CAUSE_SECONDS + 1)
+    assert not ensemble.is_over(GracePeriods.grace)
+    assert ensemble.is_over(GracePeriods.grace + CAUSE_SECONDS + 1)
