@@ -1,4 +1,4 @@
-"""`run` without Spark: the same tasks, conductor and processes, on this machine."""
+"""`run` without Spark: the same tasks, job controller and processes, on this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ConfigurationError, JobError, WorkerError
 from phalanx.launch.processes.guardian import find_run_processes
 from phalanx.spark import run
+from phalanx.spark.connection import Connection
 from phalanx.spark.job_controller import JobController
-from phalanx.spark.link import Link
 
 
 def on(role: str) -> bool:
@@ -88,7 +88,7 @@ def test_all_tasks_begin_again_as_often_as_allowed(tmp_path: Path) -> None:
     assert run(train, workers=1, local_mode=True, restarts=2, log=shown.append) == 2
     notes = [line for line in shown if line.startswith("phalanx: ")]
     assert "SIGKILL" in notes[0]
-    assert notes[1] == "phalanx: OSError: again; all tasks begin again, 2 of 2"
+    assert notes[1] == "phalanx: OSError: again; restarting all tasks, 2 of 2"
 
 
 def test_wrong_use_is_never_tried_again(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_wrong_use(words: str, settings: dict[str, Any]) -> None:
 
 def test_what_is_neither_an_experiment_nor_a_function() -> None:
     with pytest.raises(JobError, match="give an Experiment or a function"):
-        run(3, local_mode=True)
+        run(3, local_mode=True)  # type: ignore[arg-type]
 
 
 def test_a_port_of_the_driver_that_is_taken() -> None:
@@ -151,11 +151,11 @@ def test_output_that_cannot_be_shown_does_not_keep_a_task_from_being_heard() -> 
     controller = JobController(
         [Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None
     )
-    with controller, Link.connect("127.0.0.1", controller.port) as link:
-        link.send(task="chief-0", token=controller.token)
-        link.send(lines=["hello"])
-        link.send(ended=None)
-        assert link.receive(30) == {"leave": True}
+    with controller, Connection.connect("127.0.0.1", controller.port) as connection:
+        connection.send(task="chief-0", token=controller.token)
+        connection.send(lines=["hello"])
+        connection.send(ended=None)
+        assert connection.receive(30) == {"leave": True}
 
 
 def test_a_stranger_is_not_heard() -> None:
@@ -167,10 +167,10 @@ def test_a_stranger_is_not_heard() -> None:
         wait_seconds=1,
         on_absent=absent.append,
     )
-    with controller, Link.connect("127.0.0.1", controller.port) as link:
-        link.send(task="chief-0", token="guessed")
-        link.send(lines=["hello"])
-        assert link.receive(30) is None
+    with controller, Connection.connect("127.0.0.1", controller.port) as connection:
+        connection.send(task="chief-0", token="guessed")
+        connection.send(lines=["hello"])
+        assert connection.receive(30) is None
         wait_for(lambda: absent)
     assert absent == [[Task(Role.CHIEF)]]
     assert not shown

@@ -140,7 +140,7 @@ def test_an_executor_that_is_killed_leaves_no_process_and_the_job_begins_again(
     )
     thread.join()
     assert result == "second"
-    assert any("all tasks begin again" in line for line in shown)
+    assert any("restarting all tasks" in line for line in shown)
     pids = [int(path.read_text().split()[0]) for path in tmp_path.glob("first-*")]
     wait_for(lambda: not any(map(is_alive, pids)))
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from phalanx.cluster.detect import detect
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
-from phalanx.spark.call import Call
-from phalanx.spark.runner import Where, run_call
+from phalanx.launch.job import make_tasks
+from phalanx.spark.runner import Function, SparkJob, run_function
 from phalanx.spark.stage import find_session
 
 
 class MirroredStrategyRunner:
-    """Runs a function on several Spark tasks in step, under a strategy of TensorFlow's.
+    """Runs a function on several Spark tasks at once, under a strategy of TensorFlow.
 
         def train(batch_size):
             model = make_model()
@@ -24,13 +25,17 @@ class MirroredStrategyRunner:
 
         MirroredStrategyRunner(num_slots=8).run(train, batch_size=64)
 
-    `num_slots` is the number of GPUs in all (`use_gpu=True`), or the number of tasks. The function
-    is called in the scope of a `MultiWorkerMirroredStrategy`, which it can get by
-    `tf.distribute.get_strategy()`; with `use_custom_strategy` it makes its own, from TF_CONFIG.
-    `local_mode` calls it once, on the driver's machine, under a `MirroredStrategy`.
+    The function is called in the scope of a `MultiWorkerMirroredStrategy`, which it can get with
+    `tf.distribute.get_strategy()`. Keras 3 models train in custom loops: their `fit` does not
+    support a strategy with several processes. For that, write an Experiment and use
+    `phalanx.spark.run`.
 
-    Keras 3 models train in loops of your own. Their `fit` works under no strategy of several
-    processes: for that, write an Experiment and use `phalanx.spark.run`.
+    Args:
+        num_slots: The number of GPUs in all or, without `use_gpu`, the number of tasks.
+        local_mode: Call the function once, on the driver's machine, under a `MirroredStrategy`.
+        use_gpu: Whether the tasks use GPUs.
+        gpu_resource_name: Spark's name for GPUs.
+        use_custom_strategy: Whether the function creates a strategy by itself, from TF_CONFIG.
     """
 
     def __init__(
@@ -50,26 +55,24 @@ class MirroredStrategyRunner:
         self._gpu_resource_name = gpu_resource_name
         self._use_custom_strategy = use_custom_strategy
 
-    def run(self, train_fn: Callable[..., Any], **kwargs: Any) -> Any:
-        """Call the function on every task; what it returns on the first is returned here."""
-        call = Call(
+    def run(self, train_fn: Function, **kwargs: Any) -> Any:
+        """Call the function on every task with these arguments; return what the first returned."""
+        function = partial(
             call_in_scope,
-            {
-                "function": train_fn,
-                "arguments": kwargs,
-                "num_slots": self._num_slots,
-                "use_gpu": self._use_gpu,
-                "is_local": self._local_mode,
-                "makes_strategy": not self._use_custom_strategy,
-            },
+            function=train_fn,
+            arguments=kwargs,
+            num_slots=self._num_slots,
+            use_gpu=self._use_gpu,
+            is_local=self._local_mode,
+            makes_strategy=not self._use_custom_strategy,
         )
-        where = Where(
-            tuple(Task(Role.WORKER, index) for index in range(self._count_tasks())),
+        job = SparkJob(
+            tuple(make_tasks({Role.WORKER: self._count_tasks()})),
             local_mode=self._local_mode,
             gpus_per_task=None if self._use_gpu else 0,
             gpu_resource_name=self._gpu_resource_name,
         )
-        return run_call(call, where)
+        return run_function(function, job)
 
     def _count_tasks(self) -> int:
         if self._local_mode:
@@ -87,16 +90,16 @@ class MirroredStrategyRunner:
 
 
 def call_in_scope(
-    function: Callable[..., Any],
+    function: Function,
     arguments: Mapping[str, Any],
     num_slots: int,
     use_gpu: bool,
     is_local: bool,
     makes_strategy: bool,
 ) -> Any:
-    """What each task does: call the function, under a strategy unless it makes its own."""
+    """Call the function on a task, in the scope of a strategy unless it creates its own."""
     if use_gpu and not is_local:
-        _take_share(num_slots)
+        _limit_gpus(num_slots)
     import tensorflow as tf  # noqa: PLC0415
 
     if is_local and use_gpu:
@@ -119,7 +122,7 @@ def call_in_scope(
 
 
 def count_gpus(num_slots: int, tasks: int, index: int) -> int:
-    """How many of all GPUs that are asked for one of the tasks uses.
+    """Return how many of the requested GPUs the task with this index uses.
 
     >>> [count_gpus(5, 2, index) for index in range(2)]
     [3, 2]
@@ -127,9 +130,9 @@ def count_gpus(num_slots: int, tasks: int, index: int) -> int:
     return num_slots // tasks + (index < num_slots % tasks)
 
 
-def _take_share(num_slots: int) -> None:
-    """Spark gives every task as many GPUs; TensorFlow must not see more than are asked for."""
-    place = detect()
-    mine = count_gpus(num_slots, len(place.cluster.tasks()), place.task.index)
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(given[:mine])
+def _limit_gpus(num_slots: int) -> None:
+    """Hide the GPUs beyond `num_slots`: Spark assigns the same number to every task."""
+    tf_config = detect()
+    count = count_gpus(num_slots, len(tf_config.cluster.tasks()), tf_config.task.index)
+    assigned = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assigned[:count])
