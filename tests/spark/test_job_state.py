@@ -10,14 +10,14 @@ CHIEF, WORKER, OTHER = Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER,
 PS, EVALUATOR = Task(Role.PS), Task(Role.EVALUATOR)
 
 
-def test_nobody_is_asked_to_end_while_the_chief_trains() -> None:
+def test_no_task_ends_while_the_chief_trains() -> None:
     state = JobState([CHIEF, WORKER, PS])
     state.task_ended(WORKER, None, 1)
     assert state.tasks_to_end(1000) == []
     assert not state.is_over(1000)
 
 
-def test_when_the_chief_is_done_workers_may_finish_and_ps_come_last() -> None:
+def test_after_success_workers_linger_and_ps_end_last() -> None:
     state = JobState([CHIEF, WORKER, PS])
     state.task_ended(CHIEF, None, 0)
     assert state.tasks_to_end(GracePeriods.linger - 1) == []
@@ -30,14 +30,14 @@ def test_when_the_chief_is_done_workers_may_finish_and_ps_come_last() -> None:
     assert state.failure is None
 
 
-def test_an_evaluator_has_longer() -> None:
+def test_evaluator_lingers_longer() -> None:
     state = JobState([CHIEF, EVALUATOR])
     state.task_ended(CHIEF, None, 0)
     assert state.tasks_to_end(GracePeriods.evaluator_linger - 1) == []
     assert state.tasks_to_end(GracePeriods.evaluator_linger) == [EVALUATOR]
 
 
-def test_without_a_chief_all_workers_must_be_done() -> None:
+def test_without_a_chief_all_workers_must_succeed() -> None:
     state = JobState([WORKER, OTHER])
     state.task_ended(WORKER, None, 0)
     assert not state.is_over(1000)
@@ -45,7 +45,7 @@ def test_without_a_chief_all_workers_must_be_done() -> None:
     assert state.is_over(1)
 
 
-def test_a_failure_of_its_own_ends_all_at_once_but_ps_last() -> None:
+def test_failure_ends_all_tasks_at_once_and_ps_last() -> None:
     state = JobState([CHIEF, WORKER, OTHER, PS])
     state.task_ended(OTHER, Failure(OTHER, "bad"), 1)
     assert state.tasks_to_end(1) == [CHIEF, WORKER]
@@ -55,7 +55,7 @@ def test_a_failure_of_its_own_ends_all_at_once_but_ps_last() -> None:
     assert state.failure == Failure(OTHER, "bad")
 
 
-def test_the_cause_is_told_even_if_others_failed_first() -> None:
+def test_cause_is_reported_even_if_others_failed_first() -> None:
     state = JobState([CHIEF, WORKER, OTHER])
     state.task_ended(CHIEF, Failure(CHIEF, "worker-1 failed", Cause.REPORTED), 1)
     state.task_ended(WORKER, Failure(WORKER, "a peer is gone", Cause.PEER), 1)
@@ -64,14 +64,14 @@ def test_the_cause_is_told_even_if_others_failed_first() -> None:
     assert state.failure == Failure(OTHER, "the cause")
 
 
-def test_the_cause_is_not_waited_for_long() -> None:
+def test_wait_for_the_cause_is_limited() -> None:
     state = JobState([CHIEF, WORKER])
     state.task_ended(WORKER, Failure(WORKER, "a peer is gone", Cause.PEER), 1)
     assert state.tasks_to_end(CAUSE_SECONDS) == []
     assert state.tasks_to_end(1 + CAUSE_SECONDS) == [CHIEF]
 
 
-def test_a_task_that_does_not_end_is_not_waited_for_without_limit() -> None:
+def test_wait_for_a_task_that_does_not_end_is_limited() -> None:
     state = JobState([CHIEF, WORKER])
     state.task_ended(WORKER, Failure(WORKER, "bad"), 0)
     state.tasks_to_end(0)

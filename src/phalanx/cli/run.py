@@ -37,9 +37,8 @@ from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
-from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.processes.supervisor import Observer
+from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
 from phalanx.launch.termination import GracePeriods
 
 _LAST_WORDS_SECONDS = 10.0

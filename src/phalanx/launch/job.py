@@ -25,11 +25,7 @@ class ProgramKind(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """The program that every task runs. Placeholders such as `{role}` are allowed in arguments.
-
-    >>> Program(ProgramKind.MODULE, "trainer.main", ("--job_name={role}",)).command("python3")
-    ['python3', '-m', 'trainer.main']
-    """
+    """The program that every task runs. Placeholders such as `{role}` are allowed in arguments."""
 
     kind: ProgramKind
     target: str
@@ -58,20 +54,7 @@ class Resources:
 class Job:
     """A program and the cluster that it runs on, independent of the backend.
 
-    Attributes:
-        name: The job's name; see `check_name`.
-        program: What every task runs.
-        chief: Whether there is a chief beside the workers.
-        workers: The number of workers.
-        ps: The number of parameter servers.
-        evaluators: The number of evaluators.
-        model_dir: The model directory, which TF_CONFIG passes to every task.
-        restarts: How often each task may be restarted after a failure.
-        threads: The number of threads of each task.
-        environment: Variables that are added to the environment of every task.
-        resources: The resources that the tasks of each role need.
-        time_limit: Seconds after which the job is ended.
-        data_workers: The number of data workers of tf.data service.
+    Each task may be restarted `restarts` times. `time_limit` is in seconds.
     """
 
     name: str
@@ -174,10 +157,6 @@ def check_name(name: str) -> None:
 
 
 def make_name(program: str) -> str:
-    """Derive the name of a job from its program's.
-
-    >>> make_name("src/Train_model.py")
-    'train-model'
-    """
+    """Derive the name of a job from its program's, as train-model from src/Train_model.py."""
     last = re.split(r"[/.]", program.removesuffix(".py"))[-1]
     return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-0123456789")[:40].rstrip("-") or "job"

@@ -1,8 +1,4 @@
-"""The jobs that this user has submitted, so that commands find a job by its name alone.
-
-Each job has one small file in the user's state directory. The file says where the job is; its state
-is known to its backend only.
-"""
+"""The jobs that this user has submitted: one file for each, which says where the job runs."""
 
 from __future__ import annotations
 
@@ -27,14 +23,7 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class JobStore:
-    """The records of all submitted jobs, in a directory.
-
-    >>> import tempfile
-    >>> job_store = JobStore(Path(tempfile.mkdtemp()))
-    >>> job_store.write(JobRecord("digits", "slurm", {"id": 7}))
-    >>> job_store.read("digits").facts
-    {'id': 7}
-    """
+    """The records of all submitted jobs, in a directory."""
 
     directory: Path
 
@@ -52,7 +41,7 @@ class JobStore:
         path = self.directory / f"{record.name}.json"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(asdict(record), indent=1))
+            write_atomically(path, json.dumps(asdict(record), indent=1).encode())
         except OSError as error:
             raise LaunchError(f"the job cannot be recorded in {path}: {error.strerror}") from None
 
@@ -89,8 +78,8 @@ class JobStore:
         return JobError(f"there is no job {name!r}: {found}")
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that other processes may be reading."""
     new = path.with_suffix(".new")
-    new.write_text(text)
+    new.write_bytes(data)
     new.replace(path)

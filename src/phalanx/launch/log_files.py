@@ -13,10 +13,7 @@ _TAIL_BYTES = 64 << 10
 
 
 def read_log(path: Path, is_over: Callable[[], bool] | None = None) -> Iterator[str]:
-    """Yield the lines of a file that may not exist yet; with `is_over`, until that returns true.
-
-    A last line without a newline is yielded once nothing more can follow.
-    """
+    """Yield the lines of a file that may not exist yet; with `is_over`, until that returns true."""
     offset, partial = 0, b""
     while True:
         # Asked before the read, so that output written just before the end is not missed.

@@ -38,25 +38,14 @@ def check_placeholders(arguments: Sequence[str]) -> None:
 
 
 def fill(argument: str, task: Task, cluster: Cluster) -> str:
-    """Return the argument with the values of this task.
-
-    >>> fill("--job_name={role}", Task(Role.PS), Cluster())
-    '--job_name=ps'
-    >>> fill('{"rate": 0.1} {{role}}', Task(Role.PS), Cluster())
-    '{"rate": 0.1} {role}'
-    """
+    """Return the argument with the values of this task."""
     return fill_with(argument, lambda name: _VALUES[name](task, cluster))
 
 
 def fill_with(
     argument: str, value: Callable[[str], str], text: Callable[[str], str] = lambda text: text
 ) -> str:
-    """Return the argument with `value(name)` for each placeholder and `text(part)` for the rest.
-
-    >>> import shlex
-    >>> print(fill_with("my {index}", lambda name: f'"${name}"', shlex.quote))
-    'my '"$index"
-    """
+    """Return the argument with `value(name)` for each placeholder and `text(part)` for the rest."""
     parts = []
     end = 0
     for match in _WORD.finditer(argument):

@@ -23,13 +23,7 @@ _SERVERS = DATA_ROLES | {Role.PS}
 
 @dataclass(frozen=True)
 class GracePeriods:
-    """How many seconds tasks get to end.
-
-    Attributes:
-        grace: From SIGTERM to SIGKILL.
-        linger: How long workers may go on after the job has succeeded.
-        evaluator_linger: How long evaluators may go on after the job has succeeded.
-    """
+    """Seconds from SIGTERM to SIGKILL, and for workers and evaluators after the job's success."""
 
     grace: float = 30.0
     linger: float = 10.0
@@ -43,22 +37,14 @@ def deciding_tasks(tasks: Collection[Task]) -> list[Task]:
 
 
 def has_succeeded(states: Mapping[Task, TaskState]) -> bool:
-    """Return whether the job has succeeded.
-
-    >>> has_succeeded({Task(Role.CHIEF): TaskState.DONE, Task(Role.PS): TaskState.RUNNING})
-    True
-    """
+    """Return whether the job has succeeded."""
     return all(states[task] is TaskState.DONE for task in deciding_tasks(states))
 
 
 def time_left(
     task: Task, running: Collection[Task], failed: bool, grace_periods: GracePeriods
 ) -> float:
-    """Return how many seconds after the job has succeeded or failed the task must be ended.
-
-    >>> time_left(Task(Role.WORKER), [Task(Role.WORKER)], False, GracePeriods(linger=5))
-    5
-    """
+    """Return how many seconds after the job has succeeded or failed the task must be ended."""
     if task.role in _SERVERS:
         training = any(each.role in (Role.CHIEF, Role.WORKER) for each in running)
         return math.inf if training else 0.0
@@ -68,20 +54,12 @@ def time_left(
 
 
 def decode_exit_code(code: int) -> int:
-    """Return the exit code, with minus the signal's number in place of a shell's 128 + n.
-
-    >>> decode_exit_code(137), decode_exit_code(1), decode_exit_code(255)
-    (-9, 1, 255)
-    """
+    """Return the exit code, with minus the signal's number in place of a shell's 128 + n."""
     return 128 - code if 128 < code < 160 else code
 
 
 def describe_exit(code: int | None) -> str:
-    """Describe an exit code; None if it is unknown.
-
-    >>> describe_exit(-9)
-    'was killed by SIGKILL (the system does that when memory runs out)'
-    """
+    """Describe an exit code; None if it is unknown."""
     if code is None:
         return "failed"
     if code >= 0:

@@ -11,16 +11,7 @@ from phalanx.launch.containers.compose_file import make_mounts, make_volumes, re
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Resources
 from phalanx.launch.kube.manifest import Manifest, dump
-from phalanx.launch.kube.pods import (
-    PodOptions,
-    credentials_env,
-    make_header,
-    make_pod_spec,
-    make_resources,
-    make_secret,
-    make_server_probes,
-)
-from phalanx.launch.kube.pods import make_volumes as make_pod_volumes
+from phalanx.launch.kube.pods import PodOptions, make_header, make_secret, make_server
 
 IMAGE = "tensorflow/serving:2.20.0"
 _GRPC, _REST = 8500, 8501
@@ -28,12 +19,7 @@ _GRPC, _REST = 8500, 8501
 
 @dataclass(frozen=True)
 class TensorFlowServing:
-    """A model server: the model's path inside the container, its resources and replicas.
-
-    >>> server = TensorFlowServing("digits", "gs://bucket/models/digits", Container(IMAGE))
-    >>> server.command()[-1]
-    '--model_base_path=gs://bucket/models/digits'
-    """
+    """A model server: the model's path inside the container, its resources and replicas."""
 
     name: str
     model: str
@@ -72,50 +58,27 @@ def render_kubernetes(server: TensorFlowServing, options: PodOptions) -> str:
 def _make_objects(server: TensorFlowServing, options: PodOptions) -> Iterator[Manifest]:
     selector = {"phalanx.model": server.name}
     labels = {**server.container.labels, **selector}
-    name = server.name
-    yield from make_secret(name, labels, options)
-    yield {
-        **make_header("apps/v1", "Deployment", name, labels, options),
-        "spec": {
-            "replicas": server.replicas,
-            "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": labels}, "spec": _make_pod(server, options)},
-        },
-    }
-    ports = [("grpc", _GRPC), ("http", _REST)]
-    yield {
-        **make_header("v1", "Service", name, labels, options),
-        "spec": {
-            "selector": selector,
-            "ports": [{"name": each, "port": port, "targetPort": each} for each, port in ports],
-        },
-    }
+    yield from make_secret(server.name, labels, options)
+    # The probes of a server allow for minutes to load a large model.
+    yield from make_server(
+        server.name,
+        "serving",
+        server.container,
+        options,
+        labels=labels,
+        selector=selector,
+        command=server.command(),
+        ports={"grpc": (_GRPC, _GRPC), "http": (_REST, _REST)},
+        path=f"/v1/models/{server.name}",
+        secret=server.name,
+        needs=server.needs,
+        replicas=server.replicas,
+    )
     if server.replicas > 1:
         yield {
-            **make_header("policy/v1", "PodDisruptionBudget", name, labels, options),
+            **make_header("policy/v1", "PodDisruptionBudget", server.name, labels, options),
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
         }
-
-
-def _make_pod(server: TensorFlowServing, options: PodOptions) -> Manifest:
-    volumes, mounts = make_pod_volumes(server.name, server.container, options)
-    ready = {"httpGet": {"path": f"/v1/models/{server.name}", "port": "http"}}
-    main = {
-        "name": "serving",
-        "image": server.container.image,
-        "command": server.command(),
-        **credentials_env(options),
-        "ports": [
-            {"name": "grpc", "containerPort": _GRPC},
-            {"name": "http", "containerPort": _REST},
-        ],
-        "readinessProbe": {**ready, "periodSeconds": 5},
-        # A large model takes minutes to load.
-        **make_server_probes({"tcpSocket": {"port": "grpc"}}),
-        **make_resources(server.needs),
-        **mounts,
-    }
-    return make_pod_spec(main, volumes, options)
 
 
 def render_compose(server: TensorFlowServing) -> str:

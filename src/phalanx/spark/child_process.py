@@ -23,6 +23,7 @@ from phalanx.errors import (
     PhalanxError,
     TrainingError,
 )
+from phalanx.launch.job_store import write_atomically
 from phalanx.spark.job_state import Cause
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def main(folder: Path) -> int:
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         text = "".join(traceback.format_exception(type(error), error, trace))
         return _fail(folder, text.rstrip(), Cause.OWN, False)
-    _write(folder / VALUE, value)
+    write_atomically(folder / VALUE, value)
     return 0
 
 
@@ -106,14 +107,8 @@ def _cause(error: PhalanxError) -> Cause:
 
 def _fail(folder: Path, text: str, cause: Cause, is_final: bool, code: int = 1) -> int:
     failure = {"text": text, "cause": cause, "is_final": is_final}
-    _write(folder / ERROR, json.dumps(failure).encode())
+    write_atomically(folder / ERROR, json.dumps(failure).encode())
     return code
-
-
-def _write(path: Path, data: bytes) -> None:
-    new = path.with_name(path.name + ".new")
-    new.write_bytes(data)
-    new.replace(path)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import contextlib
 import json
 import socket
 import threading
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from phalanx.errors import LaunchError
 
@@ -67,9 +67,3 @@ class Connection:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._lines.close()
         self._sock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -43,7 +43,6 @@ class CachedDataFrame:
         return len(self.pipeline)
 
     def __call__(self, context: Context) -> Dataset:
-        """Return one epoch of the task's shard, in batches."""
         return self.pipeline.dataset(context.batch_size, share=context, epochs=1)
 
     def delete(self) -> None:
@@ -108,22 +107,14 @@ def dataset(
 
 
 def select(batch: Mapping[str, Tensor], features: str | Sequence[str], label: str | None) -> Batch:
-    """Return the features of a batch, with the label if there is one.
-
-    >>> select({"a": 1, "b": 2, "y": 3}, "a", "y")
-    (1, 3)
-    >>> select({"a": 1, "b": 2, "y": 3}, ["a", "b"], "y")
-    ({'a': 1, 'b': 2}, 3)
-    """
+    """Return the features of a batch, with the label if there is one."""
     x = batch[features] if isinstance(features, str) else {name: batch[name] for name in features}
     return x if label is None else (x, batch[label])
 
 
 def _columns(df: DataFrame, features: str | Sequence[str] | None, label: str | None) -> list[str]:
-    if features is None:
-        wanted = list(df.columns)
-    else:
-        wanted = [features] if isinstance(features, str) else list(features)
+    features = df.columns if features is None else features
+    wanted = [features] if isinstance(features, str) else list(features)
     if label is not None and label not in wanted:
         wanted.append(label)
     missing = [name for name in wanted if name not in df.columns]

@@ -68,9 +68,9 @@ def predict_udf(
         saved_model = os.path.abspath(saved_model)  # noqa: PTH100
     path, _ = find_version(saved_model)
     outputs = _outputs(path, signature, output)
-    types = {name: _column_type(spec) for name, spec in outputs.items()}
+    names = list(outputs)
     is_struct = output is None and len(outputs) > 1
-    fields = [StructField(name, each) for name, each in types.items()]
+    fields = [StructField(name, _column_type(spec)) for name, spec in outputs.items()]
     returned = StructType(fields) if is_struct else fields[0].dataType
 
     def predict(series: Iterator[Columns]) -> Iterator[pd.Series | pd.DataFrame]:
@@ -79,8 +79,8 @@ def predict_udf(
         for columns in series:
             inputs = columns if isinstance(columns, tuple) else (columns,)
             found = predict_columns(path, signature, inputs, batch_size)
-            cells = {name: found[name].tolist() for name in types}
-            yield pd.DataFrame(cells) if is_struct else pd.Series(next(iter(cells.values())))
+            cells = {name: found[name].tolist() for name in names}
+            yield pd.DataFrame(cells) if is_struct else pd.Series(cells[names[0]])
 
     import pandas as pd  # noqa: PLC0415
 
@@ -127,7 +127,6 @@ def _load(path: str) -> Mapping[str, Signature]:
 
 
 def _array(name: str, column: pd.Series, spec: ElementSpec) -> Array:
-    """Convert a column of numbers or arrays to the shape of an input."""
     import numpy as np  # noqa: PLC0415
 
     if column.isna().any():
@@ -173,7 +172,6 @@ def _outputs(path: str, signature: str, output: str | None) -> dict[str, Element
 
 
 def _column_type(spec: ElementSpec) -> DataType:
-    """Return the Spark type of one row of an output."""
     from pyspark.sql import types  # noqa: PLC0415
 
     kinds = {

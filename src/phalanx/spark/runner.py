@@ -16,11 +16,17 @@ from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxErr
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import check_counts, cluster_counts, make_tasks
 from phalanx.records.storage import is_remote
-from phalanx.spark import stage
 from phalanx.spark.child_process import deserialize, serialize, train_experiment
 from phalanx.spark.job_controller import JobController
 from phalanx.spark.job_state import Cause, Failure
-from phalanx.spark.slots import count_slots, too_few_slots, wait_for_slots
+from phalanx.spark.stage import (
+    count_slots,
+    find_session,
+    run_on_driver,
+    run_on_spark,
+    too_few_slots,
+    wait_for_slots,
+)
 from phalanx.spark.task import Assignment
 
 if TYPE_CHECKING:
@@ -154,7 +160,7 @@ class _AttemptError(Exception):
 
 
 def _run_once(function: bytes, job: SparkJob) -> Any:
-    session = None if job.local_mode else stage.find_session(job.spark)
+    session = None if job.local_mode else find_session(job.spark)
     run_id = secrets.token_hex(8)
     tag = f"phalanx-{run_id}"
     if session is not None:
@@ -187,11 +193,11 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
             if session is None:
                 trainers = sum(task.role in (Role.CHIEF, Role.WORKER) for task in job.tasks)
                 threads = max(1, Machine.inspect().processors // trainers)
-                values = stage.run_on_driver(
+                values = run_on_driver(
                     assignment, threads, job.gpus_per_task, controller.disconnect
                 )
             else:
-                values = stage.run_on_spark(
+                values = run_on_spark(
                     session, assignment, tag, job.gpus_per_task, job.gpu_resource_name
                 )
         except Exception as error:

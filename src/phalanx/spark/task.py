@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +18,10 @@ from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
-from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
-from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.supervisor import start
+from phalanx.launch.task_commands import DEFAULTS, thread_variables
 from phalanx.launch.termination import GracePeriods
 from phalanx.spark.child_process import ERROR, FUNCTION, VALUE
 from phalanx.spark.connection import Connection, TaskMessage
@@ -63,7 +64,7 @@ def run_task(
     task = assignment.tasks[placement.index]
     host = f"[{placement.host}]" if ":" in placement.host else placement.host
     with (
-        Connection.connect(*assignment.driver) as connection,
+        closing(Connection.connect(*assignment.driver)) as connection,
         hold_ports(1) as (port,),
         tempfile.TemporaryDirectory(prefix="phalanx-spark-", ignore_cleanup_errors=True) as path,
     ):
@@ -72,8 +73,8 @@ def run_task(
         addresses = dict(zip(assignment.tasks, gather(f"{host}:{port}"), strict=True))
         plan = plan_process(assignment, placement, Cluster(addresses), folder)
         (folder / FUNCTION).write_bytes(assignment.function)
-        requests, observer = _DriverRequests(connection), _TaskObserver(connection, folder)
-        result = _run_process(plan, observer, requests)
+        requests, observer = _DriverRequests(), _TaskObserver(connection, folder)
+        result = _run_process(plan, observer, requests, connection)
         value = _report(task, observer.files, result, connection, requests)
         return value if task == Cluster(addresses).chief() else None
 
@@ -132,21 +133,15 @@ class _TaskObserver:
 
 
 class _DriverRequests:
-    """The requests of the driver, received by a thread. A lost driver counts as both requests."""
+    """The requests of the driver. A lost driver counts as both."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self) -> None:
         self.end = threading.Event()
         self.leave = threading.Event()
 
-    def listen(self, on_end: Callable[[], None]) -> None:
-        threading.Thread(
-            target=self._receive, args=(on_end,), name="phalanx-requests", daemon=True
-        ).start()
-
-    def _receive(self, on_end: Callable[[], None]) -> None:
+    def receive_all(self, connection: Connection, on_end: Callable[[], None]) -> None:
         while not self.leave.is_set():
-            message = self._connection.receive() or {"end": True, "leave": True}
+            message = connection.receive() or {"end": True, "leave": True}
             if message.get("end"):
                 self.end.set()
                 on_end()
@@ -155,11 +150,12 @@ class _DriverRequests:
 
 
 def _run_process(
-    plan: ProcessPlan, observer: _TaskObserver, requests: _DriverRequests
+    plan: ProcessPlan, observer: _TaskObserver, requests: _DriverRequests, connection: Connection
 ) -> JobResult:
     """Run the process until it has ended by itself or at the driver's request."""
     handle = start(plan, os.environ, observer)
-    requests.listen(lambda: handle.cancel(JobResult(0, "ended by the driver")))
+    arguments = (connection, lambda: handle.cancel(JobResult(0, "ended by the driver")))
+    threading.Thread(target=requests.receive_all, args=arguments, daemon=True).start()
     try:
         while (result := handle.wait(1.0)) is None:
             pass

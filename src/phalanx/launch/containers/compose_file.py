@@ -7,10 +7,9 @@ from typing import cast
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.containers.container import PORT, Container, Mount, MountKind
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest, dump
-from phalanx.launch.task_commands import make_task_commands, tensorboard_command
+from phalanx.launch.task_commands import make_task_commands, task_variables, tensorboard_command
 
 
 def make_services(job: Job, container: Container, grace: float) -> Iterator[tuple[Task, Manifest]]:

@@ -24,13 +24,7 @@ class MountKind(Enum):
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory that is mounted into the container.
-
-    >>> Mount.parse("/home/ann/data:/data:ro")
-    Mount(kind=<MountKind.HOST: 'host'>, source='/home/ann/data', target='/data', read_only=True)
-    >>> Mount.parse("nfs://server/export:/data").source
-    'server:/export'
-    """
+    """A directory that is mounted into the container."""
 
     kind: MountKind
     source: str

@@ -1,8 +1,4 @@
-"""A Dockerfile for a program, for reproducible images.
-
-A lock file pins every package to the version that is installed here. Nothing in the image runs as
-root, and only the named files are copied into it.
-"""
+"""A Dockerfile and a lock file for a program: packages have the versions installed here."""
 
 from __future__ import annotations
 
@@ -143,7 +139,6 @@ def lock_environment(installed: Iterable[Distribution] | None = None) -> dict[st
 
 
 def _plain(name: str) -> str:
-    """Normalize the name of a package as package indexes do."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -80,13 +80,13 @@ class Client:
         """Return why no pods can be created for the objects of these names, the newest last."""
         core = self._module().CoreV1Api(self._api)
         found = self._ask(core.list_namespaced_event, namespace, field_selector="type=Warning")
-        events = sorted(found.get("items", []), key=_time_of)
-        return [
-            str(event.get("message", ""))
-            for event in events
+        failed = [
+            (str(event.get("lastTimestamp") or event.get("eventTime") or ""), event.get("message"))
+            for event in found.get("items", [])
             if event.get("involvedObject", {}).get("name") in names
             and event.get("reason", "").startswith("FailedCreate")
         ]
+        return [str(message or "") for _, message in sorted(failed, key=lambda each: each[0])]
 
     def log(self, pod: str, namespace: str, follow: bool) -> Iterator[str]:
         """Yield the lines that a pod has printed; with `follow`, until it ends."""
@@ -131,7 +131,6 @@ class Client:
             time.sleep(_RECONNECT_SECONDS)
 
     def _call(self, verb: str, kind: str, namespace: str) -> ApiCall:
-        """Return the method that creates, reads or deletes objects of this kind."""
         module = self._module()
         if kind in CUSTOM:
             group, version, plural = CUSTOM[kind]
@@ -143,7 +142,6 @@ class Client:
         return partial(method, namespace=namespace)
 
     def _module(self) -> KubernetesModule:
-        """Return the official client, and connect it on first use."""
         try:
             from kubernetes import client, config  # noqa: PLC0415
         except ImportError:
@@ -186,10 +184,6 @@ class Client:
         if response.status >= 400:
             raise _make_error(response.status, response.data)
         return response
-
-
-def _time_of(event: Manifest) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _make_error(status: int, body: str | bytes | None) -> LaunchError:

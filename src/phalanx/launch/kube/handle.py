@@ -39,14 +39,9 @@ Pods = dict[Task, list[Manifest]]
 class JobKind:
     """How a kind of object represents a job.
 
-    Attributes:
-        kind: The kind of the objects.
-        names: The names of the objects of a job, from its name and roles. The first one says
-            whether the job has ended, the others why.
-        succeeded: The condition of the first object that means success.
-        selector: The label selector of the pods, from the job's name.
-        task_of: The task of a pod.
-        failed: The tasks that have failed for the last time.
+    `names` are the objects of a job, of which the first says whether it has ended and the others
+    why; `succeeded` is the condition that means success; `failed` are the tasks that have failed
+    for the last time.
     """
 
     kind: str
@@ -73,26 +68,16 @@ def failed_pods(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> 
     ]
 
 
+@dataclass(frozen=True)
 class PodsHandle:
     """A submitted job, which the cluster knows by its name."""
 
-    def __init__(
-        self,
-        kind: JobKind,
-        client: Client,
-        name: str,
-        namespace: str,
-        counts: Mapping[Role, int],
-        objects: Sequence[tuple[str, str]],
-    ) -> None:
-        self._kind = kind
-        self._client = client
-        self._name = name
-        self._namespace = namespace
-        self._tasks = make_tasks(counts)
-        self._counts = counts
-        self._names = kind.names(name, counts)
-        self._objects = objects
+    kind: JobKind
+    client: Client
+    name: str
+    namespace: str
+    counts: Mapping[Role, int]
+    objects: Sequence[tuple[str, str]]
 
     @classmethod
     def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> PodsHandle:
@@ -107,18 +92,15 @@ class PodsHandle:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "context": self._client.context,
-            "name": self._name,
-            "namespace": self._namespace,
-            "counts": {str(role): count for role, count in self._counts.items()},
-            "objects": [list(each) for each in self._objects],
+            "context": self.client.context,
+            "name": self.name,
+            "namespace": self.namespace,
+            "counts": {str(role): count for role, count in self.counts.items()},
+            "objects": [list(each) for each in self.objects],
         }
 
     def check_start(self, known: Collection[str]) -> None:
-        """Raise a LaunchError if the cluster reports at once that a pod cannot be created or run.
-
-        `known` are the warnings about an earlier job of the same name.
-        """
+        """Raise a LaunchError for a pod that cannot run; `known` are warnings of earlier jobs."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             pods = [tries[-1] for tries in self._pods().values()]
@@ -127,18 +109,19 @@ class PodsHandle:
             for reason in (*reasons, *(each for each in refused if each not in known)):
                 raise LaunchError(f"Kubernetes does not start it: {reason}")
             started = [pod for pod in pods if pod["status"].get("phase") != "Pending"]
-            if len(started) == len(self._tasks):
+            if len(started) == len(make_tasks(self.counts)):
                 return
             time.sleep(_POLL_SECONDS)
 
     def status(self) -> list[TaskStatus]:
         over = self.wait(0) is not None
         pods = self._pods()
-        failed = self._kind.failed(self._read_all(), self._tasks, pods)
-        missing = not over and any(task not in pods for task in self._tasks)
+        failed = self.kind.failed(self._read_all(), make_tasks(self.counts), pods)
+        missing = not over and any(task not in pods for task in make_tasks(self.counts))
         reason = next(reversed(self.warnings()), "") if missing else ""
         return [
-            _status(task, pods.get(task, []), over, task in failed, reason) for task in self._tasks
+            _status(task, pods.get(task, []), over, task in failed, reason)
+            for task in make_tasks(self.counts)
         ]
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
@@ -149,35 +132,34 @@ class PodsHandle:
                 name = f"{pod['metadata']['name']} {_container_restarts(pod)}"
                 if name not in shown and pod["status"].get("phase") != "Pending":
                     shown.add(name)
-                    yield from self._client.log(pod["metadata"]["name"], self._namespace, follow)
+                    yield from self.client.log(pod["metadata"]["name"], self.namespace, follow)
             if over or not follow:
                 return
             time.sleep(_POLL_SECONDS)
 
     def cancel(self) -> None:
         """Delete every object of the job; the pods get SIGTERM and their grace period."""
-        for kind, name in reversed(self._objects):
-            self._client.delete(kind, name, self._namespace)
+        for kind, name in reversed(self.objects):
+            self.client.delete(kind, name, self.namespace)
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
         return poll(self._result, timeout, _POLL_SECONDS)
 
     def _result(self) -> JobResult | None:
         try:
-            job = self._read(self._names[0])
+            job = self._read(self._names()[0])
         except NotFoundError:
             # A deleted job has ended only when its pods are gone as well.
-            gone = f"cancelled: its {self._kind.kind} is no longer there"
+            gone = f"cancelled: its {self.kind.kind} is no longer there"
             return None if self._pods() else JobResult(1, gone)
-        if _find_condition(job, self._kind.succeeded):
+        if _find_condition(job, self.kind.succeeded):
             return JobResult(0, "succeeded")
         return self._failure() if _find_condition(job, "Failed") else None
 
     def _failure(self) -> JobResult:
-        """Return the failed task with its last lines, or else the cluster's message."""
         pods = self._pods()
         jobs = self._read_all()
-        for task in self._kind.failed(jobs, self._tasks, pods):
+        for task in self.kind.failed(jobs, make_tasks(self.counts), pods):
             if task in pods:
                 reason = describe_failure(
                     task, _exit_code(pods[task][-1]), _count_restarts(pods[task])
@@ -191,31 +173,33 @@ class PodsHandle:
 
     def _controller_failure(self) -> JobResult:
         """Return the last line of the job controller's pod: no object with tasks has failed."""
-        selector = f"batch.kubernetes.io/job-name={self._names[0]}"
-        pods = self._client.pods(selector, self._namespace)[-1:]
+        selector = f"batch.kubernetes.io/job-name={self._names()[0]}"
+        pods = self.client.pods(selector, self.namespace)[-1:]
         lines = [line for pod in pods for line in self._log(pod)]
         reason = next(reversed(lines), "the job controller has failed")
-        return JobResult(1, f"{reason}; end the tasks that still run: phalanx cancel {self._name}")
+        return JobResult(1, f"{reason}; end the tasks that still run: phalanx cancel {self.name}")
 
     def _log(self, pod: Manifest) -> list[str]:
-        return list(self._client.log(pod["metadata"]["name"], self._namespace, follow=False))
+        return list(self.client.log(pod["metadata"]["name"], self.namespace, follow=False))
 
     def warnings(self) -> list[str]:
         """Return why pods cannot be created; nothing if this user may not read events."""
         # The Jobs of a JobSet have names of their own.
-        names = [self._name, *self._names, *(f"{self._name}-{role}-0" for role in self._counts)]
+        names = [self.name, *self._names(), *(f"{self.name}-{role}-0" for role in self.counts)]
         try:
-            return self._client.warnings(names, self._namespace)
+            return self.client.warnings(names, self.namespace)
         except LaunchError:
             return []
 
+    def _names(self) -> list[str]:
+        return self.kind.names(self.name, self.counts)
+
     def _read(self, name: str) -> Manifest:
-        return self._client.read(self._kind.kind, name, self._namespace)
+        return self.client.read(self.kind.kind, name, self.namespace)
 
     def _read_all(self) -> list[Manifest]:
-        """Read those objects of the job that still exist."""
         found = []
-        for name in self._names:
+        for name in self._names():
             with contextlib.suppress(NotFoundError):
                 found.append(self._read(name))
         return found
@@ -223,8 +207,8 @@ class PodsHandle:
     def _pods(self) -> Pods:
         """Return the pods of each task, the newest last."""
         found: Pods = {}
-        for pod in self._client.pods(self._kind.selector(self._name), self._namespace):
-            task = self._kind.task_of(pod)
+        for pod in self.client.pods(self.kind.selector(self.name), self.namespace):
+            task = self.kind.task_of(pod)
             if task is not None:
                 found.setdefault(task, []).append(pod)
         return found
@@ -260,7 +244,6 @@ def _container_status(pod: Manifest) -> Manifest:
 
 
 def _count_restarts(pods: Sequence[Manifest]) -> int:
-    """Count the restarts of a task, in the same pod or in a new one."""
     return len(pods) - 1 + sum(map(_container_restarts, pods))
 
 

@@ -35,11 +35,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(objects: Iterable[Manifest]) -> str:
-    """Return the objects as YAML, one document each.
-
-    >>> print(dump([{"env": "on"}]))
-    env: "on"
-    """
+    """Return the objects as YAML, one document each."""
     documents = (yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=100) for each in objects)
     return "---\n".join(documents).rstrip("\n")
 

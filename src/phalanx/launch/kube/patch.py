@@ -56,13 +56,7 @@ def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> t
 
 
 def merge(original: Json, patch: Json, field: str = "", keys: Mapping[str, str] = _KEYS) -> Json:
-    """Merge a value and its patch: objects are merged, null removes, all else replaces.
-
-    >>> merge({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
-    {'b': {'c': 2, 'd': 3}}
-    >>> merge([{"name": "x", "value": "1"}], [{"name": "x", "value": "2"}], "env")
-    [{'name': 'x', 'value': '2'}]
-    """
+    """Merge a value and its patch: objects are merged, null removes, all else replaces."""
     if isinstance(original, dict) and isinstance(patch, dict):
         return _merge_objects(original, patch, keys)
     if isinstance(original, list) and isinstance(patch, list) and field in keys:
@@ -116,7 +110,6 @@ def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise a JobError if Kubernetes would no longer accept the object."""
     if "kubeflow.org/" in manifest["apiVersion"]:
         # Kubernetes has no schema for custom resources, but one for the pods inside them.
         for template in _templates(manifest["spec"]):
@@ -140,7 +133,6 @@ def _check(manifest: Manifest) -> None:
 
 
 def _templates(part: Json) -> Iterator[Manifest]:
-    """Yield the pod templates in an object, at any depth."""
     if isinstance(part, list):
         for each in part:
             yield from _templates(each)

@@ -21,11 +21,10 @@ from phalanx.launch.containers.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest, dump
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.task_commands import TENSORBOARD_PORT, tensorboard_command
+from phalanx.launch.task_commands import TENSORBOARD_PORT, task_variables, tensorboard_command
 
 LABEL = "phalanx.job"
 ROLE = "phalanx.role"
@@ -47,11 +46,7 @@ class Toleration:
 
     @classmethod
     def parse(cls, text: str) -> Toleration:
-        """Parse a toleration in the notation of `kubectl taint`.
-
-        >>> Toleration.parse("gpu=yes:NoSchedule")
-        Toleration(key='gpu', value='yes', effect='NoSchedule')
-        """
+        """Parse a toleration in the notation of `kubectl taint`."""
         pair, _, effect = text.rpartition(":")
         key, equals, value = pair.partition("=")
         if not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
@@ -115,7 +110,7 @@ def make_secret(name: str, labels: Mapping[str, str], options: PodOptions) -> It
 
 def make_network_policy(job: Job, container: Container, options: PodOptions) -> Manifest:
     """Let only the pods of the job connect to its tasks: TensorFlow authenticates nobody."""
-    pods = {LABEL: job.name, "phalanx.part": "task"}
+    pods = _task_labels(job)
     return {
         **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, options),
         "spec": {
@@ -131,16 +126,20 @@ def make_disruption_budget(
 ) -> Iterator[Manifest]:
     """With `protect`, forbid the eviction of any pod while the job runs."""
     if options.protect:
-        pods = {LABEL: job.name, "phalanx.part": "task"}
+        selector = {"matchLabels": _task_labels(job)}
         yield {
             **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, options),
-            "spec": {"minAvailable": len(job.all_tasks()), "selector": {"matchLabels": pods}},
+            "spec": {"minAvailable": len(job.all_tasks()), "selector": selector},
         }
 
 
 def pod_labels(job: Job, container: Container) -> dict[str, str]:
     """Return the labels of a task's pod."""
-    return {**container.labels, LABEL: job.name, "phalanx.part": "task"}
+    return {**container.labels, **_task_labels(job)}
+
+
+def _task_labels(job: Job) -> dict[str, str]:
+    return {LABEL: job.name, "phalanx.part": "task"}
 
 
 def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
@@ -167,10 +166,7 @@ def role_variables(job: Job, role: Role) -> dict[str, str]:
 
 
 def make_script(job: Job, container: Container, between: str = "-") -> str:
-    """Make the shell script that sets TF_CONFIG from the pod's index and runs the program.
-
-    `between` separates role and index in the names of the pods.
-    """
+    """Make the script that sets TF_CONFIG and runs the program; `between` is in pod names."""
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     program = job.program.command(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
@@ -181,18 +177,15 @@ def make_script(job: Job, container: Container, between: str = "-") -> str:
 
 
 def make_probes(job: Job, role: Role, port: str) -> Manifest:
-    """Make a readiness probe for tasks that listen, and liveness probes for data servers.
-
-    A trainer may be too busy to answer, so a liveness probe would restart healthy pods.
-    """
+    """Make a readiness probe; liveness probes only for data servers, as trainers may be busy."""
     if role not in DATA_ROLES and (role not in PEERS or len(job.listening_tasks()) == 1):
         return {}
     listens = {"tcpSocket": {"port": port}}
     ready = {"readinessProbe": {**listens, "periodSeconds": 10}}
-    return {**ready, **make_server_probes(listens)} if role in DATA_ROLES else ready
+    return {**ready, **_make_server_probes(listens)} if role in DATA_ROLES else ready
 
 
-def make_server_probes(check: Manifest) -> Manifest:
+def _make_server_probes(check: Manifest) -> Manifest:
     """Allow a server ten minutes to start, and restart it after a minute without an answer."""
     return {
         "startupProbe": {**check, "periodSeconds": 5, "failureThreshold": 120},
@@ -213,7 +206,7 @@ def make_pod(
     probes: Manifest,
 ) -> Manifest:
     """Make the spec of a pod that runs a script in a container with this name and named port."""
-    volumes, mounts = make_volumes(job.name, container, options)
+    volumes, mounts = _make_volumes(job.name, container, options)
     variables = task_variables(job, role, environment)
     if options.credentials is not None:
         variables[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
@@ -224,21 +217,14 @@ def make_pod(
         "env": [{"name": key, "value": escape_variables(text)} for key, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
         **probes,
-        **make_resources(job.needs(role)),
+        **_make_resources(job.needs(role)),
         **mounts,
     }
     grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
-    return {**grace, **make_pod_spec(main, volumes, options)}
+    return {**grace, **_make_pod_spec(main, volumes, options)}
 
 
-def credentials_env(options: PodOptions) -> Manifest:
-    """Make the `env` of a container that needs no other variable than that of the key file."""
-    key = {"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}
-    return {"env": [key]} if options.credentials is not None else {}
-
-
-def make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:
-    """Make a pod of one container, with an API token only if it has a service account."""
+def _make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:
     return {
         "automountServiceAccountToken": options.service_account is not None,
         "enableServiceLinks": False,
@@ -278,8 +264,7 @@ def quote(text: str) -> str:
     return escape_variables(shlex.quote(text))
 
 
-def make_resources(needs: Resources) -> Manifest:
-    """Make the resources of a container, with requests equal to limits."""
+def _make_resources(needs: Resources) -> Manifest:
     amounts: dict[str, str] = {}
     if needs.cpus:
         amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
@@ -290,7 +275,9 @@ def make_resources(needs: Resources) -> Manifest:
     return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
 
 
-def make_volumes(name: str, container: Container, options: PodOptions) -> tuple[Manifest, Manifest]:
+def _make_volumes(
+    name: str, container: Container, options: PodOptions
+) -> tuple[Manifest, Manifest]:
     """Make the `volumes` of a pod and the `volumeMounts` of its container, if there are any."""
     volumes: list[Manifest] = []
     mounts: list[Manifest] = []
@@ -307,43 +294,76 @@ def make_volumes(name: str, container: Container, options: PodOptions) -> tuple[
 
 
 def _make_volume_source(mount: Mount) -> Manifest:
-    if mount.kind is MountKind.HOST:
-        return {"hostPath": {"path": mount.source}}
-    if mount.kind is MountKind.VOLUME:
-        return {"persistentVolumeClaim": {"claimName": mount.source}}
     server, _, path = mount.source.partition(":")
-    return {"nfs": {"server": server, "path": path}}
+    sources = {
+        MountKind.HOST: {"hostPath": {"path": mount.source}},
+        MountKind.VOLUME: {"persistentVolumeClaim": {"claimName": mount.source}},
+        MountKind.NFS: {"nfs": {"server": server, "path": path}},
+    }
+    return sources[mount.kind]
 
 
 def make_tensorboard(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
     """Make a TensorBoard that runs on after the job, until `phalanx cancel`."""
-    if not options.tensorboard:
-        return
-    name = f"{job.name}-tensorboard"
-    pods = {LABEL: job.name, "phalanx.part": "tensorboard"}
-    volumes, mounts = make_volumes(job.name, container, options)
+    if options.tensorboard:
+        yield from make_server(
+            f"{job.name}-tensorboard",
+            "tensorboard",
+            container,
+            options,
+            labels={**container.labels, LABEL: job.name},
+            selector={LABEL: job.name, "phalanx.part": "tensorboard"},
+            command=tensorboard_command(job, container.python),
+            ports={"http": (80, TENSORBOARD_PORT)},
+            path="/",
+            secret=job.name,
+        )
+
+
+def make_server(
+    name: str,
+    container_name: str,
+    container: Container,
+    options: PodOptions,
+    *,
+    labels: Mapping[str, str],
+    selector: Mapping[str, str],
+    command: list[str],
+    ports: Mapping[str, tuple[int, int]],
+    path: str,
+    secret: str,
+    needs: Resources | None = None,
+    replicas: int = 1,
+) -> Iterator[Manifest]:
+    """Make the Deployment and Service of an HTTP server; `ports` are the Service's and its own."""
+    volumes, mounts = _make_volumes(secret, container, options)
+    key = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
     main = {
-        "name": "tensorboard",
+        "name": container_name,
         "image": container.image,
-        "command": tensorboard_command(job, container.python),
-        **credentials_env(options),
-        "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
-        **make_server_probes({"tcpSocket": {"port": "http"}}),
+        "command": command,
+        **({"env": key} if options.credentials is not None else {}),
+        "ports": [{"name": each, "containerPort": port} for each, (_, port) in ports.items()],
+        "readinessProbe": {"httpGet": {"path": path, "port": "http"}, "periodSeconds": 5},
+        **_make_server_probes({"tcpSocket": {"port": next(iter(ports))}}),
+        **_make_resources(needs or Resources()),
         **mounts,
     }
     yield {
-        **make_object("apps/v1", "Deployment", name, job, container, options),
+        **make_header("apps/v1", "Deployment", name, labels, options),
         "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": pods},
+            "replicas": replicas,
+            "selector": {"matchLabels": dict(selector)},
             "template": {
-                "metadata": {"labels": {**container.labels, **pods}},
-                "spec": make_pod_spec(main, volumes, options),
+                "metadata": {"labels": {**container.labels, **selector}},
+                "spec": _make_pod_spec(main, volumes, options),
             },
         },
     }
+    exposed = [
+        {"name": each, "port": port, "targetPort": each} for each, (port, _) in ports.items()
+    ]
     yield {
-        **make_object("v1", "Service", name, job, container, options),
-        "spec": {"selector": pods, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
+        **make_header("v1", "Service", name, labels, options),
+        "spec": {"selector": dict(selector), "ports": exposed},
     }

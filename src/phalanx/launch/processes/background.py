@@ -1,8 +1,7 @@
 """A supervisor in a background process, so that a job goes on when its launcher has returned.
 
-All data of the job are in one directory: plan.json, status.json, result.json and the tasks' output.
-The supervisor holds a lock on the file `lock`, which contains its process id; the lock tells other
-processes whether it still runs.
+The job's directory has plan.json, status.json, result.json and the tasks' output. While it runs,
+the supervisor holds a lock on the file `lock`, which contains its process id.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,19 +26,19 @@ from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.job_store import write_atomically
 from phalanx.launch.log_files import read_log
-from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.supervisor import start
 from phalanx.launch.termination import GracePeriods
 
 _START_SECONDS = 30.0
 _TICK_SECONDS = 0.2
 
 
+@dataclass(frozen=True)
 class BackgroundHandle:
     """A job whose supervisor is a background process, in the job's directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    directory: Path
 
     @classmethod
     def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
@@ -48,7 +47,7 @@ class BackgroundHandle:
             directory.mkdir(parents=True, exist_ok=True)
             for old in directory.glob("*.json"):
                 old.unlink()
-            write_atomically(directory / "plan.json", json.dumps(asdict(plan), default=str))
+            _write_json(directory / "plan.json", asdict(plan))
             process = _start_supervisor(directory)
         except OSError as error:
             raise LaunchError(
@@ -152,12 +151,15 @@ def supervise(directory: Path) -> None:
                 handle.cancel()
             statuses = handle.status()
             if statuses != written:
-                entries = [each.dump() for each in statuses]
-                write_atomically(directory / "status.json", json.dumps(entries))
+                _write_json(directory / "status.json", [each.dump() for each in statuses])
                 written = statuses
             if result is not None:
-                write_atomically(directory / "result.json", json.dumps(result.dump()))
+                _write_json(directory / "result.json", result.dump())
                 return
+
+
+def _write_json(path: Path, content: object) -> None:
+    write_atomically(path, json.dumps(content, default=str).encode())
 
 
 def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:

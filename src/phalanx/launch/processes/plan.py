@@ -13,15 +13,9 @@ from phalanx.launch.termination import GracePeriods
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The process of one task.
+    """The process of one task, with what is added to its environment, and the file of its output.
 
-    Attributes:
-        task: The task.
-        argv: The command.
-        environment: What is added to the environment.
-        log: The file of its output.
-        is_relay: Whether the process stands for a task elsewhere, and exits with 128 + n, as a
-            shell does, if signal n has ended that task.
+    A relay stands for a task elsewhere, and exits with 128 + n if signal n has ended that task.
     """
 
     task: Task

@@ -40,10 +40,12 @@ class TaskProcess:
         self.terminated_at: float | None = None
         self._cleanup_started_at: float | None = None
         self._at_end = False
+        assert process.stdout is not None
         self._process = process
+        self._pipe = process.stdout
         self._log = log
         self._partial = b""
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @classmethod
     def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
@@ -65,13 +67,12 @@ class TaskProcess:
         except OSError as error:
             log.close()
             raise JobError(f"{plan.argv[0]} cannot be started: {_explain(error)}") from None
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        return cls(plan, process, log)
+        task = cls(plan, process, log)
+        os.set_blocking(task.fileno(), False)
+        return task
 
     def fileno(self) -> int:
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+        return self._pipe.fileno()
 
     def read(self) -> list[str] | None:
         """Return the lines since the last call; None at the end of the output."""
@@ -91,11 +92,9 @@ class TaskProcess:
         return self._decode(whole)
 
     def read_rest(self) -> list[str]:
-        """Return what is left in the pipe of a process that has exited.
-
-        The amount is limited, since its children may print faster than anybody reads.
-        """
+        """Return what is left in the pipe of a process that has exited."""
         lines: list[str] = []
+        # Limited, since its children may print faster than anybody reads.
         for _ in range(_MAX_CHUNKS):
             more = self.read()
             if more is None:
@@ -122,22 +121,16 @@ class TaskProcess:
         """Return the line without a newline, such as a progress bar."""
         return self._text(self._partial)
 
-    def last_lines(self) -> tuple[str, ...]:
-        return tuple(self._last_lines)
-
     def exit_code(self) -> int | None:
         """Return minus the signal's number if a signal ended the task; None while it runs."""
         code = self._process.poll()
         return decode_exit_code(code) if code is not None and self.plan.is_relay else code
 
     def is_gone(self) -> bool:
-        """Return whether the process and all its children have ended.
-
-        Children that have left the process group are searched for by their environment, but only
-        while something still holds the other end of the pipe.
-        """
+        """Return whether the process and all its children have ended."""
         if self.exit_code() is None or group_is_alive(self.group):
             return False
+        # At the end of the pipe nothing is left that could have left the process group.
         return self._at_end or not self._children()
 
     def end_children(self, now: float, grace: float) -> bool:
@@ -167,14 +160,13 @@ class TaskProcess:
         return find_run_processes(environment[RUN_ID_VARIABLE], environment[TASK_VARIABLE])
 
     def _close(self) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._pipe.close()
         self._log.close()
 
     def _decode(self, lines: list[bytes]) -> list[str]:
         """Decode the lines as a terminal shows them: with carriage returns, only the last state."""
         texts = [self._text(line) for line in lines]
-        self._last_lines.extend(texts)
+        self.last_lines.extend(texts)
         return texts
 
     @staticmethod

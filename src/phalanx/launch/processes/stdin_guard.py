@@ -1,7 +1,6 @@
-"""A shell command that ends a task, with all its children, when its standard input is closed.
+"""A shell command that ends a task with all its children when its standard input is closed.
 
-The process that holds the other end of the input, on this host or another, ends the task by closing
-it; its death closes the input as well.
+The process that holds the other end of the input closes it at the latest when it dies.
 """
 
 from __future__ import annotations

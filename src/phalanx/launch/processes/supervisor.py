@@ -11,17 +11,19 @@ import json
 import selectors
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
 from phalanx.cluster.spec import Task
-from phalanx.errors import PhalanxError
+from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.log_files import read_log
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
 from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
+from phalanx.open_files import allow_open_files
 
 _TICK_SECONDS = 0.05
 
@@ -29,27 +31,17 @@ _TICK_SECONDS = 0.05
 class Observer(Protocol):
     """Receives what happens to the tasks, in the supervisor's thread."""
 
-    def output(self, task: Task, lines: list[str]) -> None:
-        """Receive the lines that a task has printed."""
-
-    def changed(self, status: TaskStatus) -> None:
-        """Receive the new status of a task."""
-
-    def note(self, message: str) -> None:
-        """Receive a message about the job."""
+    def output(self, task: Task, lines: list[str]) -> None: ...
+    def changed(self, status: TaskStatus) -> None: ...
+    def note(self, message: str) -> None: ...
 
 
 class NullObserver:
     """An observer that ignores everything; the logs have the output."""
 
-    def output(self, task: Task, lines: list[str]) -> None:
-        pass
-
-    def changed(self, status: TaskStatus) -> None:
-        pass
-
-    def note(self, message: str) -> None:
-        pass
+    def output(self, task: Task, lines: list[str]) -> None: ...
+    def changed(self, status: TaskStatus) -> None: ...
+    def note(self, message: str) -> None: ...
 
 
 class Supervisor:
@@ -180,7 +172,7 @@ class Supervisor:
         else:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             reason = describe_failure(task, code, status.restarts)
-            self._settle(JobResult(1, reason, task, process.last_lines()), now)
+            self._settle(JobResult(1, reason, task, tuple(process.last_lines)), now)
 
     def _settle(self, result: JobResult, now: float) -> None:
         """Fix the result of the job: from now on tasks only end."""
@@ -188,7 +180,6 @@ class Supervisor:
         self._settled_at = now
 
     def _end_tasks(self, now: float) -> None:
-        """End every task whose time is over."""
         for task, process in self._processes.items():
             left = time_left(task, self._processes, self._has_failed(), self.plan.grace_periods)
             if now >= self._settled_at + left and process.terminated_at is None:
@@ -227,3 +218,58 @@ class Supervisor:
             report(*arguments)
         except Exception:
             self._observer = NullObserver()
+
+
+def start(
+    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
+) -> SupervisedHandle:
+    """Start the tasks; `observer` receives their output and every change of state."""
+    # A held port and its lock, a pipe and a log for each task.
+    allow_open_files(4 * len(plan.tasks) + 128)
+    _create_logs(plan)
+    supervisor = Supervisor(plan, environ, observer or NullObserver())
+    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
+    thread.start()
+    return SupervisedHandle(supervisor, thread)
+
+
+class SupervisedHandle:
+    """A job on this machine, supervised by a thread of this process."""
+
+    def __init__(self, supervisor: Supervisor, thread: threading.Thread) -> None:
+        self._supervisor = supervisor
+        self._thread = thread
+
+    def status(self) -> list[TaskStatus]:
+        return list(self._supervisor.statuses.values())
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        paths = {plan.task: plan.log for plan in self._supervisor.plan.tasks}
+        yield from read_log(paths[task], (lambda: not self._thread.is_alive()) if follow else None)
+
+    def cancel(self, result: JobResult | None = None) -> None:
+        """End the job, with this result unless it has failed already."""
+        self._supervisor.cancel(result or JobResult(1, "cancelled"))
+
+    def kill(self) -> None:
+        """Send SIGKILL to every task, without a grace period."""
+        self._supervisor.kill()
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        self._thread.join(timeout)
+        return None if self._thread.is_alive() else self._supervisor.result
+
+
+def _create_logs(plan: ProcessPlan) -> None:
+    """Raise a JobError before anything is started if a log file cannot be written."""
+    for task_plan in plan.tasks:
+        try:
+            task_plan.log.parent.mkdir(parents=True, exist_ok=True)
+            task_plan.log.open("wb").close()
+        except OSError as error:
+            exists = isinstance(error, FileExistsError)
+            reason = "a file of that name is in the way" if exists else error.strerror
+            raise JobError(
+                f"no output can be written to {task_plan.log.parent}: {reason}; "
+                "choose another --log-dir"
+            ) from None

@@ -16,14 +16,13 @@ from phalanx.launch.containers.compose_file import (
     render,
 )
 from phalanx.launch.containers.container import Container
-from phalanx.launch.environment import assign_gpus
 from phalanx.launch.generated_file import header
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.task_commands import TENSORBOARD_PORT
+from phalanx.launch.task_commands import TENSORBOARD_PORT, assign_gpus
 from phalanx.launch.termination import GracePeriods
 
 COMMAND = "launch compose"

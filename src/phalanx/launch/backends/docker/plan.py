@@ -16,14 +16,15 @@ from phalanx.launch.containers.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import assign_gpus, task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.task_commands import (
     TENSORBOARD_PORT,
     TaskCommand,
+    assign_gpus,
     make_task_commands,
+    task_variables,
     tensorboard_command,
 )
 from phalanx.launch.termination import GracePeriods

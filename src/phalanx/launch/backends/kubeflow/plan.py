@@ -10,11 +10,11 @@ from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import TFConfig
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container
-from phalanx.launch.environment import evaluator_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
 from phalanx.launch.placeholders import fill_with
+from phalanx.launch.task_commands import evaluator_variables
 
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"

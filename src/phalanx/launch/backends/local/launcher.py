@@ -9,9 +9,8 @@ from pathlib import Path
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.plan import plan_tasks
 from phalanx.launch.job import Job
-from phalanx.launch.processes.handle import SupervisedHandle, start
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.processes.supervisor import Observer
+from phalanx.launch.processes.supervisor import Observer, SupervisedHandle, start
 from phalanx.launch.termination import GracePeriods
 
 

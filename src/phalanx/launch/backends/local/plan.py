@@ -7,11 +7,10 @@ from pathlib import Path
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.backends.local.machine import Machine
-from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import TaskPlan
-from phalanx.launch.task_commands import make_task_commands
+from phalanx.launch.task_commands import DEFAULTS, make_task_commands, thread_variables
 
 
 def plan_tasks(

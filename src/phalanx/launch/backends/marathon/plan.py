@@ -16,11 +16,15 @@ from typing import Any
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container, MountKind
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import MARATHON_KEYS, merge_patches
-from phalanx.launch.task_commands import TaskCommand, make_task_commands, tensorboard_command
+from phalanx.launch.task_commands import (
+    TaskCommand,
+    make_task_commands,
+    task_variables,
+    tensorboard_command,
+)
 from phalanx.launch.termination import GracePeriods
 
 HOST_NAME = "{task}-{job}.marathon.mesos"

@@ -19,8 +19,7 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.backends.ray.plan import RayPlan
 from phalanx.launch.backends.ray.task_actor import TaskActor
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.environment import task_variables
-from phalanx.launch.task_commands import TaskCommand, make_task_commands
+from phalanx.launch.task_commands import TaskCommand, make_task_commands, task_variables
 from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
 
 _LOOK_SECONDS = 2.0

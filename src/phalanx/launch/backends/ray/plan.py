@@ -7,9 +7,9 @@ from enum import Enum
 from typing import Any
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import dump
+from phalanx.launch.task_commands import task_variables
 from phalanx.launch.termination import GracePeriods
 
 

@@ -11,9 +11,9 @@ from importlib.resources import files
 
 from phalanx.cluster.shape import PORT_VARIABLE
 from phalanx.cluster.spec import Role
-from phalanx.launch.environment import DEFAULTS, evaluator_variables, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
+from phalanx.launch.task_commands import DEFAULTS, evaluator_variables, thread_variables
 from phalanx.launch.termination import GracePeriods
 
 _MIB = 1 << 20

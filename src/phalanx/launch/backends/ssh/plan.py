@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import JobError
-from phalanx.launch.environment import assign_gpus, task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.stdin_guard import guard_stdin
-from phalanx.launch.task_commands import TaskCommand, make_task_commands
+from phalanx.launch.task_commands import (
+    TaskCommand,
+    assign_gpus,
+    make_task_commands,
+    task_variables,
+)
 from phalanx.launch.termination import GracePeriods
 
 # Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.

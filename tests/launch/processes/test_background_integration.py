@@ -26,7 +26,7 @@ case $1 in info) echo active true ;; esac
 """
 
 
-def test_ctrl_c_while_the_supervisor_starts_leaves_nothing(
+def test_interrupted_submit_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marks = {RUN_ID_VARIABLE: uuid.uuid4().hex, TASK_VARIABLE: "chief-0"}
@@ -42,7 +42,7 @@ def test_ctrl_c_while_the_supervisor_starts_leaves_nothing(
     wait_for(lambda: not find_run_processes(marks[RUN_ID_VARIABLE]))
 
 
-def test_a_stack_is_removed_if_its_state_cannot_be_kept(
+def test_stack_is_removed_if_the_state_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker, calls = tmp_path / "docker", tmp_path / "calls"

@@ -12,7 +12,7 @@ from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions
 
 
-def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_submit_deletes_all_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     made, there = [], set()
 
     def create(client: Client, manifest: Manifest) -> None:
