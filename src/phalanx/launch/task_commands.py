@@ -95,7 +95,7 @@ def task_variables(job: Job, role: Role, variables: Mapping[str, str]) -> dict[s
 
 
 def evaluator_variables(job: Job) -> dict[str, str]:
-    """Return what tells the chief that an evaluator exists, which TF_CONFIG does not say."""
+    """Return the variables that announce an evaluator to the chief, as TF_CONFIG does not."""
     return shape_variables(job.tasks()) if job.evaluators else {}
 
 

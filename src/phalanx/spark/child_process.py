@@ -73,7 +73,7 @@ def main(folder: Path) -> int:
         value = serialize(function(), "what the function returned")
     except SystemExit as end:
         if end.code not in (None, 0):
-            return _fail(folder, f"it ended with {end.code!r}", Cause.OWN, False)
+            return _fail(folder, f"it ended with {end.code!r}", Cause.ORIGIN, False)
         value = serialize(None, "nothing")
     except PhalanxError as error:
         is_final = isinstance(error, ConfigurationError)
@@ -82,7 +82,7 @@ def main(folder: Path) -> int:
         # Without this frame: the user's traceback begins with the user's code.
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         text = "".join(traceback.format_exception(type(error), error, trace))
-        return _fail(folder, text.rstrip(), Cause.OWN, False)
+        return _fail(folder, text.rstrip(), Cause.ORIGIN, False)
     write_atomically(folder / VALUE, value)
     return 0
 
@@ -102,7 +102,7 @@ def _load(path: Path) -> Callable[[], object]:
 def _cause(error: PhalanxError) -> Cause:
     if isinstance(error, PeerError | Interrupted):
         return Cause.PEER
-    return Cause.REPORTED if isinstance(error, TrainingError) else Cause.OWN
+    return Cause.REPORTED if isinstance(error, TrainingError) else Cause.ORIGIN
 
 
 def _fail(folder: Path, text: str, cause: Cause, is_final: bool, code: int = 1) -> int:

@@ -19,8 +19,8 @@ CAUSE_SECONDS = 5.0
 class Cause(IntEnum):
     """How close a task's failure is to the cause of the job's failure; the lowest is reported."""
 
-    OWN = 0
-    """The task failed by itself."""
+    ORIGIN = 0
+    """The failure began in this task."""
     REPORTED = 1
     """Another task reported its failure to this one."""
     PEER = 2
@@ -35,7 +35,7 @@ class Failure:
 
     task: Task
     text: str
-    cause: Cause = Cause.OWN
+    cause: Cause = Cause.ORIGIN
     is_final: bool = False
 
 
@@ -85,7 +85,9 @@ class JobState:
         if self._settled_at is None:
             return False
         has_failed = bool(self._failures)
-        cause_unknown = has_failed and all(each.cause is not Cause.OWN for each in self._failures)
+        cause_unknown = has_failed and all(
+            each.cause is not Cause.ORIGIN for each in self._failures
+        )
         if cause_unknown and now < self._settled_at + CAUSE_SECONDS and task.role is not Role.PS:
             return False
         left = time_left(task, self._running, has_failed, self._grace_periods)

@@ -50,7 +50,15 @@ class MirroredStrategyRunner:
             raise JobError(f"num_slots is {self.num_slots}: it must be at least 1")
 
     def run(self, train_fn: Function, **kwargs: Any) -> Any:
-        """Call the function on every task with these arguments; return what the first returned."""
+        """Call the function on every task.
+
+        Args:
+            train_fn: The function.
+            **kwargs: Its arguments.
+
+        Returns:
+            What the function has returned on the first task.
+        """
         job = SparkJob(
             tuple(make_tasks({Role.WORKER: self._count_tasks()})),
             local_mode=self.local_mode,

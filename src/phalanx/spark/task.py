@@ -180,7 +180,7 @@ def _report(
         error = json.loads(files[ERROR])
     elif result.exit_code:
         text = "\n".join([result.reason.removeprefix(f"{task} "), *result.last_lines])
-        error = {"text": text, "cause": Cause.OWN, "is_final": False}
+        error = {"text": text, "cause": Cause.ORIGIN, "is_final": False}
     connection.send(ended=error)
     if error is None or was_requested:
         return files.get(VALUE)

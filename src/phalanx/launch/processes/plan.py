@@ -15,7 +15,7 @@ from phalanx.launch.termination import GracePeriods
 class TaskPlan:
     """The process of one task, with what is added to its environment, and the file of its output.
 
-    A relay stands for a task elsewhere, and exits with 128 + n if signal n has ended that task.
+    A relay represents a task elsewhere, and exits with 128 + n if signal n has ended that task.
     """
 
     task: Task
