@@ -7,6 +7,7 @@ PhalanxError                     exit code 1
 │   └── JobError                 a job cannot be launched as described
 ├── RecordError                  a record is damaged or has unexpected content
 ├── LaunchError                  a launched job failed for a reason outside of its program
+│   └── NotFoundError            the backend has no such object
 └── TrainingError                training started and failed
     ├── WorkerError              the program raised an exception on another task
     ├── PeerError                another task is unreachable or stopped responding
@@ -60,6 +61,10 @@ class RecordError(PhalanxError):
 
 class LaunchError(PhalanxError):
     """A launched job failed for a reason outside of its program."""
+
+
+class NotFoundError(LaunchError):
+    """The backend has no object of this kind and name."""
 
 
 class TrainingError(PhalanxError):

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
-from phalanx.launch.processes.supervisor import Observer, Silent
+from phalanx.launch.processes.supervisor import NullObserver, Observer
 
 _COLOURS = {
     Role.CHIEF: "green",
@@ -51,7 +51,7 @@ class QueuedDisplay:
         self._on_closed = on_closed
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1000)
         self._drop_if_full = threading.Event()
-        self._display: Observer = Silent()
+        self._display: Observer = NullObserver()
         self._thread = threading.Thread(target=self._run, name="phalanx-display", daemon=True)
 
     def start(self, display: Observer) -> None:
@@ -91,11 +91,11 @@ class QueuedDisplay:
             try:
                 call()
             except BrokenPipeError:
-                self._display = Silent()
+                self._display = NullObserver()
                 self._on_closed()
             except (OSError, ValueError):
                 # A full disk or a closed terminal must not end the job.
-                self._display = Silent()
+                self._display = NullObserver()
 
 
 class PlainDisplay:

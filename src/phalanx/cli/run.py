@@ -37,10 +37,9 @@ from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
-from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.processes.supervisor import Observer
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
+from phalanx.launch.termination import GracePeriods
 
 _LAST_OUTPUT_SECONDS = 10.0
 
@@ -97,14 +96,16 @@ def command(**values: Any) -> None:
     check_program(job.program)
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
-    with hold_ports(len(job.listening()), values["base_port"]) as ports:
+    with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
             log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
             share=not values["no_share"],
-            patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
+            grace_periods=GracePeriods(
+                values["grace"], values["linger"], values["evaluator_linger"]
+            ),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

@@ -3,7 +3,7 @@
     spark = SparkSession.builder.getOrCreate()
     result = phalanx.spark.run(Digits(), config, workers=2, ps=1)
 
-The names are loaded when they are first used: neither PySpark nor TensorFlow is imported before.
+The names are imported when they are first used, and PySpark and TensorFlow with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from phalanx.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from phalanx.spark.frames import dataset as dataset
+    from phalanx.spark.dataframe import dataset as dataset
     from phalanx.spark.inference import predict_udf as predict_udf
     from phalanx.spark.mirrored import MirroredStrategyRunner as MirroredStrategyRunner
     from phalanx.spark.runner import run as run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "phalanx.spark.frames": ("dataset",),
+        "phalanx.spark.dataframe": ("dataset",),
         "phalanx.spark.inference": ("predict_udf",),
         "phalanx.spark.mirrored": ("MirroredStrategyRunner",),
         "phalanx.spark.runner": ("run",),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-from phalanx.cluster.hosts import from_host_lists
+from phalanx.cluster.detectors.host_lists import from_host_lists
 from phalanx.cluster.preflight import check_peers
 from phalanx.errors import ClusterError, PeerError
 

@@ -24,7 +24,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_every_task_knows_all_others_and_has_a_gpu_of_its_own(cluster: Any) -> None:
+def test_every_task_has_the_cluster_and_its_own_gpu(cluster: Any) -> None:
     def train(directory: str) -> None:
         place = json.loads(os.environ["TF_CONFIG"])["task"]
         name = f"{place['type']}-{place['index']}"
@@ -54,7 +54,7 @@ def test_every_task_knows_all_others_and_has_a_gpu_of_its_own(cluster: Any) -> N
     assert run(see, workers=1, gpus_per_task=0, spark=cluster) == "-1"
 
 
-def test_a_failed_task_ends_the_stage_with_its_traceback_and_spark_goes_on(cluster: Any) -> None:
+def test_failed_task_ends_the_stage_with_its_traceback(cluster: Any) -> None:
     def train() -> None:
         if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
             raise ValueError("bad luck")
@@ -65,14 +65,14 @@ def test_a_failed_task_ends_the_stage_with_its_traceback_and_spark_goes_on(clust
     assert cluster.range(10).count() == 10
 
 
-def test_too_few_slots_are_told(cluster: Any) -> None:
+def test_too_few_slots_raise(cluster: Any) -> None:
     with pytest.raises(JobError, match=r"need 8 slots at the same time, but \d of Spark's 4 are"):
         run(print, workers=7, wait_seconds=1, spark=cluster)
     with pytest.raises(JobError, match="need 3 slots at the same time"):
         run(print, workers=2, gpus_per_task=2, wait_seconds=1, spark=cluster)
 
 
-def test_a_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
+def test_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     def train(directory: str) -> None:
         import pathlib
 
@@ -98,7 +98,7 @@ def test_a_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None
     wait_for(lambda: not any(Path(path).exists() for path in folders))
 
 
-def test_an_executor_that_is_killed_leaves_no_process_and_the_job_begins_again(
+def test_killed_executor_leaves_no_process_and_the_job_restarts(
     cluster: Any, tmp_path: Path
 ) -> None:
     def train(directory: str) -> str:
@@ -140,12 +140,12 @@ def test_an_executor_that_is_killed_leaves_no_process_and_the_job_begins_again(
     )
     thread.join()
     assert result == "second"
-    assert any("all tasks begin again" in line for line in shown)
+    assert any("restarting all tasks" in line for line in shown)
     pids = [int(path.read_text().split()[0]) for path in tmp_path.glob("first-*")]
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
-def test_programs_for_spark_tensorflow_distributor_run_in_step(cluster: Any) -> None:
+def test_mirrored_strategy_runner_trains_synchronously(cluster: Any) -> None:
     def train(learning_rate: float) -> dict[str, Any]:
         import keras
         import numpy as np
@@ -179,7 +179,7 @@ def test_programs_for_spark_tensorflow_distributor_run_in_step(cluster: Any) -> 
     assert result["losses"][-1] < result["losses"][0] / 10
 
 
-def test_the_runner_takes_as_many_gpus_as_it_has_slots(cluster: Any) -> None:
+def test_mirrored_strategy_runner_uses_as_many_gpus_as_slots(cluster: Any) -> None:
     def see() -> str:
         return os.environ["CUDA_VISIBLE_DEVICES"]
 
@@ -187,7 +187,7 @@ def test_the_runner_takes_as_many_gpus_as_it_has_slots(cluster: Any) -> None:
     assert runner.run(see) in ("3", "7")
 
 
-def test_the_runner_calls_the_function_on_the_driver_in_local_mode(cluster: Any) -> None:
+def test_mirrored_strategy_runner_in_local_mode(cluster: Any) -> None:
     def count() -> tuple[int, int]:
         import tensorflow as tf
 
@@ -199,13 +199,13 @@ def test_the_runner_calls_the_function_on_the_driver_in_local_mode(cluster: Any)
         MirroredStrategyRunner(num_slots=2, local_mode=True).run(count)
 
 
-def test_gpus_that_spark_does_not_give_to_tasks_are_told(cluster: Any) -> None:
+def test_gpus_that_spark_does_not_assign_raise(cluster: Any) -> None:
     runner = MirroredStrategyRunner(num_slots=2, gpu_resource_name="tpu")
     with pytest.raises(JobError, match=r"spark.task.resource.tpu.amount is not set"):
         runner.run(print)
 
 
-def test_a_data_frame_is_written_once_and_trained_on_in_step(cluster: Any, tmp_path: Path) -> None:
+def test_data_frame_is_written_once_and_trained_on(cluster: Any, tmp_path: Path) -> None:
     import phalanx
 
     frame = cluster.createDataFrame(

@@ -36,14 +36,14 @@ def pod_patch(**pod: Any) -> dict[str, Any]:
     return {"kind": "Job", "metadata": name, "spec": {"template": {"spec": pod}}}
 
 
-def test_a_container_is_found_by_its_name_and_keeps_the_rest() -> None:
+def test_patch_merges_a_container_by_its_name() -> None:
     before = patched()["spec"]["template"]["spec"]["containers"][0]
     security = {"securityContext": {"runAsNonRoot": True}}
     changed = patched(pod_patch(containers=[{"name": "task", **security}]))
     assert changed["spec"]["template"]["spec"]["containers"] == [{**before, **security}]
 
 
-def test_variables_are_changed_added_and_removed() -> None:
+def test_patch_changes_adds_and_removes_variables() -> None:
     entries = [
         {"name": "PYTHONUNBUFFERED", "value": "0"},
         {"name": "SEED", "value": "1"},
@@ -57,7 +57,7 @@ def test_variables_are_changed_added_and_removed() -> None:
     assert "TF_ENABLE_ONEDNN_OPTS" not in values
 
 
-def test_null_removes_and_other_lists_are_replaced() -> None:
+def test_patch_null_removes_and_other_lists_are_replaced() -> None:
     toleration = {"key": "gpu", "operator": "Exists"}
     job = patched(pod_patch(subdomain=None, tolerations=[toleration]))
     pod = job["spec"]["template"]["spec"]
@@ -82,20 +82,20 @@ def test_null_removes_and_other_lists_are_replaced() -> None:
         (pod_patch(containers=[{"image": "x"}]), "an entry without 'name'"),
     ],
 )
-def test_a_wrong_patch_is_refused(patch: dict[str, Any], said: str) -> None:
+def test_invalid_patch_raises(patch: dict[str, Any], said: str) -> None:
     with pytest.raises(JobError, match=said):
         patched(patch)
 
 
-def test_of_several_objects_of_a_kind_one_must_be_named() -> None:
+def test_patch_must_name_one_of_several_objects() -> None:
     tensorboard = PodOptions(tensorboard=True)
     service = {"kind": "Service", "spec": {"type": "NodePort"}}
-    with pytest.raises(JobError, match="name the one that is meant"):
+    with pytest.raises(JobError, match="name one of these objects"):
         patched(service, place=tensorboard)
     patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
 
 
-def test_a_compose_file_and_a_stack_can_be_changed() -> None:
+def test_patch_of_compose_file_and_stack() -> None:
     mounts = (Mount.parse("/data:/data"), Mount.parse("/models:/models"))
     volume = {"target": "/data", "read_only": True}
     patch = {"services": {"worker-0": {"cap_add": ["SYS_NICE"], "volumes": [volume]}}}
@@ -115,7 +115,7 @@ def test_a_compose_file_and_a_stack_can_be_changed() -> None:
         assert "cap_add" not in services["chief-0"]
 
 
-def test_an_app_of_marathons_can_be_changed() -> None:
+def test_patch_of_marathon_app() -> None:
     patch = {"apps": [{"id": "/digits/chief-0", "upgradeStrategy": {"maximumOverCapacity": 0}}]}
     place = MarathonOptions(patches=(patch,))
     launcher = MarathonLauncher("http://m", Container("x"), place, Path("x"), "r1")
@@ -127,7 +127,7 @@ def test_an_app_of_marathons_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", "- just\n- words"])
-def test_a_file_that_is_no_patch(tmp_path: Path, text: str) -> None:
+def test_file_that_is_not_a_patch_raises(tmp_path: Path, text: str) -> None:
     (tmp_path / "patch.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"patch\.yaml"):
         load(tmp_path / "patch.yaml")

@@ -12,7 +12,7 @@ from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions
 
 
-def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_submit_deletes_all_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     made, there = [], set()
 
     def create(client: Client, manifest: Manifest) -> None:
@@ -26,7 +26,7 @@ def test_ctrl_c_while_it_is_submitted_leaves_nothing(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Client, "create", create)
     monkeypatch.setattr(Client, "delete", delete)
-    monkeypatch.setattr(Client, "complaints", lambda *about: [])
+    monkeypatch.setattr(Client, "warnings", lambda *about: [])
     launcher = KubernetesLauncher(Container("digits:1"), PodOptions())
     plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(KeyboardInterrupt):

@@ -22,14 +22,14 @@ def environment(number: int, **place: object) -> dict[str, str]:
     return dict(plan.tasks[0].environment)
 
 
-def test_every_task_is_told_its_place_and_the_evaluator_is_in_no_cluster() -> None:
+def test_tf_config_of_every_task_excludes_the_evaluator() -> None:
     config = json.loads(environment(1)["TF_CONFIG"])
     assert config["task"] == {"type": "worker", "index": 0}
     assert config["cluster"] == {"chief": ["host0:22"], "worker": ["host1:22"], "ps": ["host2:22"]}
     assert json.loads(environment(3)["TF_CONFIG"])["task"]["type"] == "evaluator"
 
 
-def test_threads_are_the_processors_of_the_task_not_the_one_of_spark(
+def test_threads_are_the_cpus_of_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -45,13 +45,13 @@ def test_threads_are_the_processors_of_the_task_not_the_one_of_spark(
         (2, ("2", "5"), "-1"),
     ],
 )
-def test_a_task_sees_the_gpus_that_spark_gave_it_and_ps_see_none(
+def test_task_sees_its_gpus_and_ps_see_none(
     number: int, gpus: tuple[str, ...] | None, visible: str | None
 ) -> None:
     assert environment(number, gpus=gpus).get("CUDA_VISIBLE_DEVICES") == visible
 
 
-def test_what_is_asked_for_counts_most_and_modules_are_found() -> None:
+def test_user_variables_take_precedence_and_modules_are_found() -> None:
     found = environment(0)
     assert found["MINE"] == "yes"
     assert set(filter(None, sys.path)) <= set(found["PYTHONPATH"].split(os.pathsep))

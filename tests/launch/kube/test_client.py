@@ -38,7 +38,7 @@ class SilentPod(BaseHTTPRequestHandler):
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setattr(kubernetes_client, "_LOG_SECONDS", 3.0)
-    monkeypatch.setattr(kubernetes_client, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(kubernetes_client, "_RECONNECT_SECONDS", 0.0)
     monkeypatch.setattr(SilentPod, "over", threading.Event())
     with ThreadingHTTPServer(("127.0.0.1", 0), SilentPod) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -50,10 +50,10 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         server.shutdown()
 
 
-def test_a_pod_that_is_silent_for_long_is_followed_on(client: Client) -> None:
+def test_log_reconnects_to_a_silent_pod(client: Client) -> None:
     assert list(client.log("digits-ps-0", "default", follow=True)) == ["hello", "bye"]
 
 
-def test_a_log_that_breaks_off_is_an_error(client: Client) -> None:
-    with pytest.raises(LaunchError, match="the Kubernetes API broke off: "):
+def test_broken_log_connection_raises(client: Client) -> None:
+    with pytest.raises(LaunchError, match="the connection to the Kubernetes API broke: "):
         list(client.log("digits-ps-0", "default", follow=False))

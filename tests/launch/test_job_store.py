@@ -8,7 +8,7 @@ from phalanx import JobError, LaunchError
 from phalanx.launch.job_store import JobRecord, JobStore
 
 
-def test_a_job_is_remembered_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_job_is_stored_until_it_is_forgotten(tmp_path: Path) -> None:
     job_store = JobStore.of_user({"XDG_STATE_HOME": str(tmp_path)})
     record = JobRecord("digits", "slurm", {"number": "7"})
     job_store.write(record)
@@ -18,7 +18,7 @@ def test_a_job_is_remembered_until_it_is_forgotten(tmp_path: Path) -> None:
     assert job_store.find("digits") is None
 
 
-def test_an_unknown_job_is_an_error_that_names_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_job_raises_with_the_known_names(tmp_path: Path) -> None:
     job_store = JobStore(tmp_path)
     with pytest.raises(JobError, match="none was launched from here"):
         job_store.read("digits")
@@ -29,13 +29,13 @@ def test_an_unknown_job_is_an_error_that_names_the_known_ones(tmp_path: Path) ->
         job_store.forget("digits")
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_record_raises_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "digits.json").write_text("{")
     with pytest.raises(LaunchError, match=r"digits\.json cannot be read .*--forget digits"):
         JobStore(tmp_path).read("digits")
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_directory_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LaunchError, match="cannot be remembered in"):
+    with pytest.raises(LaunchError, match="cannot be recorded in"):
         JobStore(tmp_path / "file").write(JobRecord("digits", "ssh"))

@@ -14,7 +14,7 @@ from phalanx.launch.containers.image import Contents, lock_environment, plan_ima
 from phalanx.launch.job import Program, ProgramKind
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CONTENTS = Contents(
     program=Program(ProgramKind.FILE, "train.py"),
     paths=("train.py", "my models"),
@@ -24,11 +24,11 @@ CONTENTS = Contents(
 )
 
 
-def test_the_rendered_dockerfile() -> None:
+def test_rendered_dockerfile() -> None:
     assert plan_image(CONTENTS).render() == (GOLDEN / "image.dockerfile").read_text()
 
 
-def test_an_image_for_gpus_takes_the_same_tensorflow_with_cuda() -> None:
+def test_gpu_image_has_the_same_tensorflow_with_cuda() -> None:
     contents = replace(CONTENTS, gpu=True, requirements=("phalanx[gpu]==0.1.0",))
     plan = plan_image(contents)
     assert "ENV NVIDIA_VISIBLE_DEVICES=all" in plan.dockerfile
@@ -40,13 +40,13 @@ def test_an_image_for_gpus_takes_the_same_tensorflow_with_cuda() -> None:
     ]
 
 
-def test_wheels_stand_in_for_an_index() -> None:
+def test_wheels_replace_a_package_index() -> None:
     plan = plan_image(replace(CONTENTS, wheels=("phalanx-0.1.0-py3-none-any.whl",)))
     assert 'COPY ["phalanx-0.1.0-py3-none-any.whl", "/wheels/"]\n' in plan.dockerfile
     assert '"--find-links=/wheels"' in plan.dockerfile
 
 
-def test_the_lock_leaves_out_what_no_index_has(tmp_path: Path) -> None:
+def test_lock_excludes_packages_of_local_directories(tmp_path: Path) -> None:
     for name, is_local in (("Of_Index", False), ("of-here", True), ("pip", False)):
         folder = tmp_path / f"{name}-1.0.dist-info"
         folder.mkdir()
@@ -67,7 +67,7 @@ WITH = ["--requirements", "requirements.txt"]
 
 
 @pytest.mark.usefixtures("program")
-def test_both_files_are_written_and_replaced(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_generated_files_are_written_and_replaced(phalanx: Phalanx, tmp_path: Path) -> None:
     for _ in range(2):
         done = phalanx("image", *WITH, "train.py")
         assert done.returncode == 0, done.stderr
@@ -76,14 +76,14 @@ def test_both_files_are_written_and_replaced(phalanx: Phalanx, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("program")
-def test_a_dry_run_writes_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
     done = phalanx("image", *WITH, "--dry-run", "train.py")
     assert done.stdout.splitlines()[1].startswith("FROM python:3.")
     assert not (tmp_path / "Dockerfile").exists()
 
 
 @pytest.mark.usefixtures("program")
-def test_a_file_of_ones_own_is_left_alone(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_edited_file_is_not_replaced(phalanx: Phalanx, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM mine\n")
     done = phalanx("image", *WITH, "train.py")
     assert done.returncode == 2
@@ -120,7 +120,7 @@ def test_wrong_use(phalanx: Phalanx, tmp_path: Path, arguments: list[str], said:
         ({"DOCKER_HOST": "unix:///nowhere"}, "nothing was built: "),
     ],
 )
-def test_without_an_engine(phalanx: Phalanx, variables: dict[str, str], said: str) -> None:
+def test_missing_engine_raises(phalanx: Phalanx, variables: dict[str, str], said: str) -> None:
     done = phalanx("image", *WITH, "--build", "digits:1", "train.py", **variables)
     assert done.returncode == 2
     assert said in done.stderr

@@ -78,7 +78,7 @@ def test_compose(manifest: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["kubernetes", "models/digits"], "'models/digits' is no path of the container"),
+        (["kubernetes", "models/digits"], "'models/digits' is not a path of the container"),
         (["kubernetes", "/models/digits"], "add --mount SOURCE:/models:ro"),
         (["compose", "gs://b/digits", "--replicas", 2], "leave out --replicas"),
         (["swarm", "gs://b/digits"], "'swarm' is not one of 'compose', 'kubernetes'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phalanx.errors import JobError
-from phalanx.spark.slots import SparkSlots, wait_for_slots
+from phalanx.spark.stage import SparkSlots, wait_for_slots
 
 
 def wait(needed: int, *counts: SparkSlots, seconds: float = 3) -> int:
@@ -22,19 +22,19 @@ def wait(needed: int, *counts: SparkSlots, seconds: float = 3) -> int:
     return len(slept) - 1
 
 
-def test_free_slots_are_not_waited_for() -> None:
+def test_no_wait_for_free_slots() -> None:
     assert wait(3, SparkSlots(4, 3)) == 0
 
 
-def test_executors_may_still_be_starting() -> None:
+def test_waits_for_executors_to_start() -> None:
     assert wait(3, SparkSlots(0, 0), SparkSlots(2, 2), SparkSlots(4, 4)) == 2
 
 
-def test_a_cluster_that_is_too_small_is_told_with_what_it_has() -> None:
+def test_too_small_cluster_raises() -> None:
     with pytest.raises(JobError, match=r"1 chief, 2 workers need 3 slots .* 2 of Spark's 2 are"):
         wait(3, SparkSlots(2, 2))
 
 
-def test_a_busy_cluster_is_told_apart() -> None:
+def test_busy_cluster_raises() -> None:
     with pytest.raises(JobError, match=r"1 of Spark's 4 are free: wait until other jobs are done"):
         wait(3, SparkSlots(4, 1))

@@ -1,7 +1,7 @@
-"""What the driver and a task say to each other: lines of JSON on one connection.
+"""The connection between the driver and a task: one JSON object per line.
 
-The task sends its token, then its output and how it ended; the driver sends `end`, and `leave` once
-everybody has ended. No code is ever sent here: functions and results travel with Spark.
+The task sends its token, then its output and how it has ended. The driver sends `end` to end the
+task, and `leave` once all tasks have ended. Functions and results travel with Spark, not here.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import contextlib
 import json
 import socket
 import threading
-from typing import Any, Self
+from typing import Any, TypeAlias
 
 from phalanx.errors import LaunchError
 
 _CONNECT_SECONDS = 30.0
-_LONGEST = 1 << 24
+_MAX_LINE_BYTES = 1 << 24
 
-Message = dict[str, Any]
+TaskMessage: TypeAlias = dict[str, Any]
 
 
-class Link:
+class Connection:
     """One end of a connection; every thread may send."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -29,8 +29,8 @@ class Link:
         self._lock = threading.Lock()
 
     @classmethod
-    def connect(cls, host: str, port: int) -> Link:
-        """The task's end."""
+    def connect(cls, host: str, port: int) -> Connection:
+        """Connect a task to its driver."""
         try:
             sock = socket.create_connection((host, port), _CONNECT_SECONDS)
         except OSError as error:
@@ -39,38 +39,31 @@ class Link:
                 "to it, on a port of your choice if need be (driver_port=...)"
             ) from None
         sock.settimeout(None)
-        # A driver whose machine is gone says nothing any more: the system finds out in two minutes.
+        # With these settings the system notices within two minutes that the driver's host is down.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
         return cls(sock)
 
-    def send(self, **message: Any) -> None:
-        """Say something; whoever is gone does not hear it."""
+    def send(self, **message: object) -> None:
+        """Send a message; a closed connection is no error."""
         text = json.dumps(message).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):
             self._sock.sendall(text)
 
-    def receive(self, seconds: float | None = None) -> Message | None:
-        """What the other end says next; None if it is gone, or silent for so long."""
+    def receive(self, seconds: float | None = None) -> TaskMessage | None:
+        """Return the next message; None if the connection is closed or silent for so long."""
         try:
             self._sock.settimeout(seconds)
-            line = self._lines.readline(_LONGEST)
+            line = self._lines.readline(_MAX_LINE_BYTES)
             message = json.loads(line) if line.endswith(b"\n") else None
         except (OSError, ValueError):
             return None
         return message if isinstance(message, dict) else None
 
     def close(self) -> None:
-        """End it for both."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._lines.close()
         self._sock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
