@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from phalanx.cluster import dispatcher
+from phalanx.cluster.job_environment import DATA_SERVICE_VARIABLE, shape_variables
 from phalanx.cluster.lint import find_address_problem
-from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, dump_each
 from phalanx.errors import JobError
@@ -50,7 +49,7 @@ def make_task_commands(
     program = job.program.command(python)
     common = evaluator_variables(job)
     if _DISPATCHER in addresses:
-        common[dispatcher.VARIABLE] = addresses[_DISPATCHER]
+        common[DATA_SERVICE_VARIABLE] = addresses[_DISPATCHER]
     for task, text in _tf_config_variables(cluster, job.tasks(), job.model_dir):
         arguments = (fill(argument, task, cluster) for argument in job.program.arguments)
         yield TaskCommand(task, (*program, *arguments), {VARIABLE: text, **common})
