@@ -13,7 +13,11 @@ from tests.train.small_experiment import Line
 
 import phalanx
 from phalanx.errors import ConfigurationError, PeerError, TrainingError
-from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow
+from phalanx.train.loop.checkpoint_evaluator import (
+    WatchOptions,
+    evaluate_checkpoints,
+    open_evaluator,
+)
 from phalanx.train.model_dir.checkpoint import State, Status, write_status
 from phalanx.train.model_dir.metrics_log import Evaluation, format_evaluation
 
@@ -50,10 +54,10 @@ class Run:
         return {"loss": 1.0}
 
     def follow(self, **how: Any) -> tuple[int, dict[str, float]]:
-        return follow(
+        return evaluate_checkpoints(
             self.directory,
             self.evaluate,
-            Follow(clock=lambda: self.now, sleep=self.sleep, **how),
+            WatchOptions(clock=lambda: self.now, sleep=self.sleep, **how),
         )
 
 
@@ -119,7 +123,7 @@ def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
             return deeper
 
     with (
-        evaluator(Deeper(), config) as (evaluate, _),
+        open_evaluator(Deeper(), config) as (evaluate, _),
         pytest.raises(ConfigurationError, match="a checkpoint of another model"),
     ):
         evaluate(saved)

@@ -190,7 +190,7 @@ def test_a_programs_experiment_is_found_where_it_would_train(tmp_path: Path, bod
         ("import phalanx\na = phalanx.Experiment()\nb = phalanx.Experiment()", "2 experiments"),
         (
             "import phalanx\nclass E(phalanx.Experiment):\n  def __init__(self, n): pass",
-            "E of .* cannot be made",
+            "E of .* cannot be created",
         ),
     ],
 )

@@ -63,7 +63,12 @@ def command(
     """
     found = open_program(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, step_of  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import (  # noqa: PLC0415
+        WatchOptions,
+        evaluate_checkpoints,
+        open_evaluator,
+        step_of,
+    )
     from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint  # noqa: PLC0415
     from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
@@ -73,7 +78,7 @@ def command(
     if once:
         wanted = f"model.ckpt-{checkpoint}" if checkpoint.isdecimal() else checkpoint
         chosen, _ = choose_checkpoint(directory, wanted, metric, best)
-    with evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
+    with open_evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
@@ -84,4 +89,4 @@ def command(
         if chosen is not None:
             report(chosen)
         else:
-            follow(directory, report, Follow(skip, throttle, limit, wait), stop)
+            evaluate_checkpoints(directory, report, WatchOptions(skip, throttle, limit, wait), stop)

@@ -11,7 +11,7 @@ import click
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.experiment_loader import Program
+    from phalanx.train.experiment_loader import LoadedProgram
     from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,10 +44,10 @@ def checkpoint_options(function: Function) -> Function:
     return function
 
 
-def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> Program:
+def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedProgram:
     """The program's experiment, and its config with the model_dir that counts."""
     silence_tensorflow()
-    from phalanx.train.experiment_loader import Program, load_program  # noqa: PLC0415
+    from phalanx.train.experiment_loader import LoadedProgram, load_program  # noqa: PLC0415
 
     program = load_program(path, arguments)
     directory = model_dir or program.config.model_dir
@@ -55,7 +55,7 @@ def open_program(path: str, arguments: Sequence[str], model_dir: str | None) -> 
         raise ConfigurationError(
             f"{path} names no model_dir: say where it trained with --model-dir"
         )
-    return Program(program.experiment, program.config.replace(model_dir=directory))
+    return LoadedProgram(program.experiment, program.config.replace(model_dir=directory))
 
 
 def open_trained(
@@ -65,7 +65,7 @@ def open_trained(
     checkpoint: str,
     metric: str,
     best: Any,
-) -> tuple[Program, TrainedModel]:
+) -> tuple[LoadedProgram, TrainedModel]:
     """The program and its model with the weights of one checkpoint."""
     program = open_program(path, arguments, model_dir)
     from dataclasses import replace  # noqa: PLC0415

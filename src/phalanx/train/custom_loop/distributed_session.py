@@ -22,11 +22,11 @@ from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment, call
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
-    Follow,
-    await_checkpoints,
-    process_start,
+    WatchOptions,
+    ignore_deleted_checkpoint,
+    process_start_time,
     step_of,
-    surviving_deletion,
+    watch_checkpoints,
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session
@@ -245,12 +245,12 @@ class DistributedSession:
         """
         self._variables.copy()
         checkpoints = self._open_checkpoints()
-        how = Follow(
-            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start()
+        how = WatchOptions(
+            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start_time()
         )
-        for path in await_checkpoints(self.checkpoint_dir, how, self._stop):
+        for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
-            with surviving_deletion(path):
+            with ignore_deleted_checkpoint(path):
                 checkpoints.load_model(path)
                 loaded = True
             if loaded:

@@ -134,7 +134,7 @@ class AllReduceEngine:
         return self._evaluate(limit, notify)
 
     def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Any:
-        return self._evaluation_loop.examine(self._feed.open_evaluation(), limit, notify)
+        return self._evaluation_loop.evaluate(self._feed.open_evaluation(), limit, notify)
 
     def is_interrupted(self) -> bool:
         """Whether any task was asked to stop when all last agreed."""

@@ -144,17 +144,18 @@ class AsyncPSEngine:
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
         """On all hosts, with the weights as they are: nothing is under way."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.examine_alone(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify)
         if self._examine is None:
             self._examine = tf.function(
-                self._shared_evaluation.examine_there
+                self._shared_evaluation.evaluate_remote
             ).get_concrete_function(tf.TensorSpec([], tf.int32))
         schedule = self._ps_cluster.coordinator.schedule
         values = [
-            schedule(self._examine, args=(tf.constant(m),)) for m in self._shared_evaluation.members
+            schedule(self._examine, args=(tf.constant(m),))
+            for m in self._shared_evaluation.worker_shards
         ]
         others = [call_in_background(fetch, value) for value in values]
-        return self._shared_evaluation.examine(others, notify)
+        return self._shared_evaluation.evaluate(others, notify)
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""

@@ -152,10 +152,12 @@ class SyncPSEngine:
     def evaluate(self, limit: int | None, notify: Callable[[int], None]) -> Any:
         """On all hosts, between two updates."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.examine_alone(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify)
         for tokens in self._tokens[self._ps_cluster.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
-        return self._shared_evaluation.examine([call_in_background(self._take_evaluations)], notify)
+        return self._shared_evaluation.evaluate(
+            [call_in_background(self._take_evaluations)], notify
+        )
 
     def is_interrupted(self) -> bool:
         """Whether another task was asked to end."""
@@ -209,7 +211,7 @@ class SyncPSEngine:
             self._failures.put(error)
 
     def _take_evaluations(self) -> Any:
-        wanted = len(self._shared_evaluation.members)
+        wanted = len(self._shared_evaluation.worker_shards)
         while int(self._evaluations.size()) < wanted:
             if not self._failures.empty():
                 raise self._failures.get()
@@ -242,7 +244,7 @@ class SyncPSEngine:
         while token != STOP:
             if self._shared_evaluation.is_shared() and is_asked:
                 member = slot + int(not self._ps_cluster.chief_trains)
-                self._evaluations.enqueue(self._shared_evaluation.examine_there(member))
+                self._evaluations.enqueue(self._shared_evaluation.evaluate_remote(member))
             if token >= 0:
                 self._work_on(iterator, slot, token)
                 worked += 1

@@ -1,4 +1,4 @@
-"""The hooks that every run has."""
+"""The hooks that every run has by default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from phalanx.train.hooks import (
 
 
 def default_hooks(config: RunConfig, speed: ExamplesPerSecondHook, evaluates: bool) -> list[Hook]:
-    """Stopping, NaN, speed, log, summaries, checkpoints, evaluation, and a bar where one looks."""
+    """Return the hooks that a config asks for, and a progress bar on a terminal."""
     hooks: list[Hook] = []
     if config.train_steps is not None:
         hooks.append(StopAtStepHook(config.train_steps))
