@@ -243,5 +243,5 @@ def test_it_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
 
 
 def test_bad_sizes() -> None:
-    with pytest.raises(ConfigurationError, match="input_dim is 0: it must be a number above 0"):
+    with pytest.raises(ConfigurationError, match="input_dim is 0: it must be an integer above 0"):
         phalanx.layers.Embedding(0, 4)
