@@ -39,32 +39,22 @@ class RunConfig:
     """
 
     model_dir: str | None = setting(
-        None,
-        "The directory for checkpoints and summaries. The chief writes to it; an evaluator writes "
-        "to its subdirectory `eval`.",
+        None, "The directory for checkpoints and summaries; an evaluator writes to `eval` in it."
     )
     train_steps: int | None = setting(
         None, "Stop at this step. If the data ends before, it is read again from the start."
     )
     epochs: int | None = setting(None, "Stop after this number of passes over the data.")
     global_batch_size: int = setting(
-        32,
-        "The number of examples in one synchronous update. In asynchronous training, each trainer "
-        "takes its share of them.",
+        32, "Examples per synchronous update; an asynchronous trainer takes its share of them."
     )
     mode: Mode | None = setting(  # noqa: RUF009
-        None,
-        "Train synchronously or asynchronously. Unset: asynchronously if the cluster has parameter "
-        "servers.",
+        None, "How trainers update the weights. Unset: asynchronously if there are ps tasks."
     )
     replicas_to_aggregate: int | None = setting(
-        None,
-        "In synchronous training on parameter servers: the number of gradients in one update. The "
-        "other trainers are backups.",
+        None, "Synchronous training on ps: gradients per update; the other trainers are backups."
     )
-    chief_trains: bool = setting(
-        True, "On parameter servers: whether the chief is a trainer as well."
-    )
+    chief_trains: bool = setting(True, "On ps: whether the chief is a trainer as well.")
     save_steps: int | None = setting(None, "Save a checkpoint every N steps.")
     save_seconds: float | None = setting(
         600, "Save a checkpoint every X seconds. Ignored if `save_steps` is set."
@@ -76,8 +66,7 @@ class RunConfig:
     summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
     log_steps: int | None = setting(100, "Log the loss, the metrics and the speed every N steps.")
     eval_steps: int | None = setting(
-        None,
-        "The number of batches that each task evaluates at most. Unset: all evaluation data.",
+        None, "Evaluate at most this number of batches in each task. Unset: all evaluation data."
     )
     eval_every_steps: int | None = setting(
         None, "Evaluate every N steps, in addition to the evaluation at the end."
@@ -102,12 +91,11 @@ class RunConfig:
     xla: bool = setting(False, "Compile the step with XLA.")
     clip_norm: float | None = setting(None, "Clip the gradients by their global norm.")
     accumulate: int = setting(
-        1, "Split each replica's share of a batch into N parts, and sum their gradients."
+        1, "Split each replica's share of a batch into N parts, and accumulate their gradients."
     )
     steps_per_call: int | None = setting(
         None,
-        "The number of steps to run without a return to Python. Unset: as many as possible without "
-        "delaying a hook.",
+        "Steps to run per call from Python. Unset: as many as possible without delaying hooks.",
     )
     wait_seconds: float = setting(300, "How long to wait for another task before giving up.")
     resume_data: bool = setting(
@@ -115,23 +103,18 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("train_steps", "epochs", "global_batch_size", "accumulate", "save_steps",
-                     "summary_steps", "log_steps", "eval_steps", "eval_every_steps", "keep_max",
-                     "replicas_to_aggregate", "steps_per_call"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} is {value}: it must be at least 1")
-        for name in ("save_seconds", "keep_every_hours", "eval_every_seconds", "clip_norm",
-                     "wait_seconds"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigurationError(f"{name} is {value}: it must be more than 0")
         for field in dataclasses.fields(self):
-            choices, value = _choices(str(field.type)), getattr(self, field.name)
-            if choices and value is not None and value not in choices:
-                raise ConfigurationError(
-                    f"{field.name} is {value!r}: it must be {' or '.join(map(repr, choices))}"
-                )
+            name, annotation, value = field.name, str(field.type), getattr(self, field.name)
+            if value is None:
+                continue
+            if annotation.startswith("int") and name != "seed" and value < 1:
+                raise ConfigurationError(f"{name} is {value}: it must be at least 1")
+            if annotation.startswith("float") and not value > 0:
+                raise ConfigurationError(f"{name} is {value}: it must be more than 0")
+            choices = _choices(annotation)
+            if choices and value not in choices:
+                expected = " or ".join(map(repr, choices))
+                raise ConfigurationError(f"{name} is {value!r}: it must be {expected}")
         if self.mode is not None and not isinstance(self.mode, Mode):
             try:
                 object.__setattr__(self, "mode", Mode(self.mode))

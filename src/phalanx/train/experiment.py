@@ -73,22 +73,13 @@ class Experiment:
         eval_step: Callable[[Model, Batch], object] | None = None,
         name: str | None = None,
     ) -> None:
-        given = {
-            "model": model,
-            "train_data": train_data,
-            "eval_data": eval_data,
-            "loss": loss,
-            "optimizer": optimizer,
-            "metrics": metrics,
-            "train_step": train_step,
-            "eval_step": eval_step,
-            "name": name,
-        }
-        for key, value in given.items():
-            if value is not None:
+        # Each argument takes the place of the method or attribute of the same name.
+        arguments = dict(locals())
+        for key, value in arguments.items():
+            if key != "self" and value is not None:
                 setattr(self, key, value)
 
-    # The signatures accept that a derived class leaves the context out.
+    # With *context and **options, type checkers accept any signature in a derived class.
     def model(self, *context: Any, **options: Any) -> Model:
         """Return the model: a Keras model, or any callable `tf.Module`.
 

@@ -11,6 +11,8 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Tensor
 from phalanx.train.variables.sparse_tables import mark_table, open_lookups
 
+__all__ = ["Embedding"]
+
 
 @keras.saving.register_keras_serializable(package="phalanx")
 class Embedding(keras.layers.Layer):  # type: ignore[misc]

@@ -61,7 +61,6 @@ from phalanx.train.variables.sparse_tables import is_table
 
 LOG = logging.getLogger("phalanx")
 
-
 RunHandler: TypeAlias = "Callable[[Experiment, RunConfig | None], Result]"
 
 _run_handler: RunHandler | None = None
@@ -136,7 +135,7 @@ def run(
 
 @contextmanager
 def handle_runs(handler: RunHandler) -> Iterator[None]:
-    """Let `run` call a handler instead of training, in this process."""
+    """Let `run` call a handler instead of training, in all threads of this process."""
     global _run_handler  # noqa: PLW0603
     before, _run_handler = _run_handler, handler
     try:
@@ -227,10 +226,7 @@ class _TaskRun:
                 finally:
                     engine.close_data()
                 if engine.is_interrupted():
-                    raise Interrupted(
-                        "the run received SIGTERM, and the chief has saved a checkpoint: run it "
-                        "again"
-                    )
+                    raise Interrupted("the run received SIGTERM; the chief has saved: run it again")
                 return Result()
 
     def _run_ps_chief(self) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import keras
@@ -31,6 +32,7 @@ class EvaluationHook(PeriodicHook):
             session.evaluate()
 
 
+@dataclass(eq=False)
 class BestExporterHook(Hook):
     """Exports the model whenever an evaluation is the best so far.
 
@@ -47,19 +49,12 @@ class BestExporterHook(Hook):
         keep: How many exported models to keep.
     """
 
-    def __init__(
-        self,
-        metric: str = "loss",
-        *,
-        best: Literal["min", "max"] | None = None,
-        directory: str | None = None,
-        keep: int = 5,
-    ) -> None:
-        self.metric = metric
-        self.best = best
-        self.directory = directory
-        self.keep = keep
-        self._best_value: float | None = None
+    metric: str = "loss"
+    _: KW_ONLY
+    best: Literal["min", "max"] | None = None
+    directory: str | None = None
+    keep: int = 5
+    _best_value: float | None = field(default=None, init=False, repr=False)
 
     def begin(self, session: Session) -> None:
         # After a restart, the evaluations before it still count.
@@ -77,11 +72,11 @@ class BestExporterHook(Hook):
             tf.io.gfile.rmtree(f"{target}/{old}")
 
     def _update_best(self, value: float) -> bool:
-        best = self._best_value
-        if best is not None and not is_better(value, best, self.metric, self.best):
-            return False
-        self._best_value = value
-        return True
+        old = self._best_value
+        improves = old is None or is_better(value, old, self.metric, self.best)
+        if improves:
+            self._best_value = value
+        return improves
 
 
 def _make_trained_model(session: Session, values: Mapping[str, float]) -> TrainedModel:

@@ -158,12 +158,8 @@ class ExamplesPerSecondHook(PeriodicHook):
             return
         self.measure(session)
         if self.average:
-            LOG.info(
-                "Average examples/sec: %.2f (%.2f), step = %d",
-                self.average,
-                self.current,
-                session.step,
-            )
+            text = "Average examples/sec: %.2f (%.2f), step = %d"
+            LOG.info(text, self.average, self.current, session.step)
 
     def measure(self, session: Session) -> float:
         """Update `average` and `current`, and return `current`."""

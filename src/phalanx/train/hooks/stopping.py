@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from phalanx.errors import ConfigurationError, TrainingError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 2.0
 
 
+@dataclass(eq=False)
 class StopAtStepHook(Hook):
     """Ends the run after a step.
 
@@ -23,8 +25,7 @@ class StopAtStepHook(Hook):
         last_step: The last step of the run.
     """
 
-    def __init__(self, last_step: int) -> None:
-        self.last_step = last_step
+    last_step: int
 
     def begin(self, session: Session) -> None:
         session.set_limit(self.last_step)
@@ -55,6 +56,7 @@ class StopAtTimeHook(Hook):
             session.request_stop(f"{self.seconds:g} seconds have passed, at step {session.step}")
 
 
+@dataclass(eq=False)
 class EarlyStoppingHook(Hook):
     """Ends the run when a metric has stopped improving.
 
@@ -71,18 +73,13 @@ class EarlyStoppingHook(Hook):
             name of the metric decides.
     """
 
-    def __init__(
-        self,
-        metric: str = "loss",
-        *,
-        patience: int = 3,
-        min_delta: float = 0.0,
-        best: Literal["min", "max"] | None = None,
-    ) -> None:
-        self.metric = metric
-        self.patience = patience
-        self.min_delta = min_delta
-        self.best = best
+    metric: str = "loss"
+    _: KW_ONLY
+    patience: int = 3
+    min_delta: float = 0.0
+    best: Literal["min", "max"] | None = None
+
+    def __post_init__(self) -> None:
         self._poll = Every(seconds=_POLL_SECONDS)
         self._best_value: float | None = None
         self._best_step = 0

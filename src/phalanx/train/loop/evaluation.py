@@ -118,10 +118,7 @@ class EvaluationLoop:
             reports = []
             for index in range(self._reduction.local):
                 with tf.device(self._devices[index % len(self._devices)]):
-                    position = index % len(self._copies)
-                    reports.append(
-                        self._evaluate_batch(iterator, self._copies[position], *read[position])
-                    )
+                    reports.append(self._evaluate_batch(index, iterator, read))
             one = self._reduction.sum(reports)[0]
             more = one[0] > 0
             total += tf.cast(one, tf.float64)
@@ -129,12 +126,10 @@ class EvaluationLoop:
         return done, total, more
 
     def _evaluate_batch(
-        self,
-        iterator: DatasetIterator,
-        copy: DeviceVariables,
-        buffers: list[Tensor],
-        state: list[Tensor],
+        self, index: int, iterator: DatasetIterator, read: list[tuple[list[Tensor], list[Tensor]]]
     ) -> Tensor:
+        position = index % len(self._copies)
+        copy, (buffers, state) = self._copies[position], read[position]
         optional = iterator.get_next_as_optional()
         return tf.cond(
             optional.has_value(),
