@@ -15,7 +15,6 @@ from tests.train.small_experiment import Line, make_points
 
 import phalanx
 from phalanx.errors import ConfigurationError
-from phalanx.train.experiment_loader import load_program
 from phalanx.train.export.saved_model import export, versions
 from phalanx.train.export.signatures import load_signatures
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel, choose_checkpoint, load_trained
@@ -159,50 +158,3 @@ def test_a_plain_module_is_exported_too(tmp_path: Path) -> None:
     signatures = load_signatures(export(Plain(), trained, str(tmp_path / "models")))
     found = signatures["serving_default"].call(inputs=tf.constant([[1.0]]))["predictions"]
     np.testing.assert_allclose(found, result.model(tf.constant([[1.0]])), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
-        "if __name__ == '__main__':\n"
-        "  phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
-    ],
-)
-def test_a_programs_experiment_is_found_where_it_would_train(tmp_path: Path, body: str) -> None:
-    head = (
-        "import sys, phalanx\n"
-        "class Named(phalanx.Experiment):\n"
-        "  def __init__(self, n): self.n = n\n"
-    )
-    (tmp_path / "train.py").write_text(head + body)
-    found = load_program(str(tmp_path / "train.py"), ["7"])
-    assert vars(found.experiment) == {"n": 7}
-    assert found.config.model_dir == "there"
-    assert phalanx.run.__name__ == "run"
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("x = 1", "defines no experiment"),
-        ("import sys; sys.exit(2)", "give it the flags"),
-        ("import phalanx\na = phalanx.Experiment()\nb = phalanx.Experiment()", "2 experiments"),
-        (
-            "import phalanx\nclass E(phalanx.Experiment):\n  def __init__(self, n): pass",
-            "E of .* cannot be created",
-        ),
-    ],
-)
-def test_a_program_without_an_experiment_is_told_what_to_do(
-    tmp_path: Path, body: str, reason: str
-) -> None:
-    (tmp_path / "train.py").write_text(body)
-    with pytest.raises(ConfigurationError, match=reason):
-        load_program(str(tmp_path / "train.py"))
-
-
-def test_an_experiment_that_is_only_defined_is_found(tmp_path: Path) -> None:
-    text = "import phalanx\nclass Mine(phalanx.Experiment):\n  pass\n"
-    (tmp_path / "train.py").write_text(text)
-    assert type(load_program(str(tmp_path / "train.py")).experiment).__name__ == "Mine"

@@ -215,33 +215,6 @@ def test_what_parameter_servers_cannot_train_is_refused() -> None:
         check_fits_ps(phalanx.RunConfig(xla=True), step, host_variables)
 
 
-def test_the_whole_table_is_not_there_in_a_step(tmp_path: Path) -> None:
-    def train_step(model: Any, batch: Any) -> Any:
-        model(batch[0])
-        return keras.ops.sum(model.get_layer("users").embeddings)
-
-    with pytest.raises(ConfigurationError, match=r"users.embeddings is read inside a step"):
-        phalanx.run(
-            phalanx.Experiment(
-                model=lambda: make_model("sgd"), train_data=make_data, train_step=train_step
-            ),
-            phalanx.RunConfig(model_dir=str(tmp_path), train_steps=2, global_batch_size=20),
-        )
-
-
 def test_a_number_that_no_row_has(tmp_path: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
         train(tmp_path, lambda: make_model("sgd"), data=lambda c: make_data(c, rows=ROWS + 20))
-
-
-def test_it_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
-    model = make_model("sgd")
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    x = [np.array([1, 49]), np.array([0, 7])]
-    np.testing.assert_array_equal(again.predict(x, verbose=0), model.predict(x, verbose=0))
-
-
-def test_bad_sizes() -> None:
-    with pytest.raises(ConfigurationError, match="input_dim is 0: it must be an integer above 0"):
-        phalanx.layers.Embedding(0, 4)

@@ -1,4 +1,4 @@
-"""Following a run: each checkpoint is evaluated, the final one always."""
+"""The checkpoint evaluator: evaluates each checkpoint of a run, always including the last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from phalanx.train.model_dir.metrics_log import Evaluation, format_evaluation
 
 
 class Run:
-    """A run's directory, whose next thing happens whenever the follower sleeps."""
+    """The directory of a run, in which the next event happens whenever the evaluator sleeps."""
 
     def __init__(self, directory: Path, *events: Any) -> None:
         self.directory = str(directory)
@@ -65,19 +65,19 @@ def done(run: Run) -> None:
     run.say(State.DONE)
 
 
-def test_each_kept_checkpoint_is_evaluated_and_then_it_ends(tmp_path: Path) -> None:
+def test_each_checkpoint_is_evaluated_until_the_run_is_done(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2), lambda r: r.save(3), lambda r: r.save(4), done)
     assert run.follow() == (4, {"loss": 1.0})
     assert run.evaluated == [1, 2, 3, 4]
 
 
-def test_told_to_skip_it_takes_the_newest(tmp_path: Path) -> None:
+def test_skip_evaluates_only_the_newest(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2, 3), lambda r: r.save(4), done)
     run.follow(skip=True)
     assert run.evaluated == [3, 4]
 
 
-def test_the_final_checkpoint_is_evaluated_though_the_chief_is_done(tmp_path: Path) -> None:
+def test_last_checkpoint_is_evaluated_after_the_chief_is_done(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.save(1, 2)
     run.say(State.DONE)
@@ -85,7 +85,7 @@ def test_the_final_checkpoint_is_evaluated_though_the_chief_is_done(tmp_path: Pa
     assert run.evaluated == [1, 2]
 
 
-def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
+def test_checkpoint_that_is_deleted_during_its_evaluation_is_ignored(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2), done)
     intact = run.evaluate
 
@@ -101,7 +101,7 @@ def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
     assert run.evaluated == [2]
 
 
-def test_what_goes_wrong_in_an_evaluation_is_not_taken_for_a_deletion(tmp_path: Path) -> None:
+def test_other_errors_of_an_evaluation_are_raised(tmp_path: Path) -> None:
     def evaluate(path: str) -> dict[str, float]:
         raise tf.errors.NotFoundError(None, None, "no eval.tfrecord")
 
@@ -111,7 +111,7 @@ def test_what_goes_wrong_in_an_evaluation_is_not_taken_for_a_deletion(tmp_path: 
         run.follow()
 
 
-def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
     config = phalanx.RunConfig(model_dir=str(tmp_path), train_steps=1, global_batch_size=16)
     saved = phalanx.run(Line(), config).checkpoint
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
         evaluate(saved)
 
 
-def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:
+def test_throttle_and_time_limit(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.save(1, 2, 3)
     run.follow(throttle_seconds=10, limit_seconds=15)
@@ -137,7 +137,7 @@ def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:
     assert 15 <= run.now < 17
 
 
-def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_path: Path) -> None:
+def test_only_checkpoints_newer_than_their_evaluation_are_evaluated_again(tmp_path: Path) -> None:
     run = Run(tmp_path, done)
     run.save(1, 2)
     (tmp_path / "eval").mkdir()
@@ -148,19 +148,19 @@ def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_p
     assert run.evaluated == [2]
 
 
-def test_when_the_chief_fails_it_says_why(tmp_path: Path) -> None:
+def test_failure_of_the_chief_is_raised_with_its_reason(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1), lambda r: r.say(State.FAILED))
     with pytest.raises(TrainingError, match="the chief ended: why"):
         run.follow()
     assert run.evaluated == [1]
 
 
-def test_silence_has_an_end(tmp_path: Path) -> None:
+def test_missing_heartbeat_ends_the_wait(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=r"no new checkpoint in .* for 5 s"):
         Run(tmp_path).follow(wait_seconds=5)
 
 
-def test_the_word_of_an_earlier_run_does_not_count_where_one_is_expected(tmp_path: Path) -> None:
+def test_final_status_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.say(State.RUNNING, time.time() + 9), lambda r: r.save(5), done)
     run.say(State.DONE, at=1.0)
     run.follow(since=time.time() - 9)
