@@ -198,7 +198,7 @@ class _TaskRun:
         channel = ControlChannel()
         with propagate_failures(topology, channel):
             tf_strategy, devices = self._make_tf_strategy(channel)
-            # Not earlier: TensorFlow installs a SIGTERM handler of its own with the strategy.
+            # TensorFlow installs a SIGTERM handler with the strategy, so ours comes after it.
             with catch_sigterm() as stop:
                 context = topology.share(config, topology.task, len(devices))
                 step_function, host_variables, data = self._build(context)
@@ -234,10 +234,9 @@ class _TaskRun:
         channel = ControlChannel()
         channel.open()
         with propagate_failures(self.topology, channel):
-            wait_for_peers(self.topology, self.config.wait_seconds)
-            ps_cluster = ParameterServerCluster(
-                self.topology, self.config, self.experiment, channel
-            )
+            config = self.config
+            wait_for_peers(self.topology, config.wait_seconds)
+            ps_cluster = ParameterServerCluster(self.topology, config, self.experiment, channel)
             ps_cluster.connect()
             with catch_sigterm() as stop:
                 result = self._train_on_ps(ps_cluster, stop)

@@ -36,7 +36,7 @@ class StopAtStepHook(Hook):
 class StopAtTimeHook(Hook):
     """Ends the run, in all its tasks, after some seconds of training.
 
-    Each session counts from its own begin: the time before a restart does not count.
+    The time before a restart does not count.
 
     Args:
         seconds: How long to train.

@@ -266,11 +266,12 @@ class Session:
     def _end_epoch(self, passes: int) -> None:
         totals = self.position.totals
         if not self.position.batches:
+            goal = f"{self._epochs} epochs" if self._epochs else f"{self.limit or 'more'} steps"
             again = f" when it was read again after step {self.step}" if self.step else ""
             raise DataError(
                 f"the data ended too early: train_data returned no batch{again}, and "
-                f"{self._describe_goal()} are needed; return a dataset that can be read more than "
-                "once, or set fewer steps or epochs"
+                f"{goal} are needed; return a dataset that can be read more than once, or set "
+                "fewer steps or epochs"
             )
         self.position.epoch += passes
         self.position.batches = 0
@@ -294,9 +295,6 @@ class Session:
     def _check_epochs(self) -> None:
         if self._epochs is not None and self.position.epoch >= self._epochs:
             self.request_stop(f"epoch {self.position.epoch} of {self._epochs} is done")
-
-    def _describe_goal(self) -> str:
-        return f"{self._epochs} epochs" if self._epochs else f"{self.limit or 'more'} steps"
 
 
 @dataclass
