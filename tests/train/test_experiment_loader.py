@@ -1,4 +1,4 @@
-"""Finding the experiment of a program."""
+"""Loading the experiment of a program, and the handler that `run` calls instead of training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.experiment_loader import load_program
+from phalanx.train.runner import Result, handle_runs
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from phalanx.train.experiment_loader import load_program
         "  phalanx.run(Named(int(sys.argv[1])), phalanx.RunConfig(model_dir='there'))",
     ],
 )
-def test_the_experiment_that_run_is_called_with_is_found(tmp_path: Path, body: str) -> None:
+def test_experiment_is_found_at_the_call_of_run(tmp_path: Path, body: str) -> None:
     head = (
         "import sys, phalanx\n"
         "class Named(phalanx.Experiment):\n"
@@ -40,19 +41,46 @@ def test_the_experiment_that_run_is_called_with_is_found(tmp_path: Path, body: s
         ("import phalanx\na = phalanx.Experiment()\nb = phalanx.Experiment()", "2 experiments"),
         (
             "import phalanx\nclass E(phalanx.Experiment):\n  def __init__(self, n): pass",
-            "E of .* cannot be made",
+            "E of .* cannot be created",
         ),
     ],
 )
-def test_a_program_without_exactly_one_experiment_is_refused(
-    tmp_path: Path, body: str, reason: str
-) -> None:
+def test_program_without_one_experiment_is_rejected(tmp_path: Path, body: str, reason: str) -> None:
     (tmp_path / "train.py").write_text(body)
     with pytest.raises(ConfigurationError, match=reason):
         load_program(str(tmp_path / "train.py"))
 
 
-def test_a_class_that_is_only_defined_is_found(tmp_path: Path) -> None:
+def test_experiment_that_is_only_defined_is_found(tmp_path: Path) -> None:
     text = "import phalanx\nclass Mine(phalanx.Experiment):\n  pass\n"
     (tmp_path / "train.py").write_text(text)
     assert type(load_program(str(tmp_path / "train.py")).experiment).__name__ == "Mine"
+
+
+def test_run_calls_the_handler_only_inside_its_block(config: phalanx.RunConfig) -> None:
+    seen: list[object] = []
+
+    def note(experiment: phalanx.Experiment, config: phalanx.RunConfig | None) -> Result:
+        seen.append((experiment, config))
+        return Result(step=42)
+
+    experiment = phalanx.Experiment()
+    with handle_runs(note):
+        assert phalanx.run(experiment, config).step == 42
+    assert seen == [(experiment, config)]
+    with pytest.raises(ConfigurationError, match="no model"):
+        phalanx.run(experiment, config)
+
+
+def test_run_trains_again_after_a_program_was_loaded(
+    tmp_path: Path, config: phalanx.RunConfig
+) -> None:
+    for body in ("import phalanx\nphalanx.run(phalanx.Experiment(), phalanx.RunConfig())", "1 / 0"):
+        (tmp_path / "train.py").write_text(body)
+        if "run" in body:
+            load_program(str(tmp_path / "train.py"))
+        else:
+            with pytest.raises(ZeroDivisionError):
+                load_program(str(tmp_path / "train.py"))
+        with pytest.raises(ConfigurationError, match="no model"):
+            phalanx.run(phalanx.Experiment(), config)

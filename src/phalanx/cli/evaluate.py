@@ -46,14 +46,18 @@ def command(
     """
     found = load_experiment(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import (  # noqa: PLC0415
+        WatchOptions,
+        evaluate_checkpoints,
+        open_evaluator,
+    )
     from phalanx.train.model_dir.layout import step_of  # noqa: PLC0415
     from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)
     chosen = checkpoint.find(directory)[0] if once else None
-    with evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
+    with open_evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
@@ -64,4 +68,4 @@ def command(
         if chosen is not None:
             report(chosen)
         else:
-            follow(directory, report, Follow(skip, throttle, limit, wait), stop)
+            evaluate_checkpoints(directory, report, WatchOptions(skip, throttle, limit, wait), stop)

@@ -13,7 +13,7 @@ import click
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from phalanx.train.experiment_loader import Program
+    from phalanx.train.experiment_loader import LoadedProgram
     from phalanx.train.model_dir.checkpoint_loader import TrainedModel
     from phalanx.train.model_dir.metrics_log import MetricsEntry
 
@@ -66,7 +66,7 @@ def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) -> Program:
+def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedProgram:
     """Return the program's experiment and its config, in which --model-dir takes precedence."""
     silence_tensorflow()
     from phalanx.train.experiment_loader import load_program  # noqa: PLC0415
@@ -82,7 +82,7 @@ def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) 
 
 def load_model(
     path: str, arguments: Sequence[str], model_dir: str | None, checkpoint: CheckpointChoice
-) -> tuple[Program, TrainedModel]:
+) -> tuple[LoadedProgram, TrainedModel]:
     """Return the program, and its model with the weights of the checkpoint."""
     program = load_experiment(path, arguments, model_dir)
     from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415

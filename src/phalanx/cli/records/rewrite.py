@@ -36,16 +36,16 @@ def split(
       phalanx records split all.tfrecord --shards 10 --out data/train.tfrecord
       phalanx records split all.tfrecord --share train.tfrecord=0.9 --share eval.tfrecord=0.1
     """
-    from phalanx.records import arrange  # noqa: PLC0415
+    from phalanx.records import file_operations  # noqa: PLC0415
 
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
     parsed = dict(map(_parse_share, shares))
     with show_bytes(records.expand(files), "splitting") as advance:
         if shards is not None and out is not None:
-            written = arrange.split(files, out, shards, progress=advance)
+            written = file_operations.split(files, out, shards, progress=advance)
         else:
-            written = arrange.split_by_shares(files, parsed, progress=advance)
+            written = file_operations.split_by_shares(files, parsed, progress=advance)
     for path, number in written:
         click.echo(f"{number}\t{path}")
 
@@ -71,10 +71,10 @@ def merge(files: tuple[str, ...], out: str) -> None:
     Example:
       phalanx records merge 'data/train-*.tfrecord' --out train.tfrecord
     """
-    from phalanx.records import arrange  # noqa: PLC0415
+    from phalanx.records import file_operations  # noqa: PLC0415
 
     with show_bytes(records.expand(files), "merging") as advance:
-        number = arrange.merge(files, out, progress=advance)
+        number = file_operations.merge(files, out, progress=advance)
     click.echo(f"{number:,} records written to {out}")
 
 
@@ -93,10 +93,10 @@ def shuffle(
     Example:
       phalanx records shuffle 'data/*.tfrecord' --out shuffled.tfrecord --shards 10 --seed 1
     """
-    from phalanx.records import arrange  # noqa: PLC0415
+    from phalanx.records import file_operations  # noqa: PLC0415
 
     with show_bytes(records.expand(files), "shuffling") as advance:
-        number = arrange.shuffle(
+        number = file_operations.shuffle(
             files, out, seed=seed, shards=shards, memory=memory << 20, progress=advance
         )
     click.echo(f"{number:,} records written to {out}")

@@ -22,10 +22,10 @@ from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
-    Follow,
-    await_checkpoints,
-    process_start,
-    surviving_deletion,
+    WatchOptions,
+    ignore_deleted_checkpoint,
+    process_start_time,
+    watch_checkpoints,
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session, SessionCheckpoints
@@ -296,12 +296,12 @@ class DistributedSession:
         """
         self._variables.make_copies()
         checkpoints = self._open_checkpoints()
-        how = Follow(
-            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start()
+        how = WatchOptions(
+            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start_time()
         )
-        for path in await_checkpoints(self.checkpoint_dir, how, self._stop):
+        for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
-            with surviving_deletion(path):
+            with ignore_deleted_checkpoint(path):
                 checkpoints.load_model(path)
                 loaded = True
             if loaded:

@@ -137,7 +137,7 @@ class AllReduceEngine(TrainingEngine):
         return self._evaluate(limit, notify)
 
     def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Array:
-        return self._evaluation_loop.examine(self._data.open_evaluation(), limit, notify)
+        return self._evaluation_loop.evaluate(self._data.open_evaluation(), limit, notify)
 
     def is_interrupted(self) -> bool:
         """Whether any task had received SIGTERM when all last agreed."""

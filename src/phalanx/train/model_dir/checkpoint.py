@@ -6,17 +6,22 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted
-from phalanx.train.loop.session import Position, Reporter
+from phalanx.train.loop.session import Position
 from phalanx.train.model_dir.layout import CHECKPOINT_PREFIX, latest_checkpoint
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
 from phalanx.train.types import Array, TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
+
+if TYPE_CHECKING:
+    from phalanx.train.custom_loop.custom_step import CustomStep
+    from phalanx.train.step.step_function import StepFunction
 
 LOG = logging.getLogger("phalanx")
 
@@ -31,7 +36,7 @@ class Checkpoints:
     def __init__(
         self,
         directory: str,
-        step: Reporter,
+        step: StepFunction | CustomStep,
         host_variables: HostVariables,
         *,
         keep_max: int = 5,
@@ -170,7 +175,7 @@ def check_directory(directory: str | None) -> str:
     return directory
 
 
-def _make_trackable(step: Reporter) -> Trackable:
+def _make_trackable(step: StepFunction | CustomStep) -> Trackable:
     """Return the model as an object that `tf.train.Checkpoint` takes."""
     if isinstance(step.model, keras.Model):
         return step.model

@@ -1,4 +1,4 @@
-"""Following a run: each checkpoint is evaluated, the final one always."""
+"""The checkpoint evaluator: evaluates each checkpoint of a run, always including the last."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from tests.train.small_experiment import Line
 
 import phalanx
 from phalanx.errors import ConfigurationError, PeerError, TrainingError
-from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow
+from phalanx.train.loop.checkpoint_evaluator import (
+    WatchOptions,
+    evaluate_checkpoints,
+    open_evaluator,
+)
 from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
 from phalanx.train.model_dir.status import State, Status, write_status
 
 
 class Run:
-    """A run's directory, whose next thing happens whenever the follower sleeps."""
+    """The directory of a run, in which the next event happens whenever the evaluator sleeps."""
 
     def __init__(self, directory: Path, *events: Any) -> None:
         self.directory = str(directory)
@@ -50,10 +54,10 @@ class Run:
         return {"loss": 1.0}
 
     def follow(self, **how: Any) -> tuple[int, dict[str, float]]:
-        return follow(
+        return evaluate_checkpoints(
             self.directory,
             self.evaluate,
-            Follow(clock=lambda: self.now, sleep=self.sleep, **how),
+            WatchOptions(clock=lambda: self.now, sleep=self.sleep, **how),
         )
 
 
@@ -61,19 +65,19 @@ def done(run: Run) -> None:
     run.say(State.DONE)
 
 
-def test_each_kept_checkpoint_is_evaluated_and_then_it_ends(tmp_path: Path) -> None:
+def test_each_checkpoint_is_evaluated_until_the_run_is_done(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2), lambda r: r.save(3), lambda r: r.save(4), done)
     assert run.follow() == (4, {"loss": 1.0})
     assert run.evaluated == [1, 2, 3, 4]
 
 
-def test_told_to_skip_it_takes_the_newest(tmp_path: Path) -> None:
+def test_skip_evaluates_only_the_newest(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2, 3), lambda r: r.save(4), done)
     run.follow(skip=True)
     assert run.evaluated == [3, 4]
 
 
-def test_the_final_checkpoint_is_evaluated_though_the_chief_is_done(tmp_path: Path) -> None:
+def test_last_checkpoint_is_evaluated_after_the_chief_is_done(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.save(1, 2)
     run.say(State.DONE)
@@ -81,7 +85,7 @@ def test_the_final_checkpoint_is_evaluated_though_the_chief_is_done(tmp_path: Pa
     assert run.evaluated == [1, 2]
 
 
-def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
+def test_checkpoint_that_is_deleted_during_its_evaluation_is_ignored(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1, 2), done)
     intact = run.evaluate
 
@@ -97,7 +101,7 @@ def test_a_checkpoint_deleted_under_it_is_survived(tmp_path: Path) -> None:
     assert run.evaluated == [2]
 
 
-def test_what_goes_wrong_in_an_evaluation_is_not_taken_for_a_deletion(tmp_path: Path) -> None:
+def test_other_errors_of_an_evaluation_are_raised(tmp_path: Path) -> None:
     def evaluate(path: str) -> dict[str, float]:
         raise tf.errors.NotFoundError(None, None, "no eval.tfrecord")
 
@@ -107,7 +111,7 @@ def test_what_goes_wrong_in_an_evaluation_is_not_taken_for_a_deletion(tmp_path: 
         run.follow()
 
 
-def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
     config = phalanx.RunConfig(model_dir=str(tmp_path), train_steps=1, global_batch_size=16)
     saved = phalanx.run(Line(), config).checkpoint
 
@@ -119,13 +123,13 @@ def test_a_checkpoint_of_another_model_is_not_evaluated(tmp_path: Path) -> None:
             return deeper
 
     with (
-        evaluator(Deeper(), config) as (evaluate, _),
+        open_evaluator(Deeper(), config) as (evaluate, _),
         pytest.raises(ConfigurationError, match="a checkpoint of another model"),
     ):
         evaluate(saved)
 
 
-def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:
+def test_throttle_and_time_limit(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.save(1, 2, 3)
     run.follow(throttle_seconds=10, limit_seconds=15)
@@ -133,7 +137,7 @@ def test_the_throttle_and_the_time_limit_hold(tmp_path: Path) -> None:
     assert 15 <= run.now < 17
 
 
-def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_path: Path) -> None:
+def test_only_checkpoints_newer_than_their_evaluation_are_evaluated_again(tmp_path: Path) -> None:
     run = Run(tmp_path, done)
     run.save(1, 2)
     (tmp_path / "eval").mkdir()
@@ -144,19 +148,19 @@ def test_what_was_evaluated_before_is_not_again_unless_it_was_written_anew(tmp_p
     assert run.evaluated == [2]
 
 
-def test_when_the_chief_fails_it_says_why(tmp_path: Path) -> None:
+def test_failure_of_the_chief_is_raised_with_its_reason(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.save(1), lambda r: r.say(State.FAILED))
     with pytest.raises(TrainingError, match="the chief ended: why"):
         run.follow()
     assert run.evaluated == [1]
 
 
-def test_silence_has_an_end(tmp_path: Path) -> None:
+def test_missing_heartbeat_ends_the_wait(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=r"no new checkpoint in .* for 5 s"):
         Run(tmp_path).follow(wait_seconds=5)
 
 
-def test_the_word_of_an_earlier_run_does_not_count_where_one_is_expected(tmp_path: Path) -> None:
+def test_final_status_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.say(State.RUNNING, time.time() + 9), lambda r: r.save(5), done)
     run.say(State.DONE, at=1.0)
     run.follow(since=time.time() - 9)
