@@ -10,7 +10,7 @@ import pytest
 from phalanx import JobError
 from phalanx.cluster.spec import Role
 from phalanx.launch.backends.ray import RayLauncher
-from phalanx.launch.backends.ray.plan import RayOptions, Strategy
+from phalanx.launch.backends.ray.plan import PlacementStrategy, RayOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,7 +26,7 @@ JOB = Job(
         Role.PS: Resources(cpus=0.5),
     },
 )
-PLACE = RayOptions("/shared/code", strategy=Strategy.SPREAD)
+PLACE = RayOptions("/shared/code", strategy=PlacementStrategy.SPREAD)
 
 
 def test_the_rendered_plan() -> None:

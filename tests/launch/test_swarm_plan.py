@@ -10,8 +10,7 @@ import yaml
 
 from phalanx import ClusterError, JobError
 from phalanx.cluster.spec import Role
-from phalanx.launch.backends.swarm import SwarmLauncher
-from phalanx.launch.backends.swarm.plan import NodeLabel
+from phalanx.launch.backends.swarm import NodeLabel, SwarmLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 

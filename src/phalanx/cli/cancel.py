@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from phalanx.cli.options import DURATION
 from phalanx.cli.status import attach
-from phalanx.cli.values import DURATION
 from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch.job_store import JobStore
 

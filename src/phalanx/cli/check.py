@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from phalanx.cli.values import SOME_DURATION
+from phalanx.cli.options import POSITIVE_DURATION
 from phalanx.cluster import detect
 from phalanx.cluster.preflight import check_peers
 
@@ -14,7 +14,7 @@ from phalanx.cluster.preflight import check_peers
 @click.command()
 @click.option(
     "--timeout",
-    type=SOME_DURATION,
+    type=POSITIVE_DURATION,
     default="10s",
     show_default=True,
     metavar="TIME",

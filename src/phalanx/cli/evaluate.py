@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from phalanx.cli.options import DURATION
 from phalanx.cli.trained_program import checkpoint_options, open_program
-from phalanx.cli.values import DURATION
 
 
 @click.command()

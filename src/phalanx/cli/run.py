@@ -21,26 +21,29 @@ from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay
 from phalanx.cli.follow import tell_end
 from phalanx.cli.options import (
     ARGUMENTS,
-    COUNT,
-    DATA_WORKERS,
     DRY_RUN,
     MODULE,
-    PATIENCE,
-    SHAPE,
-    in_order,
+    ProgramCommand,
+    add_options,
     make_job,
 )
-from phalanx.cli.program_command import ProgramCommand
 from phalanx.cluster.spec import Task, count_roles
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
+from phalanx.launch.options import (
+    DATA_WORKERS,
+    GRACE_PERIODS,
+    SHAPE,
+    TASK_COUNT,
+    Option,
+    make_grace_periods,
+)
 from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer
-from phalanx.launch.rules import Patience
 
 _LAST_WORDS_SECONDS = 10.0
 
@@ -49,14 +52,14 @@ _LAST_WORDS_SECONDS = 10.0
     cls=ProgramCommand,
     context_settings={"allow_interspersed_args": False},
 )
-@in_order(
+@add_options(
     *SHAPE,
     DATA_WORKERS,
-    click.option(
+    Option(
         "--threads",
-        type=COUNT,
-        metavar="N",
-        help="Threads of each task, instead of a share of the processors.",
+        "Threads of each task, instead of a share of the processors.",
+        TASK_COUNT,
+        "N",
     ),
     click.option(
         "--no-share", is_flag=True, help="Let every task use all processors and all GPUs it likes."
@@ -72,7 +75,7 @@ _LAST_WORDS_SECONDS = 10.0
         metavar="DIR",
         help="Where each task's output goes  [default: phalanx-logs/PROGRAM-TIME]",
     ),
-    *PATIENCE,
+    *GRACE_PERIODS,
     DRY_RUN,
     MODULE,
     click.argument("program", metavar="PROGRAM"),
@@ -107,7 +110,7 @@ def command(**values: Any) -> None:
             log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
             share=not values["no_share"],
-            patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
+            patience=make_grace_periods(values),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.options import DURATION
 from phalanx.cli.trained_program import silence_tensorflow
-from phalanx.cli.values import DURATION
 
 
 @click.command()

@@ -70,7 +70,7 @@ class PodOptions:
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str | None = None
     service_account: str | None = None
-    conductor_account: str | None = None
+    controller_account: str | None = None
     grace: float = 30.0
     protect: bool = False
     tensorboard: bool = False

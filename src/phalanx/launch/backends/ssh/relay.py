@@ -1,8 +1,8 @@
-"""Stands before the `ssh` of one task and turns SIGTERM into the end of its standard input.
+"""Runs the `ssh` of one task, and closes its standard input on SIGTERM.
 
-To end `ssh` itself would leave the task on the other host without a word. The other side takes the
-end of its input as the wish to end: the task gets SIGTERM and time to save, and `ssh` returns when
-it is gone. A relay that is killed closes the input, too. Only the standard library is used.
+If `ssh` itself were ended, the task would run on on the remote host. When the input of the remote
+command ends, the task gets SIGTERM and time to save, and `ssh` returns when the task has ended. The
+input also ends if the relay is killed. The relay uses the standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 
 
 def relay(command: list[str]) -> int:
-    """Run ssh; its exit code is the task's, or minus the signal that ended the task."""
+    """Run ssh and return the exit code of the task, or minus the signal that ended it."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
     assert process.stdin is not None
     pipe = process.stdin
@@ -26,7 +26,7 @@ def relay(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     code = process.wait()
-    # A shell gives 128 + n for a task that signal n has ended; 255 is an error of ssh itself.
+    # A shell returns 128 + n if signal n ended the task; 255 is an error of ssh itself.
     return 128 - code if 128 < code < 160 else code
 
 

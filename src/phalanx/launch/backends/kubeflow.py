@@ -1,4 +1,7 @@
-"""From a job to a TFJob (kubeflow.org/v1): a pure function. The operator sets TF_CONFIG."""
+"""The Kubeflow backend: a TFJob (kubeflow.org/v1) for Kubeflow's training operator.
+
+The operator sets TF_CONFIG.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container
 from phalanx.launch.environment import evaluator_variables
 from phalanx.launch.job import Job
+from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
+from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
 from phalanx.launch.placeholders import fill_with
 
+_PREFIX = "training.kubeflow.org"
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
 _PORT = "tfjob-port"
@@ -27,24 +33,23 @@ REPLICAS = {
 }
 
 
-def make_objects(job: Job, container: Container, place: PodOptions) -> Iterator[Manifest]:
-    """The TFJob of a job."""
+def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest:
     if job.data_workers:
         raise JobError(
-            "a TFJob has no place for data workers: leave out --data-workers, "
-            "or launch the job with trainjob or kubernetes"
+            "a TFJob cannot run data workers: leave out --data-workers, "
+            "or launch the job on trainjob or kubernetes"
         )
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
-    yield {
-        **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, place),
+    return {
+        **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, options),
         "spec": {
             "runPolicy": {
-                # What still runs when the job is over, the ps above all, is removed.
+                # Removes the pods that still run when the job is over, such as the ps.
                 "cleanPodPolicy": "Running",
                 "backoffLimit": job.restarts,
                 **limit,
             },
-            # With a chief, the operator looks at that one whatever is said here.
+            # If there is a chief, the operator looks at the chief whatever the policy is.
             "successPolicy": "" if job.chief else "AllWorkers",
             "tfReplicaSpecs": {
                 REPLICAS[role]: {
@@ -55,13 +60,13 @@ def make_objects(job: Job, container: Container, place: PodOptions) -> Iterator[
                         "spec": make_pod(
                             job,
                             container,
-                            place,
+                            options,
                             role,
-                            _script(job, container, place, role),
+                            _make_script(job, container, options, role),
                             evaluator_variables(job),
                             name=_CONTAINER,
                             port=_PORT,
-                            # The operator's Services name a pod only once it is ready.
+                            # The operator's Services resolve a pod only once it is ready.
                             probes={},
                         ),
                     },
@@ -72,13 +77,13 @@ def make_objects(job: Job, container: Container, place: PodOptions) -> Iterator[
     }
 
 
-def _script(job: Job, container: Container, place: PodOptions, role: Role) -> str:
-    """Adds what the operator does not know to its TF_CONFIG, and becomes the program."""
+def _make_script(job: Job, container: Container, options: PodOptions, role: Role) -> str:
+    """A script that completes the operator's TF_CONFIG and runs the program."""
     lines = []
     if len(job.tasks()) == 1:
-        # To a single task the operator says nothing.
+        # The operator sets no TF_CONFIG for a job of a single task.
         [task] = job.tasks()
-        cluster = Cluster({task: _address(job, place, task)})
+        cluster = Cluster({task: _address(job, options, task)})
         text = quote(TFConfig(cluster, task, model_dir=job.model_dir).dumps())
         lines.append(f"export TF_CONFIG={text}")
     elif job.model_dir:
@@ -87,7 +92,7 @@ def _script(job: Job, container: Container, place: PodOptions, role: Role) -> st
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
     start = job.program.start(container.python)
-    values = {"role": str(role), **_hosts(job, place)}
+    values = {"role": str(role), **_host_placeholders(job, options)}
 
     def value(name: str) -> str:
         return '"$index"' if name == "index" else quote(values[name])
@@ -97,19 +102,48 @@ def _script(job: Job, container: Container, place: PodOptions, role: Role) -> st
     return "\n".join(lines) + "\n"
 
 
-def _address(job: Job, place: PodOptions, task: Task) -> str:
-    return f"{job.name}-{task}.{place.namespace}.svc:{PORT}"
+def _address(job: Job, options: PodOptions, task: Task) -> str:
+    return f"{job.name}-{task}.{options.namespace}.svc:{PORT}"
 
 
-def _hosts(job: Job, place: PodOptions) -> dict[str, str]:
-    """The addresses that the operator gives the tasks."""
-
+def _host_placeholders(job: Job, options: PodOptions) -> dict[str, str]:
     def hosts(role: Role) -> str:
         tasks = (task for task in job.tasks() if task.role is role)
-        return ",".join(_address(job, place, task) for task in tasks)
+        return ",".join(_address(job, options, task) for task in tasks)
 
     return {
         "chief_host": hosts(Role.CHIEF),
         "worker_hosts": hosts(Role.WORKER),
         "ps_hosts": hosts(Role.PS),
     }
+
+
+def _select_pods(name: str) -> str:
+    return f"{_PREFIX}/job-name={name}"
+
+
+def _find_task(pod: Manifest) -> Task | None:
+    labels = pod["metadata"].get("labels", {})
+    role, index = labels.get(f"{_PREFIX}/replica-type"), labels.get(f"{_PREFIX}/replica-index")
+    return None if role is None or index is None else Task(Role.parse(role), int(index))
+
+
+class KubeflowLauncher(PodsLauncher):
+    """Creates a TFJob."""
+
+    kind = JobKind("TFJob", one_object, "Succeeded", _select_pods, _find_task, failed_pods)
+    launch_help = """
+        Start the tasks of a job as the replicas of a TFJob, for Kubeflow's training operator.
+
+        Each role can have its own --cpus, --memory and --gpus. PROGRAM is a path in the image.
+        Needs the extra phalanx[kubernetes], except with --dry-run, whose output is for
+        kubectl apply -f -.
+
+        Example:
+          phalanx launch kubeflow --image digits:1 --workers 4 --ps 2 --cpus 4 \\
+              --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
+              --credentials key.json train.py
+    """
+
+    def make_objects(self, job: Job) -> Iterator[Manifest]:
+        yield _make_tfjob(job, self.container, self.place)
