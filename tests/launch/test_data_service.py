@@ -139,5 +139,5 @@ def run_pod(task: str) -> str:
 
 
 def test_a_tfjob_has_no_place_for_it() -> None:
-    with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
+    with pytest.raises(JobError, match="or launch the job on trainjob or kubern"):
         KubeflowLauncher(Container("x"), PodOptions()).plan(JOB)

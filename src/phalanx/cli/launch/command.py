@@ -28,13 +28,16 @@ _FILE_ERROR = f"{__name__}.file_error"
 
 
 class LaunchCommand(ProgramCommand):
-    """A command whose options can also be set in phalanx.toml."""
+    """A command whose options can also be set in phalanx.toml.
+
+    `aliases` maps former names of options, without dashes, to the current ones.
+    """
 
     def __init__(self, *args: Any, aliases: dict[str, str], **more: Any) -> None:
         self.aliases = aliases
         more["context_settings"] = {
             "allow_interspersed_args": False,
-            "token_normalize_func": lambda flag: aliases.get(flag, flag),
+            "token_normalize_func": lambda name: aliases.get(name, name),
         }
         super().__init__(*args, **more)
 
@@ -114,7 +117,11 @@ def make_command(name: str) -> click.Command:
     text = inspect.cleandoc(getattr(launcher, "launch_help", _DEFAULT_HELP.format(name=name)))
     # click must not rewrap the examples.
     help_text = text.replace("\nExample:", "\n\b\nExample:")
-    aliases = {alias: option.flag for option in options for alias in option.aliases}
+    aliases = {
+        alias.removeprefix("--"): option.flag.removeprefix("--")
+        for option in options
+        for alias in option.aliases
+    }
     decorate = click.command(name=name, cls=LaunchCommand, help=help_text, aliases=aliases)
     return decorate(run)
 

@@ -64,8 +64,7 @@ def read_settings(
     parameters = {_get_name(each): each for each in command.params if not _is_hidden(each)}
     settings = {}
     for name, value in (common | specific).items():
-        flag = f"--{name}"
-        parameter = parameters.get(aliases.get(flag, flag).removeprefix("--"))
+        parameter = parameters.get(aliases.get(name, name))
         if parameter is None:
             if name not in specific and name in _NOT_FOR_ALL:
                 continue

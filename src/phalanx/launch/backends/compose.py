@@ -207,6 +207,6 @@ def _find_compose() -> list[str]:
         if done.returncode == 0:
             return command
     raise JobError(
-        f"{NOTHING}: neither `docker compose` nor docker-compose was found; install Docker's "
+        f"{NOTHING}: there is neither `docker compose` nor docker-compose; install Docker's "
         "compose plugin, or write the file with --dry-run for a machine that has it"
     )

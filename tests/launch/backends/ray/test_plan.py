@@ -13,7 +13,7 @@ from phalanx.launch.backends.ray import RayLauncher
 from phalanx.launch.backends.ray.plan import PlacementStrategy, RayOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's")),
@@ -26,15 +26,15 @@ JOB = Job(
         Role.PS: Resources(cpus=0.5),
     },
 )
-PLACE = RayOptions("/shared/code", strategy=PlacementStrategy.SPREAD)
+OPTIONS = RayOptions("/shared/code", strategy=PlacementStrategy.SPREAD)
 
 
-def test_the_rendered_plan() -> None:
-    assert RayLauncher(PLACE).plan(JOB).render() + "\n" == (GOLDEN / "ray.yaml").read_text()
+def test_rendered_plan_matches_golden_file() -> None:
+    assert RayLauncher(OPTIONS).plan(JOB).render() + "\n" == (GOLDEN / "ray.yaml").read_text()
 
 
-def test_every_task_has_its_own_bundle() -> None:
-    plan = RayLauncher(PLACE).plan(JOB)
+def test_each_task_has_its_own_bundle() -> None:
+    plan = RayLauncher(OPTIONS).plan(JOB)
     assert {str(task): plan.bundle(task) for task in JOB.tasks()} == {
         "chief-0": {"CPU": 1},
         "worker-0": {"CPU": 4, "GPU": 1, "memory": 8 << 30},
@@ -42,7 +42,7 @@ def test_every_task_has_its_own_bundle() -> None:
     }
 
 
-def test_a_placeholder_that_does_not_exist_is_refused() -> None:
+def test_unknown_placeholder_is_rejected() -> None:
     program = Program(ProgramKind.FILE, "train.py", ("{roll}",))
     with pytest.raises(JobError, match="unknown placeholder"):
-        RayLauncher(PLACE).plan(replace(JOB, program=program))
+        RayLauncher(OPTIONS).plan(replace(JOB, program=program))

@@ -43,7 +43,7 @@ def launch(launching: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, s
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launch: Phalanx,
     tmp_path: Path,
     cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
@@ -76,7 +76,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
 @pytest.mark.parametrize(
     ("backend", "objects"), [("kubernetes", 9), ("kubeflow", 3), ("trainjob", 4)]
 )
-def test_a_cancelled_job_leaves_nothing(
+def test_cancelled_job_leaves_nothing_behind(
     launch: Phalanx,
     tmp_path: Path,
     cluster: tuple[kubernetes.Kubernetes, dict[str, str]],
@@ -95,7 +95,7 @@ def test_a_cancelled_job_leaves_nothing(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str) -> None:
+def test_task_that_fails_after_all_restarts_fails_the_job(launch: Phalanx, backend: str) -> None:
     done = launch("launch", backend, *OPTIONS, "--workers", 1, "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "failed with exit code 1" in done.stderr
@@ -103,7 +103,7 @@ def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx, backend: str)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_job_beyond_its_quota_says_so(
+def test_job_beyond_its_quota_is_reported(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]], backend: str
 ) -> None:
     cluster[0].quota = "exceeded quota: team, requested: cpu=64"
@@ -114,7 +114,7 @@ def test_a_job_beyond_its_quota_says_so(
     assert cluster[0].objects == {}
 
 
-def test_a_job_whose_image_is_missing_is_taken_back(
+def test_job_with_a_missing_image_is_removed(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
     waiting = {"reason": "ErrImagePull", "message": "digits:1: not found"}
@@ -128,7 +128,7 @@ def test_a_job_whose_image_is_missing_is_taken_back(
     assert cluster[0].objects == {}
 
 
-def test_a_job_that_has_not_started_in_time_is_taken_back(
+def test_job_that_does_not_start_in_time_is_cancelled(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
     scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -138,13 +138,13 @@ def test_a_job_that_has_not_started_in_time_is_taken_back(
     done = launch("launch", "kubernetes", *OPTIONS, *limit, "train.py", 600)
     assert done.returncode == 2
     assert (
-        "train was taken back: chief-0 had not started after 2 s (Unschedulable: 0/3" in done.stderr
+        "train was cancelled: chief-0 had not started after 2 s (Unschedulable: 0/3" in done.stderr
     )
     assert cluster[0].objects == {}
     assert launch("status").stdout == ""
 
 
-def test_what_cannot_be_made_leaves_nothing_half_submitted(
+def test_object_that_cannot_be_created_leaves_nothing_behind(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
     cluster[0].objects["Job", "train-chief"] = {
@@ -167,7 +167,7 @@ def test_what_cannot_be_made_leaves_nothing_half_submitted(
         ([], {"KUBECONFIG": "/nonexistent"}, "no Kubernetes cluster is known here"),
     ],
 )
-def test_no_cluster_and_no_permission(
+def test_missing_cluster_or_permission_is_reported(
     launch: Phalanx, options: list[str], variables: dict[str, str], said: str
 ) -> None:
     done = launch("launch", "kubernetes", *OPTIONS, *options, "train.py", 1, **variables)
@@ -176,8 +176,8 @@ def test_no_cluster_and_no_permission(
     assert "Traceback" not in done.stderr
 
 
-def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None:
-    account = ["--conductor-account", "nobody", "--workers", 1]
+def test_job_controller_without_permission_reports_it(launch: Phalanx) -> None:
+    account = ["--controller-account", "nobody", "--workers", 1]
     done = launch("launch", "kubernetes", *OPTIONS, *account, "--follow", "train.py", 600)
     assert done.returncode == 1
     assert 'jobs "train-chief" is forbidden: "nobody" cannot get it' in done.stderr
@@ -186,14 +186,14 @@ def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None
     assert not find_tasks("train.py")
 
 
-def test_who_may_not_make_roles_learns_what_to_do(
+def test_missing_permission_to_create_roles_suggests_an_account(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
     cluster[0].refused = {"roles"}
     done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "train.py", 1)
     assert done.returncode == 2
-    assert 'Role train-conductor: roles is forbidden: User "me" cannot create roles' in done.stderr
-    assert "get and patch Jobs: --conductor-account" in done.stderr
+    assert 'Role train-controller: roles is forbidden: User "me" cannot create roles' in done.stderr
+    assert "get and patch Jobs: --controller-account" in done.stderr
     assert cluster[0].objects == {}
 
 
@@ -214,14 +214,14 @@ def isolated(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_tensorflow_trains(
+def test_tensorflow_trains_with_a_killed_worker(
     isolated: Phalanx, train_with_tensorflow: Callable[..., None], backend: str
 ) -> None:
     train_with_tensorflow(isolated, backend, "--image", "digits:1", "--cpus", 1)
 
 
 @pytest.mark.parametrize("backend", ["kubernetes", "trainjob"])
-def test_data_workers_serve(
+def test_data_workers_serve_each_example_once(
     isolated: Phalanx, read_from_data_workers: Callable[..., None], backend: str
 ) -> None:
     read_from_data_workers(isolated, backend, "--image", "digits:1")

@@ -14,7 +14,7 @@ from phalanx.launch.backends.swarm import NodeLabel, SwarmLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's $HOME")),
@@ -37,22 +37,22 @@ def render(job: Job = JOB) -> str:
     return launcher.plan(job).render() + "\n"
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert render() == (GOLDEN / "swarm.yaml").read_text()
 
 
-def test_without_restarts_swarm_starts_nothing_again() -> None:
+def test_without_restarts_swarm_restarts_nothing() -> None:
     services = yaml.safe_load(render(replace(JOB, restarts=0)))["services"]
     assert services["chief-0"]["deploy"]["restart_policy"] == {"condition": "none"}
 
 
-def test_data_workers_are_services_too() -> None:
+def test_data_workers_are_services() -> None:
     services = yaml.safe_load(render(replace(JOB, data_workers=2)))["services"]
     assert services["worker-0"]["environment"]["PHALANX_DATA_SERVICE"] == "dispatcher-0:2222"
     assert list(services)[-3:] == ["dispatcher-0", "data-worker-0", "data-worker-1"]
 
 
-def test_tensorboard_is_a_service_with_a_port() -> None:
+def test_tensorboard_is_a_service_with_a_published_port() -> None:
     launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", tensorboard=True)
     text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
     service = yaml.safe_load(text)["services"]["tensorboard"]
@@ -64,11 +64,11 @@ def test_tensorboard_is_a_service_with_a_port() -> None:
 
 
 @pytest.mark.parametrize("text", ["gpu", "=yes", "gpu=", "worker:=yes"])
-def test_what_is_no_label_is_refused(text: str) -> None:
-    with pytest.raises(JobError, match="is not a node's label"):
+def test_invalid_node_label_is_rejected(text: str) -> None:
+    with pytest.raises(JobError, match="is not a node label"):
         NodeLabel.parse(text)
 
 
-def test_a_label_for_an_unknown_role_is_refused() -> None:
+def test_node_label_of_an_unknown_role_is_rejected() -> None:
     with pytest.raises(ClusterError, match="there is no role 'boss'"):
         NodeLabel.parse("boss:gpu=yes")

@@ -13,7 +13,7 @@ from phalanx.launch.backends.docker import DockerLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}",)),
@@ -33,11 +33,11 @@ def render(job: Job = JOB, container: Container = CONTAINER) -> str:
     return DockerLauncher(container, Path("jobs/digits"), "r1").plan(job).render() + "\n"
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert render() == (GOLDEN / "docker.txt").read_text()
 
 
-def test_tensorboard_lives_as_long_as_the_job() -> None:
+def test_tensorboard_is_removed_with_the_job() -> None:
     launcher = DockerLauncher(CONTAINER, Path("x"), "r1", tensorboard=True)
     plan = launcher.plan(replace(JOB, model_dir="/models/digits"))
     assert plan.tensorboard[-6:] == (
@@ -61,12 +61,12 @@ def test_values_of_variables_are_not_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["data", "/a:b", ":/data", "nfs://server:/data", "/a:/b:rx"])
-def test_what_is_no_mount_is_refused(text: str) -> None:
+def test_invalid_mount_is_rejected(text: str) -> None:
     with pytest.raises(JobError, match="is not a mount"):
         Mount.parse(text)
 
 
-def test_two_mounts_in_one_place_are_refused() -> None:
+def test_two_mounts_with_one_target_are_rejected() -> None:
     mounts = (Mount.parse("/a:/data"), Mount.parse("/b:/data"))
     with pytest.raises(JobError, match="/data is mounted twice"):
         render(container=replace(CONTAINER, mounts=mounts))

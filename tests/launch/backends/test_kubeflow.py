@@ -23,7 +23,7 @@ from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.pods import PodOptions
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 JOB = Job(
     name="digits",
@@ -37,29 +37,29 @@ JOB = Job(
     time_limit=3600,
 )
 CONTAINER = Container("digits:1", mounts=(Mount.parse("models:/models"),))
-PLACE = PodOptions(credentials=b"the key")
+OPTIONS = PodOptions(credentials=b"the key")
 
 
-def render(job: Job = JOB, place: PodOptions = PLACE) -> str:
-    return KubeflowLauncher(CONTAINER, place).plan(job).render() + "\n"
+def render(job: Job = JOB, options: PodOptions = OPTIONS) -> str:
+    return KubeflowLauncher(CONTAINER, options).plan(job).render() + "\n"
 
 
-def tfjob(job: Job = JOB, place: PodOptions = PLACE) -> dict[str, Any]:
-    objects = yaml.safe_load_all(render(job, place))
+def tfjob(job: Job = JOB, options: PodOptions = OPTIONS) -> dict[str, Any]:
+    objects = yaml.safe_load_all(render(job, options))
     found: dict[str, Any] = next(each for each in objects if each["kind"] == "TFJob")
     return found
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert render() == (GOLDEN / "kubeflow.yaml").read_text()
 
 
-def test_it_is_what_the_operator_expects() -> None:
+def test_tfjob_matches_the_schema_of_the_operator() -> None:
     jsonschema.validate(tfjob(), TFJOB)
     jsonschema.validate(tfjob(replace(JOB, chief=False)), TFJOB)
 
 
-def test_the_schema_itself_finds_what_is_wrong() -> None:
+def test_schema_detects_wrong_values() -> None:
     spoilt = tfjob()
     spoilt["spec"]["runPolicy"]["backofLimit"] = 1
     with pytest.raises(jsonschema.ValidationError):
@@ -67,7 +67,7 @@ def test_the_schema_itself_finds_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_its_pods_are_valid(version: str) -> None:
+def test_pods_match_the_kubernetes_schema(version: str) -> None:
     for replica in tfjob()["spec"]["tfReplicaSpecs"].values():
         template = replica["template"]
         metadata = {**template["metadata"], "name": "x"}
@@ -75,7 +75,7 @@ def test_its_pods_are_valid(version: str) -> None:
         kubernetes_validate.validate(pod, version, strict=True)
 
 
-def test_every_role_has_its_own_needs() -> None:
+def test_each_role_has_its_own_resources() -> None:
     replicas = tfjob()["spec"]["tfReplicaSpecs"]
     needs = {
         kind: replica["template"]["spec"]["containers"][0].get("resources", {}).get("limits", {})
@@ -109,7 +109,7 @@ def run_worker(manifest: dict[str, Any], **given: str) -> tuple[str, str]:
     return text, index
 
 
-def test_the_model_dir_is_added_to_what_the_operator_says() -> None:
+def test_model_dir_is_added_to_the_tf_config_of_the_operator() -> None:
     manifest = tfjob(SPEAKING)
     text, index = run_worker(manifest, TF_CONFIG=tf_config(manifest, "worker", 1))
     config = loads(text)
@@ -119,7 +119,7 @@ def test_the_model_dir_is_added_to_what_the_operator_says() -> None:
     assert json.loads(text)["cluster"]["ps"] == ["digits-ps-0.default.svc:2222"]
 
 
-def test_a_single_task_to_which_the_operator_says_nothing() -> None:
+def test_single_task_gets_tf_config_without_the_operator() -> None:
     job = replace(SPEAKING, chief=False, workers=1, ps=0, evaluators=0)
     text, index = run_worker(tfjob(job))
     config = loads(text)
@@ -129,13 +129,13 @@ def test_a_single_task_to_which_the_operator_says_nothing() -> None:
     assert config.cluster.hosts(Role.WORKER) == ["digits-worker-0.default.svc:2222"]
 
 
-def test_without_a_chief_every_worker_decides() -> None:
+def test_without_a_chief_all_workers_decide() -> None:
     assert tfjob()["spec"]["successPolicy"] == ""
     assert tfjob(replace(JOB, chief=False))["spec"]["successPolicy"] == "AllWorkers"
 
 
-def test_a_wrong_patch_is_refused() -> None:
+def test_invalid_patch_is_rejected() -> None:
     worker = {"template": {"spec": {"hostNetwrk": True}}}
     patch = {"kind": "TFJob", "spec": {"tfReplicaSpecs": {"Worker": worker}}}
     with pytest.raises(JobError, match="hostNetwrk"):
-        render(place=replace(PLACE, patches=(patch,)))
+        render(options=replace(OPTIONS, patches=(patch,)))

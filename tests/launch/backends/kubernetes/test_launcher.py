@@ -23,7 +23,7 @@ from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.manifest import dump
 from phalanx.launch.kube.pods import PodOptions, Toleration
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 JOB = Job(
     name="digits",
@@ -44,7 +44,7 @@ CONTAINER = Container(
     mounts=tuple(map(Mount.parse, ["/data:/data:ro", "models:/models", "nfs://server/a:/nfs"])),
     labels={"team": "vision"},
 )
-PLACE = PodOptions(
+OPTIONS = PodOptions(
     node_selector={"disk": "fast"},
     tolerations=(Toleration.parse("gpu=yes:NoSchedule"),),
     priority_class="high",
@@ -54,11 +54,11 @@ PLACE = PodOptions(
 )
 
 
-def render(job: Job = JOB, container: Container = CONTAINER, place: PodOptions = PLACE) -> str:
-    return KubernetesLauncher(container, place).plan(job).render() + "\n"
+def render(job: Job = JOB, container: Container = CONTAINER, options: PodOptions = OPTIONS) -> str:
+    return KubernetesLauncher(container, options).plan(job).render() + "\n"
 
 
-PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "place": PodOptions()}
+PLAIN = {"job": replace(JOB, resources={}), "container": Container("x"), "options": PodOptions()}
 SHAPES: list[dict[str, Any]] = [
     {},
     PLAIN,
@@ -66,19 +66,19 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert render(replace(JOB, ps=0)) == (GOLDEN / "kubernetes.yaml").read_text()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_object_is_valid(shape: dict[str, Any], version: str) -> None:
+def test_objects_match_the_kubernetes_schema(shape: dict[str, Any], version: str) -> None:
     for manifest in yaml.safe_load_all(render(**shape)):
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_schemas_do_not_catch(shape: dict[str, Any]) -> None:
+def test_objects_pass_the_checks_beyond_the_schema(shape: dict[str, Any]) -> None:
     assert problems(render(**shape)) == []
 
 
@@ -86,12 +86,12 @@ def spoil(path: str, value: Any) -> str:
     """The rendered plan with one value changed: kind, then keys and numbers."""
     objects = copy.deepcopy(list(yaml.safe_load_all(render())))
     kind, *keys = path.split("/")
-    place: Any = next(
+    node: Any = next(
         each for each in objects if f"{each['kind']} {each['metadata']['name']}".startswith(kind)
     )
     for key in keys[:-1]:
-        place = place[int(key) if key.isdecimal() else key]
-    place[keys[-1]] = value
+        node = node[int(key) if key.isdecimal() else key]
+    node[keys[-1]] = value
     return dump(objects)
 
 
@@ -116,24 +116,24 @@ def spoil(path: str, value: Any) -> str:
         ("Job/spec/template/spec/containers/0/volumeMounts", [], "but mounts"),
     ],
 )
-def test_the_checks_themselves_find_what_is_wrong(path: str, value: Any, said: str) -> None:
+def test_checks_detect_wrong_values(path: str, value: Any, said: str) -> None:
     assert any(said in problem for problem in problems(spoil(path, value)))
 
 
-def test_a_bare_boolean_is_found() -> None:
+def test_checks_detect_an_unquoted_boolean() -> None:
     spoilt = render().replace('name: "N"', "name: N", 1)
     assert problems(spoilt) == ["N is a boolean to YAML 1.1"]
 
 
-def find(job: Job, name: str, place: PodOptions | None = None) -> dict[str, Any]:
+def find(job: Job, name: str, options: PodOptions | None = None) -> dict[str, Any]:
     """The Job of this name."""
-    objects = KubernetesLauncher(Container("x"), place or PodOptions()).plan(job).objects
+    objects = KubernetesLauncher(Container("x"), options or PodOptions()).plan(job).objects
     return next(
         each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Job", name)
     )
 
 
-def test_every_role_has_its_own_needs() -> None:
+def test_each_role_has_its_own_resources() -> None:
     needs = {
         role: find(JOB, f"digits-{role}")["spec"]["template"]["spec"]["containers"][0].get(
             "resources"
@@ -149,7 +149,7 @@ def test_every_role_has_its_own_needs() -> None:
     assert needs["ps"]["requests"] == {"memory": str(2 << 30)}
 
 
-def test_tasks_are_ready_when_they_listen_and_never_killed_for_being_busy() -> None:
+def test_training_tasks_have_no_liveness_probe() -> None:
     job = replace(JOB, evaluators=1, data_workers=1)
     probes = {}
     for role in ("chief", "worker", "ps", "evaluator", "dispatcher", "data-worker"):
@@ -189,7 +189,7 @@ def run_script(job: Job, role: str, index: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("role", "index"), [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
 )
-def test_a_pod_knows_its_task_from_its_index(role: str, index: int) -> None:
+def test_pod_derives_its_task_from_its_index(role: str, index: int) -> None:
     config = run_script(replace(JOB, evaluators=1), role, index)
     assert config["model_dir"] == "gs://bucket/digits"
     assert config["cluster"] == {
@@ -200,41 +200,41 @@ def test_a_pod_knows_its_task_from_its_index(role: str, index: int) -> None:
     assert str(loads(json.dumps(config)).task) == f"{role}-{index}"
 
 
-def test_the_manifest_does_not_grow_with_the_job() -> None:
+def test_manifest_size_does_not_depend_on_the_number_of_tasks() -> None:
     assert len(render(replace(JOB, workers=10_000))) < len(render()) + 50
 
 
-def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
+def test_tf_config_is_left_out_if_it_is_too_large() -> None:
     assert len(run_script(replace(JOB, workers=3000), "chief", 0)["cluster"]["worker"]) == 3000
     assert run_script(replace(JOB, workers=6000), "chief", 0) == {}
 
 
 @pytest.mark.parametrize(("chief", "first"), [(True, "digits-chief"), (False, "digits-worker")])
-def test_the_conductor_waits_for_who_decides(chief: bool, first: str) -> None:
-    conductor = find(replace(JOB, chief=chief), "digits")["spec"]["template"]["spec"]
-    assert conductor["containers"][0]["command"][3:5] == ["30", first]
-    assert conductor["serviceAccountName"] == "digits-conductor"
+def test_job_controller_waits_for_the_deciding_job(chief: bool, first: str) -> None:
+    controller = find(replace(JOB, chief=chief), "digits")["spec"]["template"]["spec"]
+    assert controller["containers"][0]["command"][3:5] == ["30", first]
+    assert controller["serviceAccountName"] == "digits-controller"
 
 
-def test_an_account_that_is_there_is_taken_for_the_conductor() -> None:
-    place = replace(PLACE, controller_account="trusted", service_account="tasks")
-    text = render(place=place)
+def test_job_controller_uses_an_existing_account() -> None:
+    options = replace(OPTIONS, controller_account="trusted", service_account="tasks")
+    text = render(options=options)
     assert "kind: Role" not in text
-    conductor = find(JOB, "digits", place)["spec"]["template"]["spec"]
-    assert conductor["serviceAccountName"] == "trusted"
+    controller = find(JOB, "digits", options)["spec"]["template"]["spec"]
+    assert controller["serviceAccountName"] == "trusted"
 
 
-def test_a_job_of_one_role_needs_no_conductor() -> None:
+def test_job_of_one_role_has_no_job_controller() -> None:
     text = render(replace(JOB, chief=False, ps=0))
-    assert "conductor" not in text
+    assert "controller" not in text
 
 
-def test_tensorboard_without_a_model_directory_is_refused() -> None:
+def test_tensorboard_without_a_model_directory_is_rejected() -> None:
     with pytest.raises(JobError, match="nothing to show without --model-dir"):
         render(replace(JOB, model_dir=None))
 
 
 @pytest.mark.parametrize("text", ["gpu", "gpu=yes", "gpu:Never", ":NoSchedule"])
-def test_what_is_no_toleration_is_refused(text: str) -> None:
+def test_invalid_toleration_is_rejected(text: str) -> None:
     with pytest.raises(JobError, match="is not a toleration"):
         Toleration.parse(text)

@@ -56,7 +56,7 @@ def left_over(engines: list[dict[str, str]]) -> list[str]:
     return [each for each in found if each != "ingress"]
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "hold").touch()
@@ -77,7 +77,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     wait_for(lambda: not left_over(engines))
 
 
-def test_a_task_on_a_node_that_is_lost_goes_to_another(
+def test_task_on_a_lost_node_moves_to_another_node(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "hold").touch()
@@ -96,7 +96,7 @@ def test_a_task_on_a_node_that_is_lost_goes_to_another(
     wait_for(lambda: not left_over(engines))
 
 
-def test_a_cancelled_job_may_save(
+def test_cancelled_tasks_get_time_to_save(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     shape = ["--workers", 1, "--ps", 1]
@@ -107,7 +107,7 @@ def test_a_cancelled_job_may_save(
     wait_for(lambda: not left_over(engines))
 
 
-def test_tasks_go_to_the_nodes_with_their_label(
+def test_tasks_run_on_nodes_with_their_label(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     node = ask(engines[2], "info", "--format={{.Swarm.NodeID}}")[0]
@@ -129,12 +129,12 @@ def test_tasks_go_to_the_nodes_with_their_label(
     assert done.stdout == "chief-0 | the key\n", done.stderr
 
 
-def test_why_a_task_waits_is_told(
+def test_waiting_task_reports_the_reason(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     label = ["--node-label", "planet=mars"]
     launch("launch", "swarm", *docker.options(tmp_path), *label, "train.py", 1)
-    said = "Swarm says pending: no suitable node (scheduling constraints not satisfied"
+    said = "Swarm reports pending: no suitable node (scheduling constraints not satisfied"
     wait_for(lambda: said in launch("status", "train").stdout)
     assert launch("cancel", "train").returncode == 0
     wait_for(lambda: not left_over(engines))
@@ -149,7 +149,7 @@ def test_why_a_task_waits_is_told(
         (0, [], {"PATH": "/nonexistent"}, "there is no command docker"),
     ],
 )
-def test_what_cannot_be_started(
+def test_job_that_cannot_start_leaves_nothing_behind(
     launch: Phalanx,
     engines: list[dict[str, str]],
     tmp_path: Path,
@@ -165,7 +165,7 @@ def test_what_cannot_be_started(
     assert not left_over(engines)
 
 
-def test_a_name_that_the_swarm_has_is_not_taken(
+def test_existing_stack_of_the_same_name_is_rejected(
     launch: Phalanx, engines: list[dict[str, str]], tmp_path: Path
 ) -> None:
     stack = f'{{"version": "3.8", "services": {{"a": {{"image": "{docker.IMAGE}"}}}}}}'
@@ -178,13 +178,13 @@ def test_a_name_that_the_swarm_has_is_not_taken(
     wait_for(lambda: not left_over(engines))
 
 
-def test_tensorflow_trains(
+def test_tensorflow_trains_with_a_killed_worker(
     launch: Phalanx, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, "swarm", *docker.options(tmp_path), python="")
 
 
-def test_data_workers_serve(
+def test_data_workers_serve_each_example_once(
     launch: Phalanx, tmp_path: Path, read_from_data_workers: Callable[..., None]
 ) -> None:
     read_from_data_workers(launch, "swarm", *docker.options(tmp_path), python="")

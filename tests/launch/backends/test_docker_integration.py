@@ -65,7 +65,7 @@ def left_over(engine: dict[str, str]) -> str:
     return found
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launch: Phalanx, engine: dict[str, str], backend: str, tmp_path: Path
 ) -> None:
     (tmp_path / "hold").touch()
@@ -83,7 +83,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert not left_over(engine)
 
 
-def test_a_cancelled_job_may_save(
+def test_cancelled_tasks_get_time_to_save(
     launch: Phalanx, engine: dict[str, str], backend: str, tmp_path: Path
 ) -> None:
     shape = ["--workers", 1, "--ps", 1]
@@ -94,7 +94,7 @@ def test_a_cancelled_job_may_save(
     assert not left_over(engine)
 
 
-def test_nothing_stays_if_the_supervisor_is_killed(
+def test_killed_supervisor_leaves_nothing_behind(
     launch: Phalanx, engine: dict[str, str], backend: str, tmp_path: Path
 ) -> None:
     launch("launch", backend, *docker.options(tmp_path), "--workers", 1, "train.py", 600)
@@ -112,7 +112,7 @@ def board_answers() -> bool:
         return False
 
 
-def test_tensorboard_is_there_while_the_job_runs(
+def test_tensorboard_serves_while_the_job_runs(
     launch: Phalanx, engine: dict[str, str], backend: str, tmp_path: Path
 ) -> None:
     with socket.socket() as probe:
@@ -127,7 +127,7 @@ def test_tensorboard_is_there_while_the_job_runs(
     assert not board_answers()
 
 
-def test_a_key_for_google_cloud_is_mounted(launch: Phalanx, backend: str, tmp_path: Path) -> None:
+def test_google_cloud_key_is_mounted(launch: Phalanx, backend: str, tmp_path: Path) -> None:
     (tmp_path / "key.json").write_text("the key")
     (tmp_path / "read.py").write_text(
         "import os; print(open(os.environ['GOOGLE_APPLICATION_CREDENTIALS']).read())"
@@ -146,7 +146,7 @@ def test_a_key_for_google_cloud_is_mounted(launch: Phalanx, backend: str, tmp_pa
         (["--gpus", "1"], {}, ""),
     ],
 )
-def test_what_cannot_be_started(
+def test_job_that_cannot_start_leaves_nothing_behind(
     launch: Phalanx,
     engine: dict[str, str],
     backend: str,
@@ -162,7 +162,7 @@ def test_what_cannot_be_started(
     assert not left_over(engine)
 
 
-def test_an_image_is_built_and_runs_without_being_root(
+def test_built_image_runs_without_root(
     launch: Phalanx, engine: dict[str, str], tmp_path: Path
 ) -> None:
     docker.import_base(engine, "base:1")
@@ -187,13 +187,13 @@ def test_an_image_is_built_and_runs_without_being_root(
     assert "nothing was built: docker says why above" in broken.stderr
 
 
-def test_tensorflow_trains(
+def test_tensorflow_trains_with_a_killed_worker(
     launch: Phalanx, backend: str, tmp_path: Path, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, backend, *docker.options(tmp_path), "--cpus", 1, python="")
 
 
-def test_data_workers_serve(
+def test_data_workers_serve_each_example_once(
     launch: Phalanx, backend: str, tmp_path: Path, read_from_data_workers: Callable[..., None]
 ) -> None:
     read_from_data_workers(launch, backend, *docker.options(tmp_path), python="")

@@ -20,7 +20,7 @@ from phalanx.launch.backends.marathon.plan import MarathonOptions
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's $(date)")),
@@ -34,11 +34,13 @@ JOB = Job(
     },
 )
 CONTAINER = Container("digits:1", mounts=(Mount.parse("/data:/data:ro"),), labels={"team": "a"})
-PLACE = MarathonOptions(constraints=(("rack", "LIKE", "gpu"),), tensorboard=True)
+OPTIONS = MarathonOptions(constraints=(("rack", "LIKE", "gpu"),), tensorboard=True)
 
 
-def render(job: Job = JOB, container: Container = CONTAINER, place: MarathonOptions = PLACE) -> str:
-    launcher = MarathonLauncher("http://m", container, place, Path("/state/digits"), "r1")
+def render(
+    job: Job = JOB, container: Container = CONTAINER, options: MarathonOptions = OPTIONS
+) -> str:
+    launcher = MarathonLauncher("http://m", container, options, Path("/state/digits"), "r1")
     return launcher.plan(job).render() + "\n"
 
 
@@ -47,7 +49,7 @@ def group(job: Job = JOB, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     short = replace(JOB, workers=0, ps=0)
     assert render(short) == (GOLDEN / "marathon.json").read_text()
 
@@ -55,7 +57,7 @@ def test_the_rendered_plan() -> None:
 @pytest.mark.parametrize(
     "job", [JOB, replace(JOB, chief=False, evaluators=1, time_limit=60), replace(JOB, workers=300)]
 )
-def test_it_is_what_marathon_accepts(job: Job) -> None:
+def test_group_matches_the_schema_of_marathon(job: Job) -> None:
     jsonschema.Draft202012Validator(GROUP).validate(group(job))
 
 
@@ -73,17 +75,17 @@ def test_it_is_what_marathon_accepts(job: Job) -> None:
         ("portDefinitions/0/port", 70000),
     ],
 )
-def test_the_schema_itself_finds_what_is_wrong(path: str, value: Any) -> None:
+def test_schema_detects_wrong_values(path: str, value: Any) -> None:
     spoilt = copy.deepcopy(group())
     *keys, last = [int(key) if key.isdecimal() else key for key in path.split("/")]
-    place: Any = spoilt["apps"][0]
+    node: Any = spoilt["apps"][0]
     for key in keys:
-        place = place[key]
-    place[last] = value
+        node = node[key]
+    node[last] = value
     assert not jsonschema.Draft202012Validator(GROUP).is_valid(spoilt)
 
 
-def test_every_task_has_its_own_needs_and_port() -> None:
+def test_each_task_has_its_own_resources_and_port() -> None:
     apps = {app["id"]: app for app in group()["apps"]}
     assert apps["/digits/worker-0"]["cpus"] == 2
     assert apps["/digits/ps-0"]["mem"] == 1024
@@ -97,12 +99,12 @@ def test_every_task_has_its_own_needs_and_port() -> None:
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        ({"job": replace(JOB, resources={})}, "128 MB: say what chief needs"),
+        ({"job": replace(JOB, resources={})}, "128 MB by default: set the memory of chief"),
         ({"job": replace(JOB, model_dir=None)}, "nothing to show without --model-dir"),
-        ({"container": Container("x", credentials="key.json")}, "Marathon keeps no secrets"),
+        ({"container": Container("x", credentials="key.json")}, "Marathon has no secrets"),
         ({"container": Container("x", mounts=(Mount.parse("v:/v"),))}, "paths of its agents"),
     ],
 )
-def test_what_cannot_be_done_is_refused(shape: dict[str, Any], said: str) -> None:
+def test_unsupported_job_is_rejected(shape: dict[str, Any], said: str) -> None:
     with pytest.raises(JobError, match=said):
         render(**shape)

@@ -43,7 +43,7 @@ def parent_of(pid: int) -> int:
     return int(fields[1])
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launch: Phalanx, phalanx: Phalanx, tmp_path: Path, cluster: dict[str, str]
 ) -> None:
     (tmp_path / "hold").touch()
@@ -67,14 +67,14 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert "train succeeded" in ended.stderr
     assert ended.stdout.count("worker-1 | I am worker 1 worker 1\n") == 3
     assert "worker-1 was killed by SIGKILL" in ended.stdout
-    assert "worker-1 was lost with Ray's actor: restart 2 of 2" in ended.stdout
+    assert "worker-1 was lost with its Ray actor: restart 2 of 2" in ended.stdout
     assert "ps-0      ended" in launch("status", "train").stdout
     wait_for(lambda: not find_tasks("train.py"))
     assert launch("cancel", "train").returncode == 0
     assert launch("status").stdout == ""
 
 
-def test_a_cancelled_job_may_save(launch: Phalanx) -> None:
+def test_cancelled_tasks_get_time_to_save(launch: Phalanx) -> None:
     needs = ["--cpus", 0.5, "--cpus", "ps=1", "--memory", "worker=100M"]
     launch("launch", "ray", *SHAPE, *needs, "train.py", 600)
     wait_for(lambda: "step" in launch("logs", "train", "worker-1").stdout)
@@ -85,18 +85,18 @@ def test_a_cancelled_job_may_save(launch: Phalanx) -> None:
     assert not find_tasks("train.py")
 
 
-def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx) -> None:
+def test_task_that_fails_after_all_restarts_fails_the_job(launch: Phalanx) -> None:
     done = launch("launch", "ray", "--workers", 1, "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "failed with exit code 1" in done.stderr
     assert "ValueError: invalid literal" in done.stderr
 
 
-def test_a_job_that_must_wait_says_for_what(launch: Phalanx) -> None:
+def test_waiting_job_reports_the_reason(launch: Phalanx) -> None:
     launch("launch", "ray", "--name", "first", "--workers", 2, "--cpus", 2, "train.py", 600)
     done = launch("launch", "ray", "--name", "second", "--cpus", 2, "train.py", 1)
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: "Ray says NO_RESOURCES" in launch("status", "second").stdout)
+    wait_for(lambda: "Ray reports NO_RESOURCES" in launch("status", "second").stdout)
     assert launch("cancel", "first").returncode == 0
     assert launch("logs", "-f", "second").returncode == 0
 
@@ -104,23 +104,35 @@ def test_a_job_that_must_wait_says_for_what(launch: Phalanx) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--cpus", 4], "Ray would never start it: no node has as much as a task needs"),
-        (["--workers", 6], "Ray would never start it: the job needs 7 CPU, and the cluster has 6"),
-        (["--gpus", 1], "Ray would never start it: the job needs 1 GPU, and the cluster has 0"),
-        (["--address", "127.0.0.1:1"], "no Ray cluster can be joined"),
+        (["--cpus", 4], "Ray could never start the job: no node has the resources of a task"),
+        (
+            ["--workers", 6],
+            "Ray could never start the job: the job needs 7 CPU, and the cluster has 6",
+        ),
+        (
+            ["--gpus", 1],
+            "Ray could never start the job: the job needs 1 GPU, and the cluster has 0",
+        ),
+        (["--address", "127.0.0.1:1"], "cannot connect to a Ray cluster"),
         (["--directory", "/nonexistent", "--follow"], "/nonexistent"),
     ],
 )
-def test_what_ray_refuses(launch: Phalanx, options: list[object], said: str) -> None:
+def test_job_that_ray_can_never_start_is_rejected(
+    launch: Phalanx, options: list[object], said: str
+) -> None:
     done = launch("launch", "ray", *options, "train.py", 1)
     assert done.returncode != 0
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:
+def test_tensorflow_trains_with_a_killed_worker(
+    launch: Phalanx, train_with_tensorflow: Callable[..., None]
+) -> None:
     train_with_tensorflow(launch, "ray", "--cpus", 1, "--strategy", "spread")
 
 
-def test_data_workers_serve(launch: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
+def test_data_workers_serve_each_example_once(
+    launch: Phalanx, read_from_data_workers: Callable[..., None]
+) -> None:
     read_from_data_workers(launch, "ray")

@@ -21,16 +21,14 @@ exec sleep 1000
 """
 
 
-def test_a_copy_that_takes_for_ever_is_broken_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_is_killed_after_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh, group = tmp_path / "ssh", tmp_path / "group"
     ssh.write_text(SSH.format(group=group))
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(launcher, "_COPY_SECONDS", 3.0)
-    place = SshOptions((Host.parse("gpu1"),), str(tmp_path), copies=(str(ssh),))
-    start = SshLauncher(place, tmp_path / "job", "r1")
+    options = SshOptions((Host.parse("gpu1"),), str(tmp_path), copies=(str(ssh),))
+    start = SshLauncher(options, tmp_path / "job", "r1")
     plan = start.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(JobError, match="copying to gpu1 failed: it took longer than 3 s"):
         start.submit(plan)

@@ -70,7 +70,7 @@ def run_script(tmp_path: Path, job: Job) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_other_files_in_the_log_directory_stay(tmp_path: Path) -> None:
+def test_submit_keeps_other_files_in_the_log_directory(tmp_path: Path) -> None:
     logs = tmp_path / "my logs"
     logs.mkdir()
     for name in ("mine.log", "my.state", "worker-9.log", "chief-0.log", "batch.log", "result"):
@@ -79,16 +79,14 @@ def test_other_files_in_the_log_directory_stay(tmp_path: Path) -> None:
     assert {path.name for path in logs.iterdir()} == {"mine.log", "my.state", "worker-9.log"}
 
 
-def test_what_cannot_be_replaced_in_the_log_directory_is_said(
-    tmp_path: Path, commands: Path
-) -> None:
+def test_submit_reports_a_file_that_cannot_be_replaced(tmp_path: Path, commands: Path) -> None:
     (tmp_path / "my logs/result").mkdir(parents=True)
     with pytest.raises(JobError, match="result is in the way of the job's output"):
         launcher(tmp_path).submit(launcher(tmp_path).plan(make_job()))
     assert not (commands / "calls").exists()
 
 
-def test_the_script_minds_the_states_of_its_own_tasks_alone(tmp_path: Path) -> None:
+def test_script_reads_only_the_states_of_its_own_tasks(tmp_path: Path) -> None:
     logs = tmp_path / "my logs"
     logs.mkdir()
     # Of an earlier job with more workers, and of somebody else.
@@ -100,7 +98,7 @@ def test_the_script_minds_the_states_of_its_own_tasks_alone(tmp_path: Path) -> N
     assert (logs / "my.state").read_text() == "failed 0 1\n"
 
 
-def test_the_reason_tells_a_signal_and_the_restarts(tmp_path: Path, commands: Path) -> None:
+def test_result_names_the_signal_and_the_restarts(tmp_path: Path, commands: Path) -> None:
     handle = launcher(tmp_path).submit(launcher(tmp_path).plan(make_job(workers=1)))
     (tmp_path / "my logs/worker-0.state").write_text("failed 1 137\n")
     (tmp_path / "my logs/result").write_text("1 the step of the role worker failed\n")
@@ -113,7 +111,7 @@ def test_the_reason_tells_a_signal_and_the_restarts(tmp_path: Path, commands: Pa
     )
 
 
-def test_ctrl_c_while_it_is_submitted_takes_the_job_back(tmp_path: Path, commands: Path) -> None:
+def test_ctrl_c_during_submit_cancels_the_job(tmp_path: Path, commands: Path) -> None:
     write_command(commands, "scontrol", "kill -INT $PPID")
     with pytest.raises(KeyboardInterrupt):
         launcher(tmp_path).submit(launcher(tmp_path).plan(make_job()))
@@ -121,15 +119,13 @@ def test_ctrl_c_while_it_is_submitted_takes_the_job_back(tmp_path: Path, command
     assert not (tmp_path / "my logs").exists()
 
 
-def test_a_job_is_cancelled_even_if_its_log_directory_is_gone(
-    tmp_path: Path, commands: Path
-) -> None:
+def test_cancel_works_without_the_log_directory(tmp_path: Path, commands: Path) -> None:
     facts = {"number": "7", "log_dir": str(tmp_path / "gone"), "counts": {"chief": 1}}
     SlurmLauncher.attach(facts).cancel()
     assert "scancel --batch --signal=TERM 7\n" in (commands / "calls").read_text()
 
 
-def test_a_variable_may_be_called_as_one_of_the_script_is(tmp_path: Path) -> None:
+def test_user_variables_may_have_names_of_script_variables(tmp_path: Path) -> None:
     given = {"count": "3", "role": "boss", "grace": "it's", "A-B": "1"}
     done = run_script(tmp_path, replace(make_job(), environment=given))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -137,6 +133,6 @@ def test_a_variable_may_be_called_as_one_of_the_script_is(tmp_path: Path) -> Non
     assert [f"{name}={text}" for name, text in given.items() if f"{name}={text}" not in seen] == []
 
 
-def test_the_port_can_be_chosen(tmp_path: Path) -> None:
+def test_port_variable_sets_the_first_port(tmp_path: Path) -> None:
     run_script(tmp_path, replace(make_job(), environment={"PHALANX_PORT": "5000"}))
     assert '["here:5000"]' in (tmp_path / "my logs/chief-0.log").read_text()

@@ -12,7 +12,7 @@ from phalanx.launch.backends.slurm import SlurmLauncher
 from phalanx.launch.backends.slurm.plan import SlurmOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 BODY = files("phalanx.launch.backends.slurm").joinpath("batch.sh").read_text()
 JOB = Job(
     name="digits",
@@ -25,20 +25,22 @@ JOB = Job(
     resources={role: Resources(cpus=2, memory=4 << 30) for role in Role},
     time_limit=90 * 60,
 )
-PLACE = SlurmOptions("/home/ann", "/home/ann/logs/digits", "python3", partition="gpu", requeue=True)
+OPTIONS = SlurmOptions(
+    "/home/ann", "/home/ann/logs/digits", "python3", partition="gpu", requeue=True
+)
 
 
 def head(job: Job) -> str:
-    script = SlurmLauncher(PLACE).plan(job).render() + "\n"
+    script = SlurmLauncher(OPTIONS).plan(job).render() + "\n"
     assert script.endswith(BODY)
     return script.removesuffix(BODY)
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert head(JOB) == (GOLDEN / "slurm.sh").read_text()
 
 
-def test_roles_that_differ_make_a_heterogeneous_job() -> None:
+def test_roles_with_different_resources_make_a_heterogeneous_job() -> None:
     gpus = {role: Resources(cpus=2) for role in Role} | {Role.WORKER: Resources(cpus=2, gpus=1)}
     text = head(replace(JOB, resources=gpus))
     chief, worker, ps = text.split("#SBATCH hetjob\n")
@@ -50,10 +52,10 @@ def test_roles_that_differ_make_a_heterogeneous_job() -> None:
     assert "heterogeneous=yes\n" in text
 
 
-def test_the_script_is_one_that_bash_can_read() -> None:
-    script = SlurmLauncher(PLACE).plan(JOB).render()
+def test_script_is_valid_bash() -> None:
+    script = SlurmLauncher(OPTIONS).plan(JOB).render()
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-def test_its_size_does_not_depend_on_the_number_of_tasks() -> None:
+def test_script_size_does_not_depend_on_the_number_of_tasks() -> None:
     assert len(head(replace(JOB, workers=9000))) < len(head(JOB)) + 20

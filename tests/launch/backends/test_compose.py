@@ -17,7 +17,7 @@ from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's $HOME")),
@@ -39,11 +39,11 @@ def render(job: Job = JOB) -> str:
     return launcher.plan(job).render() + "\n"
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert render() == (GOLDEN / "compose.yaml").read_text()
 
 
-def test_data_workers_are_services_too() -> None:
+def test_data_workers_are_services() -> None:
     services = yaml.safe_load(render(replace(JOB, data_workers=1)))["services"]
     assert services["chief-0"]["environment"]["PHALANX_DATA_SERVICE"] == "dispatcher-0:2222"
     assert "TF_CONFIG" not in services["data-worker-0"]["environment"]
@@ -53,7 +53,7 @@ def test_data_workers_are_services_too() -> None:
     ]
 
 
-def test_tensorboard_is_a_service_with_a_port() -> None:
+def test_tensorboard_is_a_service_with_a_published_port() -> None:
     launcher = ComposeLauncher(
         CONTAINER, Path("x.yaml"), Path("jobs/digits"), "r1", tensorboard=True
     )
@@ -68,7 +68,7 @@ def test_tensorboard_is_a_service_with_a_port() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("docker-compose"), reason="docker-compose is not installed")
-def test_compose_understands_it(tmp_path: Path) -> None:
+def test_docker_compose_accepts_the_file(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(render(replace(JOB, data_workers=1)))
     done = subprocess.run(
         ["docker-compose", "--file", "compose.yaml", "config"],
@@ -87,7 +87,7 @@ def test_compose_understands_it(tmp_path: Path) -> None:
 IMAGE = ["--image", "digits:1"]
 
 
-def test_a_file_of_ones_own_is_left_alone(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_existing_user_file_is_not_overwritten(phalanx: Phalanx, tmp_path: Path) -> None:
     (tmp_path / "train.compose.yaml").write_text("services: {}\n")
     done = phalanx("launch", "compose", *IMAGE, "train.py", XDG_STATE_HOME=str(tmp_path))
     assert done.returncode == 2
@@ -95,7 +95,7 @@ def test_a_file_of_ones_own_is_left_alone(phalanx: Phalanx, tmp_path: Path) -> N
     assert (tmp_path / "train.compose.yaml").read_text() == "services: {}\n"
 
 
-def test_without_compose(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_missing_compose_is_reported(phalanx: Phalanx, tmp_path: Path) -> None:
     more = {"PATH": "/nonexistent", "XDG_STATE_HOME": str(tmp_path)}
     done = phalanx("launch", "compose", *IMAGE, "train.py", **more)
     assert done.returncode == 2

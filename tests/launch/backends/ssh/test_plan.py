@@ -15,7 +15,7 @@ from phalanx.launch.backends.ssh import SshLauncher
 from phalanx.launch.backends.ssh.plan import Host, SshOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 JOB = Job(
     name="digits",
     program=Program(ProgramKind.FILE, "train.py", ("--job={role}", "it's")),
@@ -23,30 +23,30 @@ JOB = Job(
     model_dir="gs://bucket/digits",
     environment={"SEED": "1"},
 )
-PLACE = SshOptions(
+OPTIONS = SshOptions(
     hosts=(Host.parse("ann@a"), Host.parse("ssh://b:2200=10.0.0.2")),
     directory="/scratch/my digits",
     copies=("train.py",),
 )
 
 
-def launcher(place: SshOptions = PLACE) -> SshLauncher:
-    return SshLauncher(place, Path("jobs/digits"), run_id="r1", grace=30)
+def launcher(options: SshOptions = OPTIONS) -> SshLauncher:
+    return SshLauncher(options, Path("jobs/digits"), run_id="r1", grace=30)
 
 
-def addresses(job: Job, place: SshOptions = PLACE) -> dict[str, list[str]]:
-    command = launcher(place).plan(job).processes.tasks[0].argv[-1]
+def addresses(job: Job, options: SshOptions = OPTIONS) -> dict[str, list[str]]:
+    command = launcher(options).plan(job).processes.tasks[0].argv[-1]
     match = re.search(r'TF_CONFIG=(\{.*?"index": \d+\})', command)
     assert match is not None
     found: dict[str, list[str]] = json.loads(match[1] + "}")["cluster"]
     return found
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     assert launcher().plan(JOB).render() + "\n" == (GOLDEN / "ssh.txt").read_text()
 
 
-def test_tasks_are_dealt_out_in_turn_and_ports_are_counted_on_each_host() -> None:
+def test_tasks_are_assigned_round_robin_with_ports_per_host() -> None:
     assert addresses(replace(JOB, model_dir=None, workers=3, ps=1, evaluators=1)) == {
         "chief": ["a:2222"],
         "worker": ["10.0.0.2:2222", "a:2223", "10.0.0.2:2223"],
@@ -55,8 +55,8 @@ def test_tasks_are_dealt_out_in_turn_and_ports_are_counted_on_each_host() -> Non
 
 
 def test_hosts_that_share_an_address_share_its_ports() -> None:
-    place = replace(PLACE, hosts=(Host.parse("ssh://h:1"), Host.parse("ssh://h:2")))
-    assert addresses(replace(JOB, model_dir=None), place) == {
+    options = replace(OPTIONS, hosts=(Host.parse("ssh://h:1"), Host.parse("ssh://h:2")))
+    assert addresses(replace(JOB, model_dir=None), options) == {
         "chief": ["h:2222"],
         "worker": ["h:2223"],
     }
@@ -69,7 +69,7 @@ def test_processors_become_threads() -> None:
     assert "OMP_NUM_THREADS" not in chief
 
 
-def test_every_task_sees_its_own_gpus() -> None:
+def test_each_task_sees_its_own_gpus() -> None:
     job = replace(JOB, workers=3, resources={Role.WORKER: Resources(gpus=2)})
     seen = [
         re.search(r"CUDA_VISIBLE_DEVICES=([\d,]*)", task.argv[-1])
@@ -81,7 +81,7 @@ def test_every_task_sees_its_own_gpus() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "=a", "-oProxyCommand=x", "a="])
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_invalid_host_is_rejected(text: str) -> None:
     with pytest.raises(JobError, match="is not a host"):
         Host.parse(text)
 
@@ -96,29 +96,29 @@ def test_what_is_no_host_is_refused(text: str) -> None:
         ("gpu1=fd00::1", "[fd00::1]"),
     ],
 )
-def test_where_the_others_find_a_host(text: str, address: str) -> None:
+def test_address_of_a_host(text: str, address: str) -> None:
     assert Host.parse(text).address == address
 
 
 @pytest.mark.parametrize(
-    ("place", "job"),
+    ("options", "job"),
     [
-        (replace(PLACE, port=65535), replace(JOB, workers=3)),
-        (replace(PLACE, port=65534), replace(JOB, data_workers=3)),
-        (replace(PLACE, hosts=(Host.parse("gpu 1"),)), JOB),
-        (replace(PLACE, hosts=(Host.parse("gpu1:2200"),)), JOB),
+        (replace(OPTIONS, port=65535), replace(JOB, workers=3)),
+        (replace(OPTIONS, port=65534), replace(JOB, data_workers=3)),
+        (replace(OPTIONS, hosts=(Host.parse("gpu 1"),)), JOB),
+        (replace(OPTIONS, hosts=(Host.parse("gpu1:2200"),)), JOB),
     ],
 )
-def test_an_address_that_nobody_can_use_is_refused(place: SshOptions, job: Job) -> None:
+def test_unusable_address_is_rejected(options: SshOptions, job: Job) -> None:
     with pytest.raises(JobError, match=r"the address of \S+: '.*' (has|is not)"):
-        launcher(place).plan(job)
+        launcher(options).plan(job)
 
 
-def test_without_hosts_nothing_is_planned() -> None:
-    with pytest.raises(JobError, match="name them with --host"):
-        launcher(replace(PLACE, hosts=())).plan(JOB)
+def test_missing_hosts_are_rejected() -> None:
+    with pytest.raises(JobError, match="no host is set to start the tasks on: add --host"):
+        launcher(replace(OPTIONS, hosts=())).plan(JOB)
 
 
-def test_a_cluster_too_large_for_a_variable_is_refused() -> None:
+def test_too_large_tf_config_is_rejected() -> None:
     with pytest.raises(JobError, match=r"10001 tasks has \d+ KiB, but Linux takes no more"):
         launcher().plan(replace(JOB, workers=10_000))

@@ -43,7 +43,7 @@ def options(server: Server) -> list[object]:
 PYTHON = ["--python", sys.executable]
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launch: Phalanx, tmp_path: Path, server: Server, options: list[object]
 ) -> None:
     (tmp_path / "hold").touch()
@@ -60,13 +60,13 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert "train succeeded" in ended.stderr
     said = "worker-1 | I am worker 1 worker 1 127.0.0.1:24003 $(date) it's\n"
     assert ended.stdout.count(said) == 2
-    assert "Marathon says: Command exited with status 137" in ended.stdout
+    assert "Marathon reports: Command exited with status 137" in ended.stdout
     assert "ps-0      ended" in launch("status", "train").stdout
     wait_for(lambda: not server[0].apps)
     assert not find_tasks("train.py")
 
 
-def test_a_cancelled_job_may_save_and_leaves_nothing(
+def test_cancelled_tasks_save_and_leave_nothing_behind(
     launch: Phalanx, server: Server, options: list[object]
 ) -> None:
     launch("launch", "marathon", *options, *PYTHON, "--workers", 1, "train.py", 600)
@@ -81,7 +81,7 @@ def test_a_cancelled_job_may_save_and_leaves_nothing(
     assert not find_tasks("train.py")
 
 
-def test_a_task_that_fails_for_good_fails_the_job(
+def test_task_that_fails_after_all_restarts_fails_the_job(
     launch: Phalanx, server: Server, options: list[object]
 ) -> None:
     program = ["--workers", 1, "--follow", "train.py", "many"]
@@ -92,7 +92,7 @@ def test_a_task_that_fails_for_good_fails_the_job(
     wait_for(lambda: not server[0].apps)
 
 
-def test_tensorboard_is_there_while_the_job_runs(
+def test_tensorboard_serves_while_the_job_runs(
     launch: Phalanx, server: Server, options: list[object], tmp_path: Path
 ) -> None:
     board = ["--tensorboard", "--model-dir", tmp_path]
@@ -111,20 +111,20 @@ def test_tensorboard_is_there_while_the_job_runs(
     assert not answers()
 
 
-def test_a_job_that_must_wait_says_for_what(launch: Phalanx, options: list[object]) -> None:
+def test_waiting_job_reports_the_reason(launch: Phalanx, options: list[object]) -> None:
     launch("launch", "marathon", *options, *PYTHON, "--cpus", 64, "train.py", 1)
-    waits = "Marathon waits: InsufficientCpus"
+    waits = "Marathon is waiting: InsufficientCpus"
     wait_for(lambda: waits in launch("status", "train").stdout)
     assert launch("cancel", "train").returncode == 0
 
 
-def test_what_is_refused(launch: Phalanx, server: Server, options: list[object]) -> None:
+def test_rejected_job_is_reported(launch: Phalanx, server: Server, options: list[object]) -> None:
     program = [*PYTHON, "train.py", 1]
     cases = [
         ({"MARATHON_TOKEN": ""}, "nothing was submitted: Invalid username or password."),
-        ({"MARATHON_URL": "http://127.0.0.1:1"}, "does not answer: [Errno 111]"),
-        ({"MARATHON_URL": "marathon"}, "'marathon' is no URL"),
-        ({"MARATHON_URL": ""}, "no Marathon is named"),
+        ({"MARATHON_URL": "http://127.0.0.1:1"}, "does not respond: [Errno 111]"),
+        ({"MARATHON_URL": "marathon"}, "'marathon' is not a URL"),
+        ({"MARATHON_URL": ""}, "no URL of Marathon is set"),
     ]
     for variables, said in cases:
         done = launch("launch", "marathon", *options, *program, **variables)
@@ -137,13 +137,13 @@ def test_what_is_refused(launch: Phalanx, server: Server, options: list[object])
     assert launch("status").stdout == ""
 
 
-def test_tensorflow_trains(
+def test_tensorflow_trains_with_a_killed_worker(
     launch: Phalanx, options: list[object], train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launch, "marathon", *options, "--cpus", 1)
 
 
-def test_data_workers_serve(
+def test_data_workers_serve_each_example_once(
     launch: Phalanx, options: list[object], read_from_data_workers: Callable[..., None]
 ) -> None:
     read_from_data_workers(launch, "marathon", *options)

@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Server]:
         yield server
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
+def test_job_succeeds_after_a_killed_worker_restarts(
     launching: Phalanx, tmp_path: Path, server: sshd.Server
 ) -> None:
     (tmp_path / "hold").touch()
@@ -55,7 +55,7 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert not find_tasks("train.py")
 
 
-def test_a_cancelled_job_may_save_and_its_name_is_free_again(
+def test_cancelled_tasks_save_and_the_name_is_free_again(
     launching: Phalanx, server: sshd.Server
 ) -> None:
     command = ["launch", "ssh", *server.options(), "--workers", 1, "--ps", 1, "train.py", 600]
@@ -75,7 +75,7 @@ def test_a_cancelled_job_may_save_and_its_name_is_free_again(
     assert "there is no job 'train': none was launched" in launching("status", "train").stderr
 
 
-def test_nothing_stays_if_the_supervisor_is_killed(
+def test_killed_supervisor_leaves_nothing_behind(
     launching: Phalanx, tmp_path: Path, server: sshd.Server
 ) -> None:
     launching("launch", "ssh", *server.options(), "--workers", 1, "train.py", 600)
@@ -85,21 +85,23 @@ def test_nothing_stays_if_the_supervisor_is_killed(
     assert "its supervisor was killed" in launching("status", "train").stdout
 
 
-def test_a_task_that_fails_for_good_fails_the_job(launching: Phalanx, server: sshd.Server) -> None:
+def test_task_that_fails_after_all_restarts_fails_the_job(
+    launching: Phalanx, server: sshd.Server
+) -> None:
     done = launching("launch", "ssh", *server.options(), "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "chief-0 | ValueError: invalid literal" in done.stdout
     assert "train failed: chief-0 failed with exit code 1" in done.stderr
 
 
-def test_a_job_over_its_time_limit_is_ended(launching: Phalanx, server: sshd.Server) -> None:
+def test_job_over_its_time_limit_is_ended(launching: Phalanx, server: sshd.Server) -> None:
     limit = ["--time-limit", "2s", "--follow"]
     done = launching("launch", "ssh", *server.options(), *limit, "train.py", 600)
     assert done.returncode == 1
     assert "train failed: over its time limit of 2 s" in done.stderr
 
 
-def test_only_what_is_named_is_copied(
+def test_only_named_files_are_copied(
     launching: Phalanx, tmp_path: Path, server: sshd.Server
 ) -> None:
     (tmp_path / "secret").touch()
@@ -110,7 +112,7 @@ def test_only_what_is_named_is_copied(
     assert [path.name for path in there.iterdir()] == ["train.py"]
 
 
-def test_a_host_that_cannot_be_reached_is_named_and_nothing_is_started(
+def test_unreachable_host_is_named_and_nothing_is_started(
     launching: Phalanx, tmp_path: Path, server: sshd.Server
 ) -> None:
     hosts = [*server.options(), "--host", "ssh://127.0.0.1:1"]
@@ -121,14 +123,14 @@ def test_a_host_that_cannot_be_reached_is_named_and_nothing_is_started(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_key_that_is_not_accepted(launching: Phalanx, server: sshd.Server) -> None:
+def test_rejected_key_is_reported(launching: Phalanx, server: sshd.Server) -> None:
     options = ["--ssh-option=IdentityFile=/dev/null", *server.options()[1:]]
     done = launching("launch", "ssh", *options, "train.py", 1)
     assert done.returncode == 2
     assert "Permission denied (publickey" in done.stderr
 
 
-def test_tensorflow_trains(
+def test_tensorflow_trains_with_a_killed_worker(
     launching: Phalanx, server: sshd.Server, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launching, "ssh", *server.options(3), "--cpus", 1)

@@ -28,13 +28,13 @@ print(*(sock.getsockname()[1] for sock in held))
 """
 
 
-def test_a_task_can_listen_on_a_port_that_is_held_for_it_again_and_again() -> None:
+def test_task_can_listen_on_its_reserved_port_repeatedly() -> None:
     with hold_ports(1) as (port,):
         for _ in range(2):
             subprocess.run([sys.executable, "-c", LISTEN, str(port)], check=True)
 
 
-def test_nobody_else_gets_a_held_port() -> None:
+def test_reserved_port_is_not_given_to_other_processes() -> None:
     with hold_ports(300) as ports:
         found = subprocess.run(
             [sys.executable, "-c", CLAIM_MANY], check=True, capture_output=True, text=True
@@ -45,7 +45,7 @@ def test_nobody_else_gets_a_held_port() -> None:
     assert len(set(ports)) == 300
 
 
-def test_ports_from_a_given_one_on() -> None:
+def test_ports_are_consecutive_from_a_given_port() -> None:
     for _ in range(20):
         with hold_ports(1) as (port,):
             pass
@@ -56,14 +56,14 @@ def test_ports_from_a_given_one_on() -> None:
     pytest.fail("no three free ports in a row")
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(JobError, match=f"port {port} cannot be used"), hold_ports(1, port):
             pass
 
 
-def test_two_runs_cannot_hold_the_same_ports_and_the_first_gives_them_back() -> None:
+def test_two_runs_cannot_reserve_the_same_ports_until_released() -> None:
     with hold_ports(2) as (port, _):
         pass
     with hold_ports(1, port), pytest.raises(JobError, match=str(port)), hold_ports(1, port):
@@ -72,6 +72,6 @@ def test_two_runs_cannot_hold_the_same_ports_and_the_first_gives_them_back() -> 
         assert ports == (port,)
 
 
-def test_ports_beyond_the_last_are_refused() -> None:
+def test_ports_above_65535_are_rejected() -> None:
     with pytest.raises(JobError, match="lower --base-port"), hold_ports(10, 65530):
         pass

@@ -72,7 +72,7 @@ def wait_until(true: Callable[[], object], seconds: float = 120) -> None:
 pytestmark = pytest.mark.usefixtures("witness")
 
 
-def test_the_chiefs_success_is_the_jobs_and_ps_are_ended_for_it(phalanx: Phalanx) -> None:
+def test_job_succeeds_with_the_chief_and_ps_are_ended(phalanx: Phalanx) -> None:
     done = phalanx("run", "--workers", 2, "--ps", 2, *script("[ $0 != ps ] || sleep 1000"))
     assert done.returncode == 0, done.stderr
     assert "1 chief, 2 workers, 2 ps" in done.stderr
@@ -96,13 +96,13 @@ def test_workers_may_finish_after_the_chief(phalanx: Phalanx) -> None:
     assert "is ended" not in done.stderr
 
 
-def test_a_worker_that_never_finishes_is_ended_and_that_is_said(phalanx: Phalanx) -> None:
+def test_worker_that_never_finishes_is_ended_and_reported(phalanx: Phalanx) -> None:
     done = phalanx("run", "--workers", 1, "--linger", 0.2, *script("[ $0 = chief ] || sleep 1000"))
     assert done.returncode == 0
     assert "worker-0 went on after the job had succeeded, and is ended" in done.stderr
 
 
-def test_a_worker_that_fails_after_the_chiefs_success_does_not_spoil_it(phalanx: Phalanx) -> None:
+def test_worker_failure_after_the_chief_succeeded_is_ignored(phalanx: Phalanx) -> None:
     # A process is there until the launcher has asked for its exit code.
     late = "until [ -s chief ] && ! kill -0 $(cat chief); do sleep 0.1; done; exit 9"
     done = phalanx(
@@ -112,7 +112,7 @@ def test_a_worker_that_fails_after_the_chiefs_success_does_not_spoil_it(phalanx:
     assert "worker-0 failed with exit code 9, but the job was already over" in done.stderr
 
 
-def test_the_evaluator_gets_longer_than_workers(phalanx: Phalanx) -> None:
+def test_evaluator_lingers_longer_than_workers(phalanx: Phalanx) -> None:
     done = phalanx(
         *("run", "--evaluator", "--linger", 0.1),
         *script("[ $0 = chief ] || { sleep 1; echo evaluated; }"),
@@ -121,7 +121,7 @@ def test_the_evaluator_gets_longer_than_workers(phalanx: Phalanx) -> None:
     assert "evaluator-0 | evaluated" in done.stdout
 
 
-def test_a_failure_ends_the_others_and_shows_the_last_lines(phalanx: Phalanx) -> None:
+def test_failure_ends_other_tasks_and_shows_last_lines(phalanx: Phalanx) -> None:
     done = phalanx(
         *("run", "--workers", 2, "--ps", 1),
         *script('echo "$0 $1 says so"; [ $0$1 = worker1 ] && exit 3; sleep 1000'),
@@ -132,9 +132,7 @@ def test_a_failure_ends_the_others_and_shows_the_last_lines(phalanx: Phalanx) ->
     assert "failed: worker-1 failed with exit code 3" in done.stderr
 
 
-def test_a_failed_task_is_restarted_as_often_as_was_allowed(
-    phalanx: Phalanx, tmp_path: Path
-) -> None:
+def test_failed_task_is_restarted_up_to_the_limit(phalanx: Phalanx, tmp_path: Path) -> None:
     done = phalanx(
         *("run", "--workers", 1, "--restarts", 2, "--log-dir", "logs"),
         *script("[ $0 = chief ] && sleep 1000; echo attempt; exit 4"),
@@ -146,7 +144,7 @@ def test_a_failed_task_is_restarted_as_often_as_was_allowed(
     assert (tmp_path / "logs/worker-0.log").read_text() == "attempt\n" * 3
 
 
-def test_a_task_that_recovers_saves_the_job_on_the_same_port(phalanx: Phalanx) -> None:
+def test_restarted_task_recovers_on_the_same_port(phalanx: Phalanx) -> None:
     recovers = "echo $TF_CONFIG; [ -e once ] || { touch once; exit 1; }"
     done = phalanx("run", "--restarts", 1, *script(recovers))
     assert done.returncode == 0
@@ -155,7 +153,7 @@ def test_a_task_that_recovers_saves_the_job_on_the_same_port(phalanx: Phalanx) -
     assert "127.0.0.1" in first
 
 
-def test_a_task_killed_by_a_signal_is_said_to_be(phalanx: Phalanx) -> None:
+def test_signal_that_killed_a_task_is_reported(phalanx: Phalanx) -> None:
     done = phalanx("run", *script("kill -9 $$"))
     assert done.returncode == 1
     assert (
@@ -163,13 +161,13 @@ def test_a_task_killed_by_a_signal_is_said_to_be(phalanx: Phalanx) -> None:
     )
 
 
-def test_what_a_task_left_behind_in_its_group_goes_too(phalanx: Phalanx) -> None:
+def test_child_processes_of_a_task_are_ended(phalanx: Phalanx) -> None:
     done = phalanx("run", *script("sleep 1000 & sleep 1000 & echo gone"))
     assert done.returncode == 0
     assert "chief-0 | gone" in done.stdout
 
 
-def test_even_a_daemon_that_left_its_group_goes(phalanx: Phalanx) -> None:
+def test_daemon_that_left_the_process_group_is_ended(phalanx: Phalanx) -> None:
     assert phalanx("run", *script("setsid sleep 1000 & sleep 0.3")).returncode == 0
 
 
@@ -182,7 +180,7 @@ POLITE = (
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_ends_everything_politely(
+def test_signal_ends_all_tasks_with_sigterm(
     start_phalanx: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     launcher = start_phalanx("run", "--workers", 1, "--ps", 1, *script(POLITE))
@@ -200,7 +198,7 @@ def test_a_signal_ends_everything_politely(
 DEAF = "trap '' TERM INT; touch $0$1.up; sleep 1000 & while :; do sleep 0.1; done"
 
 
-def test_a_task_deaf_to_sigterm_is_killed_after_the_grace_period(
+def test_task_that_ignores_sigterm_is_killed_after_the_grace_period(
     start_phalanx: Start, tmp_path: Path
 ) -> None:
     launcher = start_phalanx("run", "--workers", 1, "--grace", 0.5, *script(DEAF))
@@ -214,7 +212,7 @@ def test_a_task_deaf_to_sigterm_is_killed_after_the_grace_period(
 NOTES = "trap 'touch asked' TERM; trap '' INT; touch $0$1.up; while :; do sleep 0.1; done"
 
 
-def test_a_second_ctrl_c_does_not_wait(start_phalanx: Start, tmp_path: Path) -> None:
+def test_second_ctrl_c_kills_at_once(start_phalanx: Start, tmp_path: Path) -> None:
     launcher = start_phalanx("run", "--grace", 1000, *script(NOTES))
     wait_until((tmp_path / "chief0.up").exists)
     launcher.send_signal(signal.SIGINT)
@@ -224,7 +222,7 @@ def test_a_second_ctrl_c_does_not_wait(start_phalanx: Start, tmp_path: Path) -> 
     assert launcher.returncode == 130
 
 
-def test_kill_9_of_the_launcher_leaves_no_task(
+def test_sigkill_of_the_launcher_leaves_no_task(
     start_phalanx: Start, tmp_path: Path, witness: str
 ) -> None:
     launcher = start_phalanx("run", "--workers", 2, "--ps", 1, "--grace", 0.5, *script(DEAF))
@@ -235,7 +233,7 @@ def test_kill_9_of_the_launcher_leaves_no_task(
     wait_until(lambda: not alive(witness))
 
 
-def test_a_reader_that_goes_away_ends_the_job(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_closed_output_pipe_ends_the_job(tmp_path: Path, environ: dict[str, str]) -> None:
     chatty = f"{sys.executable} -m phalanx run -- sh -c 'while :; do echo line; done'"
     done = subprocess.run(
         ["bash", "-c", f"{chatty} | head -n 2; echo ${{PIPESTATUS[0]}}"],
@@ -251,7 +249,7 @@ def test_a_reader_that_goes_away_ends_the_job(tmp_path: Path, environ: dict[str,
     assert "Traceback" not in done.stderr
 
 
-def test_output_is_prefixed_merged_and_kept_whole(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_output_is_prefixed_merged_and_stored_in_full(phalanx: Phalanx, tmp_path: Path) -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); print('half', end='')"
     (tmp_path / "talk.py").write_text(code)
     done = phalanx("run", "--workers", 1, "--log-dir", "deep/logs", "talk.py")
@@ -265,12 +263,12 @@ def test_output_is_prefixed_merged_and_kept_whole(phalanx: Phalanx, tmp_path: Pa
     assert (tmp_path / "deep/logs/worker-0.log").read_text() == "out\nerr\nhalf"
 
 
-def test_of_a_progress_bar_only_the_last_state_is_shown(phalanx: Phalanx) -> None:
+def test_only_the_last_state_of_a_progress_bar_is_shown(phalanx: Phalanx) -> None:
     done = phalanx("run", "--", "printf", r"1/3\r2/3\r3/3\nend\n")
     assert done.stdout == "chief-0 | 3/3\nchief-0 | end\n"
 
 
-def test_every_task_gets_its_own_tf_config(phalanx: Phalanx) -> None:
+def test_each_task_gets_its_own_tf_config(phalanx: Phalanx) -> None:
     done = phalanx(
         *("run", "--workers", 2, "--ps", 1, "--evaluator", "--model-dir", "m"),
         *script(
@@ -288,13 +286,15 @@ def test_every_task_gets_its_own_tf_config(phalanx: Phalanx) -> None:
     assert len(set(addresses)) == 4
 
 
-def test_many_tasks_start_and_end_and_nothing_is_left(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_many_tasks_start_and_end_and_leave_nothing_behind(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
     done = phalanx("run", "--workers", 60, "--log-dir", "logs", "--", "sleep", "0.5")
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "logs").iterdir())) == 61
 
 
-def test_runs_at_the_same_time_never_clash_on_a_port(start_phalanx: Start, tmp_path: Path) -> None:
+def test_concurrent_runs_use_different_ports(start_phalanx: Start, tmp_path: Path) -> None:
     task = "echo $TF_CONFIG; until [ -e go ]; do sleep 0.5; done"
     runs = [start_phalanx("run", "--workers", 3, *SHELL, task) for _ in range(10)]
     shown = [run.stdout.readline() for run in runs if run.stdout is not None]
@@ -308,7 +308,7 @@ def test_runs_at_the_same_time_never_clash_on_a_port(start_phalanx: Start, tmp_p
     assert len(set(ports)) == 40
 
 
-def test_from_python_a_job_can_be_followed_and_cancelled(tmp_path: Path) -> None:
+def test_python_api_follows_and_cancels_a_job(tmp_path: Path) -> None:
     job = Job("nap", Program(ProgramKind.COMMAND, "sh", ("-c", "echo up; sleep 1000")), workers=1)
     run_id = uuid.uuid4().hex
     with hold_ports(2) as ports:
@@ -334,7 +334,7 @@ class SlowDisplay(Silent):
         time.sleep(0.1)
 
 
-def test_what_a_task_left_behind_cannot_outtalk_the_end(tmp_path: Path) -> None:
+def test_output_of_a_leftover_process_does_not_delay_the_end(tmp_path: Path) -> None:
     # It prints faster than the display takes it.
     command = ("sh", "-c", "timeout 200 yes noise & exit 0")
     marks = {MARK: uuid.uuid4().hex, TASK_MARK: "chief-0"}
@@ -352,7 +352,7 @@ def polite_script(tmp_path: Path) -> str:
     return "sh polite.sh"
 
 
-def test_what_runs_outside_its_tasks_group_is_ended_politely_too(
+def test_process_outside_the_group_of_its_task_gets_sigterm(
     start_phalanx: Start, tmp_path: Path, polite_script: str
 ) -> None:
     launcher = start_phalanx("run", *script(f"setsid {polite_script} & wait"))
@@ -362,7 +362,7 @@ def test_what_runs_outside_its_tasks_group_is_ended_politely_too(
     assert (tmp_path / "polite.sh.asked").exists()
 
 
-def test_a_restarted_task_finds_nothing_of_its_former_self(phalanx: Phalanx) -> None:
+def test_restarted_task_finds_no_processes_of_its_former_run(phalanx: Phalanx) -> None:
     stray = "setsid sh -c 'echo $$ > stray; exec sleep 1000'"
     first = f"{stray} & until [ -s stray ]; do sleep 0.1; done; exit 1"
     second = "grep State /proc/$(cat stray)/status"
@@ -371,7 +371,7 @@ def test_a_restarted_task_finds_nothing_of_its_former_self(phalanx: Phalanx) -> 
     assert "sleeping" not in done.stdout
 
 
-def test_ctrl_c_in_a_pipeline_leaves_the_tasks_their_grace(
+def test_ctrl_c_in_a_pipeline_keeps_the_grace_period(
     tmp_path: Path, environ: dict[str, str], polite_script: str
 ) -> None:
     """A terminal sends SIGINT to `tee` as well: that nobody reads any more changes nothing."""
@@ -399,7 +399,7 @@ def alive_groups(session: int) -> list[int]:
     return found
 
 
-def test_a_reader_that_does_not_read_cannot_keep_the_job_from_ending(
+def test_blocked_output_pipe_does_not_keep_the_job_from_ending(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     launcher = subprocess.Popen(
@@ -419,7 +419,7 @@ def test_a_reader_that_does_not_read_cannot_keep_the_job_from_ending(
 
 
 @pytest.mark.parametrize("closed", [">/dev/full", "2>/dev/full", ">&-", "2>&-", ">&- 2>&-"])
-def test_output_that_goes_nowhere_does_not_spoil_the_job(
+def test_closed_output_does_not_fail_the_job(
     tmp_path: Path, environ: dict[str, str], closed: str
 ) -> None:
     command = f"{sys.executable} -m phalanx run --log-dir logs -- sh -c 'echo hi; sleep 0.3'"
@@ -435,14 +435,14 @@ def test_output_that_goes_nowhere_does_not_spoil_the_job(
     assert (tmp_path / "logs/chief-0.log").read_text() == "hi\n"
 
 
-def test_letters_that_the_terminal_does_not_know_are_replaced(
+def test_characters_that_the_terminal_cannot_encode_are_replaced(
     phalanx: Phalanx,
 ) -> None:
     done = phalanx("run", "--", "printf", r"caf\303\251\n", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout) == (0, "chief-0 | caf?\n")
 
 
-def test_a_failure_is_not_hidden_by_a_ctrl_c_after_it(start_phalanx: Start, tmp_path: Path) -> None:
+def test_failure_is_reported_even_after_ctrl_c(start_phalanx: Start, tmp_path: Path) -> None:
     fails = "until [ -e chief0.up ]; do sleep 0.1; done; echo the reason; exit 3"
     either = f"[ $0 = worker ] && {{ {fails}; }}; {NOTES}"
     launcher = start_phalanx("run", "--workers", 1, "--grace", 5, *script(either))
@@ -454,9 +454,7 @@ def test_a_failure_is_not_hidden_by_a_ctrl_c_after_it(start_phalanx: Start, tmp_
     assert "worker-0 failed with exit code 3" in stderr
 
 
-def test_on_a_terminal_there_is_a_table_of_the_tasks(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_terminal_shows_a_table_of_the_tasks(tmp_path: Path, environ: dict[str, str]) -> None:
     main, terminal = pty.openpty()
     command = [
         "run",
@@ -493,9 +491,7 @@ def read_terminal(main: int) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode())
 
 
-def test_a_terminal_that_is_closed_ends_the_job_politely(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_closed_terminal_ends_the_job_with_sigterm(tmp_path: Path, environ: dict[str, str]) -> None:
     pid, main = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)

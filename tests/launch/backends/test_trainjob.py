@@ -26,7 +26,7 @@ from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.manifest import dump
 from phalanx.launch.kube.pods import PodOptions
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 JOB = Job(
     name="digits",
@@ -40,18 +40,18 @@ JOB = Job(
 SHAPES = [JOB, replace(JOB, ps=1, evaluators=1, data_workers=2), replace(JOB, chief=False)]
 
 
-def objects(job: Job = JOB, place: PodOptions | None = None) -> dict[str, dict[str, Any]]:
-    plan = TrainJobLauncher(Container("digits:1"), place or PodOptions()).plan(job)
+def objects(job: Job = JOB, options: PodOptions | None = None) -> dict[str, dict[str, Any]]:
+    plan = TrainJobLauncher(Container("digits:1"), options or PodOptions()).plan(job)
     return {each["kind"]: each for each in yaml.safe_load_all(plan.render())}
 
 
-def test_the_rendered_plan() -> None:
+def test_rendered_plan_matches_golden_file() -> None:
     text = TrainJobLauncher(Container("digits:1"), PodOptions()).plan(JOB).render() + "\n"
     assert text == (GOLDEN / "trainjob.yaml").read_text()
 
 
 @pytest.mark.parametrize("job", SHAPES)
-def test_it_is_what_trainer_expects(job: Job) -> None:
+def test_trainjob_matches_the_schema_of_trainer(job: Job) -> None:
     jsonschema.validate(objects(job)["TrainJob"], TRAINJOB)
     jsonschema.validate(objects(job)["TrainingRuntime"], RUNTIME)
 
@@ -66,26 +66,26 @@ def test_it_is_what_trainer_expects(job: Job) -> None:
         ("spec/mlPolicy/tensorflow", {}),
     ],
 )
-def test_the_schema_itself_finds_what_is_wrong(path: str, value: Any) -> None:
+def test_schema_detects_wrong_values(path: str, value: Any) -> None:
     spoilt = copy.deepcopy(objects()["TrainingRuntime"])
     *keys, last = [int(key) if key.isdecimal() else key for key in path.split("/")]
-    place: Any = spoilt
+    node: Any = spoilt
     for key in keys:
-        place = place[key]
-    place[last] = value
+        node = node[key]
+    node[last] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(spoilt, RUNTIME)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_its_jobs_are_valid(version: str) -> None:
+def test_jobs_match_the_kubernetes_schema(version: str) -> None:
     jobs = list(jobs_of(objects(SHAPES[1])["TrainingRuntime"]))
     for each in jobs:
         kubernetes_validate.validate(each, version, strict=True)
     assert problems(dump(jobs)) == []
 
 
-def test_every_role_has_its_own_needs() -> None:
+def test_each_role_has_its_own_resources() -> None:
     needs = {
         job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0].get("resources")
         for job in jobs_of(objects(replace(JOB, ps=1))["TrainingRuntime"])
@@ -117,7 +117,7 @@ def environment_of(role: str, index: int, job: Job = JOB) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in done.stdout.split("\0"))
 
 
-def test_a_pod_knows_its_task_from_its_role_and_index() -> None:
+def test_pod_derives_its_task_from_role_and_index() -> None:
     said = environment_of("worker", 1, replace(JOB, ps=1, evaluators=1))
     assert said["LAST"] == "worker"
     config = loads(said["TF_CONFIG"])
@@ -130,7 +130,7 @@ def test_a_pod_knows_its_task_from_its_role_and_index() -> None:
     }
 
 
-def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
+def test_tf_config_is_left_out_if_it_is_too_large() -> None:
     said = environment_of("worker", 5, replace(JOB, workers=4000))
     assert "TF_CONFIG" not in said
     found = detect(said, [])
@@ -138,9 +138,9 @@ def test_a_cluster_too_large_for_a_variable_is_left_to_detect() -> None:
     assert found.cluster.hosts(Role.WORKER)[5] == "digits-worker-0-5.digits:2222"
 
 
-def test_a_wrong_patch_is_refused() -> None:
+def test_invalid_patch_is_rejected() -> None:
     pod = {"spec": {"template": {"spec": {"hostNetwrk": True}}}}
     jobs = [{"name": "worker", "template": pod}]
     patch = {"kind": "TrainingRuntime", "spec": {"template": {"spec": {"replicatedJobs": jobs}}}}
     with pytest.raises(JobError, match="hostNetwrk"):
-        objects(place=PodOptions(patches=(patch,)))
+        objects(options=PodOptions(patches=(patch,)))

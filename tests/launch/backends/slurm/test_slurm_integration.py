@@ -35,9 +35,7 @@ def launch(launching: Phalanx, cluster: dict[str, str]) -> Phalanx:
     return run
 
 
-def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
-    launch: Phalanx, tmp_path: Path
-) -> None:
+def test_job_succeeds_after_a_killed_worker_restarts(launch: Phalanx, tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     where = ["--nodes", 3, "--cpus", 1, "--restarts", 1]
     done = launch("launch", "slurm", *SHAPE, *where, "train.py", 3, "{role} {worker_hosts}")
@@ -57,14 +55,14 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert not find_tasks("train.py")
 
 
-def test_roles_with_different_needs(launch: Phalanx) -> None:
+def test_roles_with_different_resources_run_as_a_heterogeneous_job(launch: Phalanx) -> None:
     needs = ["--cpus", 1, "--cpus", "ps=2", "--log-dir", "my logs"]
     done = launch("launch", "slurm", *SHAPE, *needs, "--follow", "train.py", 2)
     assert done.returncode == 0, done.stderr
     assert "worker-1 | I am worker 1\n" in done.stdout
 
 
-def test_a_cancelled_job_may_save(launch: Phalanx) -> None:
+def test_cancelled_tasks_get_time_to_save(launch: Phalanx) -> None:
     launch("launch", "slurm", *SHAPE, "--requeue", "train.py", 600)
     wait_for(lambda: "step" in launch("logs", "train", "worker-1").stdout)
     assert launch("cancel", "train").returncode == 0
@@ -74,7 +72,7 @@ def test_a_cancelled_job_may_save(launch: Phalanx) -> None:
     assert not find_tasks("train.py")
 
 
-def test_a_job_that_is_requeued_starts_again(
+def test_requeued_job_starts_again(
     launch: Phalanx, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     launch("launch", "slurm", "--workers", 1, "--requeue", "train.py", 600)
@@ -84,7 +82,7 @@ def test_a_job_that_is_requeued_starts_again(
     notice = ["scancel", "--batch", "--signal=TERM", "--name=train"]
     subprocess.run(notice, env={**os.environ, **cluster}, check=True)
     wait_for(
-        lambda: "to be started again" in (tmp_path / "phalanx-logs/train/batch.log").read_text()
+        lambda: "the job is requeued" in (tmp_path / "phalanx-logs/train/batch.log").read_text()
     )
     assert "saved\n" in launch("logs", "train", "chief-0").stdout
     assert launch("status", "train").stdout.startswith("train: running\n")
@@ -93,14 +91,14 @@ def test_a_job_that_is_requeued_starts_again(
     assert launch("cancel", "train").returncode == 0
 
 
-def test_a_task_that_fails_for_good_fails_the_job(launch: Phalanx) -> None:
+def test_task_that_fails_after_all_restarts_fails_the_job(launch: Phalanx) -> None:
     done = launch("launch", "slurm", *SHAPE, "--follow", "train.py", "many")
     assert done.returncode == 1
     assert "failed with exit code 1" in done.stderr
     assert "ValueError: invalid literal" in done.stderr
 
 
-def test_inside_an_allocation(
+def test_script_runs_inside_an_allocation(
     launch: Phalanx, cluster: dict[str, str], tmp_path: Path, environ: dict[str, str]
 ) -> None:
     script = launch("launch", "slurm", *SHAPE, "--dry-run", "train.py", 1).stdout
@@ -127,33 +125,37 @@ def test_inside_an_allocation(
         (["--nodes", "2", "--workers", "20", "--cpus", "4"], "nothing was submitted: "),
     ],
 )
-def test_what_slurm_refuses(launch: Phalanx, options: list[str], said: str) -> None:
+def test_job_that_slurm_rejects_is_reported(launch: Phalanx, options: list[str], said: str) -> None:
     done = launch("launch", "slurm", *options, "train.py", 1)
     assert done.returncode == 2
     assert said in done.stderr
     assert launch("status").stdout == ""
 
 
-def test_a_job_that_has_not_started_in_time_is_taken_back(launch: Phalanx) -> None:
+def test_job_that_does_not_start_in_time_is_cancelled(launch: Phalanx) -> None:
     held = ["--sbatch-option=--hold", "--start-within", "2s"]
     done = launch("launch", "slurm", *held, "train.py", 1)
     assert done.returncode == 2
-    assert "taken back: chief-0 had not started after 2 s (Slurm says PENDING: Job" in done.stderr
+    assert "cancelled: chief-0 had not started after 2 s (Slurm reports PENDING: Job" in done.stderr
     assert launch("status").stdout == ""
 
 
-def test_without_slurm(launching: Phalanx, tmp_path: Path) -> None:
+def test_missing_slurm_is_reported(launching: Phalanx, tmp_path: Path) -> None:
     done = launching("launch", "slurm", "train.py", 1, PATH="/nonexistent")
     assert done.returncode == 2
     assert "there is no command sbatch" in done.stderr
     assert not (tmp_path / "phalanx-logs").exists()
 
 
-def test_tensorflow_trains(launch: Phalanx, train_with_tensorflow: Callable[..., None]) -> None:
+def test_tensorflow_trains_with_a_killed_worker(
+    launch: Phalanx, train_with_tensorflow: Callable[..., None]
+) -> None:
     # The nodes share this machine's ports, so they can only be tried one at a time.
     train_with_tensorflow(launch, "slurm", "--nodes", 1, "--cpus", 1)
 
 
-def test_data_workers_serve(launch: Phalanx, read_from_data_workers: Callable[..., None]) -> None:
+def test_data_workers_serve_each_example_once(
+    launch: Phalanx, read_from_data_workers: Callable[..., None]
+) -> None:
     # A node has four processors here.
     read_from_data_workers(launch, "slurm", "--nodes", 1, servers=1)
