@@ -32,14 +32,10 @@ class TaskState(Enum):
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """The current status of a task.
+    """The status of a task.
 
-    Args:
-        task: The task.
-        state: Its state.
-        restarts: How often it was restarted.
-        exit_code: Its exit code, or minus the number of the signal that ended it.
-        last_line: The last line of its output or, while it waits, the reason.
+    `exit_code` is minus the number of the signal if a signal ended the task. `last_line` is the
+    last line of its output or, while it waits, the reason.
     """
 
     task: Task
@@ -59,14 +55,7 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended.
-
-    Args:
-        exit_code: 0 if the job succeeded.
-        reason: Why it ended, in a sentence.
-        failed: The task that failed, if one did.
-        last_lines: The last lines of that task's output.
-    """
+    """How a job ended: `last_lines` are those of the task that failed, if one did."""
 
     exit_code: int
     reason: str

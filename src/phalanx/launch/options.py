@@ -224,6 +224,8 @@ NO_TENSORBOARD = replace(
         "board DIR"
     ),
 )
+# The options of backends that run plain processes on a cluster.
+PROCESSES = (DATA_WORKERS, *RESOURCES, START_WITHIN, NO_TENSORBOARD)
 
 
 def make_grace_periods(values: OptionValues) -> Patience:

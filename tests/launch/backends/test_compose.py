@@ -35,7 +35,7 @@ CONTAINER = Container(
 
 
 def render(job: Job = JOB) -> str:
-    launcher = ComposeLauncher(CONTAINER, Path("x.yaml"), Path("jobs/digits"), "r1")
+    launcher = ComposeLauncher(CONTAINER, Path("jobs/digits"), "r1")
     return launcher.plan(job).render() + "\n"
 
 
@@ -54,9 +54,7 @@ def test_data_workers_are_services() -> None:
 
 
 def test_tensorboard_is_a_service_with_a_published_port() -> None:
-    launcher = ComposeLauncher(
-        CONTAINER, Path("x.yaml"), Path("jobs/digits"), "r1", tensorboard=True
-    )
+    launcher = ComposeLauncher(CONTAINER, Path("jobs/digits"), "r1", tensorboard=True)
     text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
     service = yaml.safe_load(text)["services"]["tensorboard"]
     assert service["command"][3] == "--logdir=/models/digits"

@@ -33,7 +33,7 @@ LABELS = tuple(map(NodeLabel.parse, ["disk=fast", "worker:gpu=yes"]))
 
 
 def render(job: Job = JOB) -> str:
-    launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", LABELS)
+    launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", node_labels=LABELS)
     return launcher.plan(job).render() + "\n"
 
 

@@ -27,15 +27,13 @@ import click
 
 from phalanx.errors import ConfigurationError
 from phalanx.launch.containers.options import CONTAINER
-from phalanx.launch.options import DATA_WORKERS, RESOURCES, TENSORBOARD
+from phalanx.launch.options import TENSORBOARD
 
 DEFAULT = "phalanx.toml"
 
 # Common settings that only some backends have. The other backends ignore them, so that one file can
 # serve several backends.
-_NOT_FOR_ALL = {
-    option.flag.removeprefix("--") for option in (DATA_WORKERS, TENSORBOARD, *RESOURCES, *CONTAINER)
-}
+_NOT_FOR_ALL = {option.flag.removeprefix("--") for option in (TENSORBOARD, *CONTAINER)}
 
 
 def read_job_file(path: Path) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,29 +18,18 @@ from phalanx.launch.containers.compose_file import (
     make_volumes,
     render,
 )
-from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
-from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
+from phalanx.launch.containers.launcher import ContainerLauncher
 from phalanx.launch.generated_file import check_own, head, write_kept
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
-from phalanx.launch.job_store import JobStore
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    LOCAL_TENSORBOARD,
-    RESOURCES,
-    FilePath,
-    Option,
-    OptionValues,
-)
-from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
+from phalanx.launch.options import FilePath, Option, OptionValues
+from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.followers import plan_followers
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.rules import Patience
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 _CREATE_SECONDS = 600.0
@@ -66,19 +54,10 @@ class ComposePlan:
 
 
 @dataclass(frozen=True)
-class ComposeLauncher(BackgroundLauncher):
-    """Runs each task as a service of a compose file, which stays at `output`.
+class ComposeLauncher(ContainerLauncher):
+    """Runs each task as a service of a compose file, which stays at `output`."""
 
-    A background process on this machine supervises the containers.
-    """
-
-    container: Container
-    output: Path
-    directory: Path
-    run_id: str
-    grace: float = Patience.grace
-    tensorboard: bool = False
-    patches: tuple[Manifest, ...] = ()
+    output: Path = Path("compose.yaml")
 
     launch_help: ClassVar[str] = """
         Write a compose file with a service for each task, and start them on one Docker engine.
@@ -92,31 +71,19 @@ class ComposeLauncher(BackgroundLauncher):
           phalanx launch compose --image digits:1 --workers 2 --dry-run train.py > compose.yaml
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
-        *CONTAINER,
-        *RESOURCES,
-        LOCAL_TENSORBOARD,
+        *ContainerLauncher.launch_options,
         Option(
             "--output",
             "The compose file  [default: NAME.compose.yaml]",
             FilePath(exists=False),
             "FILE",
         ),
-        PATCH,
-        GRACE,
     )
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:
-        return cls(
-            make_container(values),
-            Path(values["output"] or f"{job.name}.compose.yaml"),
-            JobStore.of_user().directory / job.name,
-            uuid.uuid4().hex,
-            values["grace"],
-            values["tensorboard"],
-            read_patches(values),
-        )
+        output = Path(values["output"] or f"{job.name}.compose.yaml")
+        return replace(super().from_options(job, values), output=output)
 
     def plan(self, job: Job) -> ComposePlan:
         container = self.container.with_key()

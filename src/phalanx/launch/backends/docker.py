@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.containers.container import (
@@ -19,20 +17,13 @@ from phalanx.launch.containers.container import (
     MountKind,
 )
 from phalanx.launch.containers.engine import ask, check_ready
-from phalanx.launch.containers.options import CONTAINER, make_container
+from phalanx.launch.containers.launcher import ContainerLauncher
+from phalanx.launch.containers.options import CONTAINER
 from phalanx.launch.environment import task_variables
 from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
-from phalanx.launch.job_store import JobStore
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    LOCAL_TENSORBOARD,
-    RESOURCES,
-    Option,
-    OptionValues,
-)
-from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
+from phalanx.launch.options import GRACE, LOCAL_TENSORBOARD, Option
+from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import MARK, TASK_MARK, tidy_up
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.rules import Patience
@@ -64,17 +55,8 @@ class DockerPlan:
 
 
 @dataclass(frozen=True)
-class DockerLauncher(BackgroundLauncher):
-    """Runs each task as a container of the engine that `docker` talks to.
-
-    A background process on this machine supervises the containers.
-    """
-
-    container: Container
-    directory: Path
-    run_id: str
-    grace: float = Patience.grace
-    tensorboard: bool = False
+class DockerLauncher(ContainerLauncher):
+    """Runs each task as a container of the engine that `docker` talks to."""
 
     launch_help: ClassVar[str] = """
         Start the tasks of a job as containers on one Docker engine.
@@ -86,23 +68,7 @@ class DockerLauncher(BackgroundLauncher):
           phalanx launch docker --image digits:1 --workers 2 --ps 1 --cpus 2 --memory 4G \\
               --mount /home/ann/data:/data:ro train.py --data /data
     """
-    launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
-        *CONTAINER,
-        *RESOURCES,
-        LOCAL_TENSORBOARD,
-        GRACE,
-    )
-
-    @classmethod
-    def from_options(cls, job: Job, values: OptionValues) -> Self:
-        return cls(
-            make_container(values),
-            JobStore.of_user().directory / job.name,
-            uuid.uuid4().hex,
-            values["grace"],
-            values["tensorboard"],
-        )
+    launch_options: ClassVar[tuple[Option, ...]] = (*CONTAINER, LOCAL_TENSORBOARD, GRACE)
 
     def plan(self, job: Job) -> DockerPlan:
         job.validate()

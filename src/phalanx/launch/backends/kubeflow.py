@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.spec import Role, Task
 from phalanx.cluster.tf_config import TFConfig
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container
@@ -19,7 +19,7 @@ from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
-from phalanx.launch.placeholders import fill_with
+from phalanx.launch.placeholders import fill, fill_with
 
 _PREFIX = "training.kubeflow.org"
 # The operator looks for a container and a port of these names.
@@ -80,10 +80,11 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
 def _make_script(job: Job, container: Container, options: PodOptions, role: Role) -> str:
     """A script that completes the operator's TF_CONFIG and runs the program."""
     lines = []
+    suffix = f"{options.namespace}.svc:{PORT}"
+    cluster = job.cluster({task: f"{job.name}-{task}.{suffix}" for task in job.listening()})
     if len(job.tasks()) == 1:
         # The operator sets no TF_CONFIG for a job of a single task.
         [task] = job.tasks()
-        cluster = Cluster({task: _address(job, options, task)})
         text = quote(TFConfig(cluster, task, model_dir=job.model_dir).dumps())
         lines.append(f"export TF_CONFIG={text}")
     elif job.model_dir:
@@ -92,30 +93,13 @@ def _make_script(job: Job, container: Container, options: PodOptions, role: Role
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
     start = job.program.start(container.python)
-    values = {"role": str(role), **_host_placeholders(job, options)}
 
     def value(name: str) -> str:
-        return '"$index"' if name == "index" else quote(values[name])
+        return '"$index"' if name == "index" else quote(fill(f"{{{name}}}", Task(role), cluster))
 
     filled = (fill_with(each, value, quote) for each in job.program.arguments)
     lines.append(" ".join(["exec", *map(quote, start), *filled]))
     return "\n".join(lines) + "\n"
-
-
-def _address(job: Job, options: PodOptions, task: Task) -> str:
-    return f"{job.name}-{task}.{options.namespace}.svc:{PORT}"
-
-
-def _host_placeholders(job: Job, options: PodOptions) -> dict[str, str]:
-    def hosts(role: Role) -> str:
-        tasks = (task for task in job.tasks() if task.role is role)
-        return ",".join(_address(job, options, task) for task in tasks)
-
-    return {
-        "chief_host": hosts(Role.CHIEF),
-        "worker_hosts": hosts(Role.WORKER),
-        "ps_hosts": hosts(Role.PS),
-    }
 
 
 def _select_pods(name: str) -> str:

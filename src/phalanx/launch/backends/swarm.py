@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Role, Task
@@ -19,26 +17,17 @@ from phalanx.launch.containers.compose_file import (
     make_volumes,
     render,
 )
-from phalanx.launch.containers.container import CREDENTIALS_PATH, Container
+from phalanx.launch.containers.container import CREDENTIALS_PATH
 from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
-from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
+from phalanx.launch.containers.launcher import ContainerLauncher
 from phalanx.launch.job import Job, Resources
-from phalanx.launch.job_store import JobStore
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    LOCAL_TENSORBOARD,
-    RESOURCES,
-    Option,
-    OptionValues,
-)
-from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
+from phalanx.launch.options import Option, OptionValues
+from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.followers import plan_followers
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.rules import Patience
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 _SECRET = "credentials"
@@ -87,20 +76,10 @@ class SwarmPlan:
 
 
 @dataclass(frozen=True)
-class SwarmLauncher(BackgroundLauncher):
-    """Deploys a stack through the swarm manager that `docker` talks to.
+class SwarmLauncher(ContainerLauncher):
+    """Deploys a stack through the manager node that `docker` talks to."""
 
-    A background process on this machine follows the services, and removes the stack when the job is
-    over.
-    """
-
-    container: Container
-    directory: Path
-    run_id: str
     node_labels: tuple[NodeLabel, ...] = ()
-    grace: float = Patience.grace
-    tensorboard: bool = False
-    patches: tuple[Manifest, ...] = ()
 
     launch_help: ClassVar[str] = """
         Start the tasks of a job as the services of a stack, on the nodes of a Docker swarm.
@@ -115,10 +94,7 @@ class SwarmLauncher(BackgroundLauncher):
           phalanx launch swarm --image registry/digits:1 --workers 4 --dry-run train.py > stack.yaml
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
-        *CONTAINER,
-        *RESOURCES,
-        LOCAL_TENSORBOARD,
+        *ContainerLauncher.launch_options,
         Option(
             "--node-label",
             "Use only nodes with this label, as in worker:gpu=yes. Can be repeated.",
@@ -126,21 +102,11 @@ class SwarmLauncher(BackgroundLauncher):
             "[ROLE:]NAME=VALUE",
             multiple=True,
         ),
-        PATCH,
-        GRACE,
     )
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:
-        return cls(
-            make_container(values),
-            JobStore.of_user().directory / job.name,
-            uuid.uuid4().hex,
-            values["node_label"],
-            values["grace"],
-            values["tensorboard"],
-            read_patches(values),
-        )
+        return replace(super().from_options(job, values), node_labels=values["node_label"])
 
     def plan(self, job: Job) -> SwarmPlan:
         container = self.container

@@ -7,7 +7,7 @@ from pathlib import Path
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.kube.manifest import Manifest, load
-from phalanx.launch.options import FilePath, Option, OptionValues
+from phalanx.launch.options import DATA_WORKERS, RESOURCES, FilePath, Option, OptionValues
 from phalanx.launch.values import parse_pair
 
 MOUNT = Option(
@@ -31,11 +31,13 @@ CREDENTIALS = Option(
     "FILE",
 )
 CONTAINER = (
+    DATA_WORKERS,
     Option("--image", "The image that the tasks run in.", metavar="IMAGE"),
     MOUNT,
     LABEL,
     CREDENTIALS,
     Option("--python", "The Python of the image.", default="python"),
+    *RESOURCES,
 )
 PATCH = Option(
     "--patch",
@@ -61,4 +63,4 @@ def make_container(values: OptionValues) -> Container:
 
 def read_patches(values: OptionValues) -> tuple[Manifest, ...]:
     """Return the documents of the files that `PATCH` names."""
-    return tuple(patch for path in values["patch"] for patch in load(Path(path)))
+    return tuple(patch for path in values.get("patch", ()) for patch in load(Path(path)))

@@ -7,21 +7,11 @@ from pathlib import Path
 
 from phalanx.launch.containers.options import CONTAINER, PATCH, read_patches
 from phalanx.launch.kube.pods import PodOptions, Toleration
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    RESOURCES,
-    START_WITHIN,
-    TENSORBOARD,
-    Option,
-    OptionValues,
-)
+from phalanx.launch.options import GRACE, START_WITHIN, TENSORBOARD, Option, OptionValues
 from phalanx.launch.values import parse_pair
 
 PODS = (
-    DATA_WORKERS,
     *CONTAINER,
-    *RESOURCES,
     START_WITHIN,
     Option("--namespace", "The namespace of all objects.", default=PodOptions.namespace),
     Option("--context", "The context of the kubeconfig  [default: the current one]"),

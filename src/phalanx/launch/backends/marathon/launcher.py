@@ -22,15 +22,7 @@ from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
 from phalanx.launch.job import Job
 from phalanx.launch.job_store import JobStore
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    RESOURCES,
-    TENSORBOARD,
-    IntegerRange,
-    Option,
-    OptionValues,
-)
+from phalanx.launch.options import GRACE, TENSORBOARD, IntegerRange, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.followers import plan_followers
 from phalanx.launch.processes.plan import ProcessPlan
@@ -66,9 +58,7 @@ class MarathonLauncher(BackgroundLauncher):
               --workers 2 --ps 1 --cpus 2 --memory 4G --constraint rack:LIKE:gpu train.py
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
         *CONTAINER,
-        *RESOURCES,
         Option("--url", "The URL of Marathon  [default: MARATHON_URL]", metavar="URL"),
         Option(
             "--host-name",

@@ -35,6 +35,9 @@ class JobActor:
     """Supervises one job: its placement group, the actors of its tasks, and their states."""
 
     def __init__(self, plan: RayPlan) -> None:
+        import ray  # noqa: PLC0415 - the launcher imports this module, perhaps without Ray
+
+        self._ray: RayObject = ray
         self._plan = plan
         self._tasks = plan.job.all_tasks()
         self._statuses = {task: TaskStatus(task, TaskState.WAITING) for task in self._tasks}
@@ -55,17 +58,14 @@ class JobActor:
 
         Returns why the cluster can never provide the resources, or an empty text.
         """
-        from ray.util.placement_group import (  # noqa: PLC0415
-            placement_group,
-            remove_placement_group,
-        )
-
         bundles = [self._plan.bundle(task) for task in self._tasks]
-        self._group = placement_group(bundles, strategy=self._plan.options.strategy.name)
+        self._group = self._ray.util.placement_group(
+            bundles, strategy=self._plan.options.strategy.name
+        )
         if not self._group.wait(_PLACEMENT_SECONDS) and not self._plan.options.autoscaling:
             problem = self._find_problem()
             if problem:
-                remove_placement_group(self._group)
+                self._ray.util.remove_placement_group(self._group)
                 return problem
         self._logs = {task: tempfile.TemporaryFile() for task in self._tasks}  # noqa: SIM115
         threading.Thread(target=self._run, daemon=True).start()
@@ -91,26 +91,20 @@ class JobActor:
 
     def _find_problem(self) -> str:
         """Return why the job can never be placed; empty if it only has to wait for other jobs."""
-        import ray  # noqa: PLC0415
-        from ray.util.placement_group import placement_group_table  # noqa: PLC0415
-
         wanted: dict[str, float] = {}
         for task in self._tasks:
             for name, amount in self._plan.bundle(task).items():
                 wanted[name] = wanted.get(name, 0) + amount
-        available = ray.cluster_resources()
+        available = self._ray.cluster_resources()
         for name, amount in wanted.items():
             if amount > available.get(name, 0):
                 total = available.get(name, 0)
                 return f"the job needs {amount:g} {name}, and the cluster has {total:g}"
-        state = placement_group_table(self._group)["stats"]["scheduling_state"]
+        state = self._ray.util.placement_group_table(self._group)["stats"]["scheduling_state"]
         return "no node has the resources of a task" if state == "INFEASIBLE" else ""
 
     def _run(self) -> None:
         """Run the job to its end, and release its resources whatever happens."""
-        import ray  # noqa: PLC0415
-        from ray.util.placement_group import remove_placement_group  # noqa: PLC0415
-
         try:
             while self._outcome is None and not self._group.wait(_PLACEMENT_SECONDS):
                 self._note_placement_state()
@@ -120,28 +114,24 @@ class JobActor:
         except Exception as error:  # the result must say why
             self._outcome = JobResult(1, f"the actor that supervises the job failed: {error!r}")
         for actor in self._actors.values():
-            ray.kill(actor)
-        remove_placement_group(self._group)
+            self._ray.kill(actor)
+        self._ray.util.remove_placement_group(self._group)
         for task, status in self._statuses.items():
             if status.state in (TaskState.WAITING, TaskState.RUNNING):
                 self._set(task, state=TaskState.ENDED)
         self._is_over = True
 
     def _note_placement_state(self) -> None:
-        from ray.util.placement_group import placement_group_table  # noqa: PLC0415
-
-        state = placement_group_table(self._group)["stats"]["scheduling_state"]
+        state = self._ray.util.placement_group_table(self._group)["stats"]["scheduling_state"]
         for task in self._statuses:
             self._set(task, last_line=f"Ray reports {state}")
 
     def _start_all(self) -> None:
         """Create all actors first, because each TF_CONFIG has the addresses of all tasks."""
-        import ray  # noqa: PLC0415
-
         self._actors = {task: self._make_actor(task) for task in self._tasks}
         opened = {task: self._actors[task].open.remote() for task in self._plan.job.listening()}
         self._addresses = {
-            task: ray.get(reference, timeout=_RESPONSE_SECONDS)
+            task: self._ray.get(reference, timeout=_RESPONSE_SECONDS)
             for task, reference in opened.items()
         }
         starts = make_starts(self._plan.job, self._addresses, self._plan.options.python)
@@ -150,31 +140,25 @@ class JobActor:
             self._start(task)
 
     def _make_actor(self, task: Task) -> RayObject:
-        import ray  # noqa: PLC0415
-        from ray.util.scheduling_strategies import (  # noqa: PLC0415
-            PlacementGroupSchedulingStrategy,
-        )
-
         bundle = self._plan.bundle(task)
+        strategies = self._ray.util.scheduling_strategies
         options = {
             "num_cpus": bundle["CPU"],
             "num_gpus": bundle.get("GPU", 0),
             "memory": bundle.get("memory"),
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+            "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=self._tasks.index(task)
             ),
         }
-        return ray.remote(TaskActor).options(**options).remote()
+        return self._ray.remote(TaskActor).options(**options).remote()
 
     def _start(self, task: Task) -> None:
-        import ray  # noqa: PLC0415
-
         options, start = self._plan.options, self._starts[task]
         environment = task_variables(self._plan.job, task.role, start.variables)
         started = self._actors[task].start.remote(
             start.command, environment, options.directory, options.patience.grace
         )
-        ray.get(started, timeout=_RESPONSE_SECONDS)
+        self._ray.get(started, timeout=_RESPONSE_SECONDS)
         self._offsets.setdefault(task, 0)
         self._set(task, state=TaskState.RUNNING, last_line="")
 
@@ -193,18 +177,15 @@ class JobActor:
 
     def _read_all(self) -> None:
         """Read the new output of every task, and handle those that have exited."""
-        import ray  # noqa: PLC0415
-        from ray.exceptions import GetTimeoutError, RayActorError  # noqa: PLC0415
-
         references = {
             task: self._actors[task].poll.remote(offset) for task, offset in self._offsets.items()
         }
         for task, reference in references.items():
             try:
-                output, code = ray.get(reference, timeout=_RESPONSE_SECONDS)
-            except GetTimeoutError:
+                output, code = self._ray.get(reference, timeout=_RESPONSE_SECONDS)
+            except self._ray.exceptions.GetTimeoutError:
                 continue  # Ray itself detects a lost node
-            except RayActorError:
+            except self._ray.exceptions.RayActorError:
                 self._handle_loss(task)
                 continue
             self._store_output(task, output)
@@ -238,9 +219,6 @@ class JobActor:
 
     def _handle_loss(self, task: Task) -> None:
         """Restart a task whose actor died, alone or with its node; the program died with it."""
-        import ray  # noqa: PLC0415
-        from ray.exceptions import RayError  # noqa: PLC0415
-
         status = self._statuses[task]
         no_restart_left = status.restarts >= self._plan.job.restarts
         if self._outcome is not None or no_restart_left:
@@ -256,8 +234,10 @@ class JobActor:
         try:
             self._actors[task] = self._make_actor(task)
             port = int(address.rpartition(":")[2]) if address else 0
-            new_address = ray.get(self._actors[task].open.remote(port), timeout=_RESPONSE_SECONDS)
-        except RayError as error:
+            new_address = self._ray.get(
+                self._actors[task].open.remote(port), timeout=_RESPONSE_SECONDS
+            )
+        except self._ray.exceptions.RayError as error:
             new_address = f"no address ({type(error).__name__})"
         if address is not None and new_address != address:
             self._stop_reading(task, TaskState.FAILED, None)

@@ -23,16 +23,7 @@ from phalanx.launch.backends.ray.plan import (
 )
 from phalanx.launch.base import JobResult, TaskStatus, poll
 from phalanx.launch.job import Job
-from phalanx.launch.options import (
-    DATA_WORKERS,
-    GRACE,
-    NO_TENSORBOARD,
-    RESOURCES,
-    START_WITHIN,
-    Choice,
-    Option,
-    OptionValues,
-)
+from phalanx.launch.options import GRACE, PROCESSES, Choice, Option, OptionValues
 from phalanx.launch.rules import Patience
 
 _NAMESPACE = "phalanx"
@@ -63,10 +54,7 @@ class RayLauncher:
               --strategy spread --directory /shared/digits train.py --rate 0.1
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
-        *RESOURCES,
-        START_WITHIN,
-        NO_TENSORBOARD,
+        *PROCESSES,
         Option(
             "--address",
             "ray://host:10001 or host:6379  [default: RAY_ADDRESS, or the cluster of this machine]",

@@ -17,11 +17,8 @@ from phalanx.launch.backends.slurm.handle import SlurmHandle, run_slurm
 from phalanx.launch.backends.slurm.plan import SlurmOptions, SlurmPlan, plan_script
 from phalanx.launch.job import Job, ProgramKind
 from phalanx.launch.options import (
-    DATA_WORKERS,
     GRACE_PERIODS,
-    NO_TENSORBOARD,
-    RESOURCES,
-    START_WITHIN,
+    PROCESSES,
     IntegerRange,
     Option,
     OptionValues,
@@ -48,10 +45,7 @@ class SlurmLauncher:
               --gpus worker=1 --partition gpu --time-limit 12h --requeue train.py --rate 0.1
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
-        DATA_WORKERS,
-        *RESOURCES,
-        START_WITHIN,
-        NO_TENSORBOARD,
+        *PROCESSES,
         Option("--partition", "The partition, as for sbatch."),
         Option("--account", "The account, as for sbatch."),
         Option("--nodes", "The number of nodes, as for sbatch.", IntegerRange(1), "N"),
