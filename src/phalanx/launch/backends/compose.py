@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
-from phalanx.launch.containers import follow
 from phalanx.launch.containers.compose_file import (
     make_services,
     make_tensorboard,
@@ -27,14 +25,11 @@ from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.options import FilePath, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle
-from phalanx.launch.processes.followers import plan_followers
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
 
 _CREATE_SECONDS = 600.0
-# The engine enforces the grace period; its answer takes a moment longer.
-_STOP_SECONDS = 15.0
 _COMMAND = "launch compose"
 
 
@@ -105,15 +100,8 @@ class ComposeLauncher(ContainerLauncher):
             }
         content = {"services": services, **make_volumes(container.mounts)}
         file = head(_COMMAND) + render(merge_patches(content, self.patches, COMPOSE_KEYS))
-        script = (sys.executable, "-I", follow.__file__, "container")
-        processes = plan_followers(
-            job.all_tasks(),
-            lambda task: (*script, _name(job, task), f"{self.grace:.0f}"),
-            self.directory,
-            self.run_id,
-            restarts=job.restarts,
-            grace=self.grace + _STOP_SECONDS,
-            time_limit=job.time_limit,
+        processes = self.plan_followers(
+            job, lambda task: ("container", _name(job, task), f"{self.grace:.0f}")
         )
         names = tuple(_name(job, task) for task in job.all_tasks())
         return ComposePlan(job.name, container.image, file, names, processes, self.tensorboard)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
-from phalanx.launch.containers import follow
 from phalanx.launch.containers.compose_file import (
     make_services,
     make_tensorboard,
@@ -25,7 +23,6 @@ from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
 from phalanx.launch.options import Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle
-from phalanx.launch.processes.followers import plan_followers
 from phalanx.launch.processes.guardian import tidy_up
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
@@ -34,8 +31,6 @@ _SECRET = "credentials"
 _RESTART_DELAY = "1s"
 _DEPLOY_SECONDS = 300.0
 _REMOVE_SECONDS = 60.0
-# The engines enforce the grace period; Swarm reports the end a moment later.
-_STOP_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -128,15 +123,9 @@ class SwarmLauncher(ContainerLauncher):
         }
         if container.credentials:
             file["secrets"] = {_SECRET: {"file": container.credentials}}
-        script = (sys.executable, "-I", follow.__file__, "service")
-        processes = plan_followers(
-            job.all_tasks(),
-            lambda task: (*script, f"{job.name}_{task}", str(self.directory / f"{task}.seen")),
-            self.directory,
-            self.run_id,
-            restarts=job.restarts,
-            grace=self.grace + _STOP_SECONDS,
-            time_limit=job.time_limit,
+        processes = self.plan_followers(
+            job,
+            lambda task: ("service", f"{job.name}_{task}", str(self.directory / f"{task}.seen")),
             cleanup=(("docker", "stack", "rm", job.name),),
         )
         stack = render(merge_patches(file, self.patches, COMPOSE_KEYS))
