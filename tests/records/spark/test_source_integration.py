@@ -193,7 +193,7 @@ def test_write_locality_local_writes_on_executors(spark: Any, tmp_path: Path) ->
     write.mode("append").save(str(tmp_path / "out"))
     assert len(written(tmp_path / "out")) == 2
     assert records.read_table(written(tmp_path / "out")).num_rows == 10
-    with pytest.raises(Exception, match="with writeLocality local"):
+    with pytest.raises(Exception, match="writeLocality is local"):
         write.mode("overwrite").save(str(tmp_path / "out"))
 
 

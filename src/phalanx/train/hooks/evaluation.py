@@ -66,6 +66,7 @@ class BestExporterHook(Hook):
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         if not self._update_best(read_metric(self, self.metric, values)):
             return
+        assert session.experiment is not None  # A loop that the user writes does not evaluate.
         session.pull()
         target = self.directory or f"{session.directory}/export/best"
         export(session.experiment, _make_trained_model(session, values), target)

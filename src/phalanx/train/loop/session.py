@@ -126,7 +126,8 @@ class Session:
         return dict(self._step_function.named) or {v.path.removeprefix(root): v for v in variables}
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> Experiment | None:
+        """The experiment; None in a loop that the user writes."""
         return self._step_function.experiment
 
     @property
