@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,7 +21,7 @@ from phalanx.launch.backends.ray.plan import (
     RayPlan,
     actor_name,
 )
-from phalanx.launch.base import JobResult, TaskStatus, poll
+from phalanx.launch.base import Facts, JobResult, TaskStatus, poll
 from phalanx.launch.job import Job
 from phalanx.launch.options import GRACE, PROCESSES, Choice, Option, OptionValues
 from phalanx.launch.termination import GracePeriods
@@ -115,7 +115,7 @@ class RayLauncher:
         return handle
 
     @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> RayHandle:
+    def attach(cls, facts: Facts) -> RayHandle:
         _connect(facts["address"])
         return RayHandle(facts["name"], facts["address"])
 
@@ -127,7 +127,7 @@ class RayHandle:
         self._name = name
         self._address = address
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {"name": self._name, "address": self._address}
 
     def status(self) -> list[TaskStatus]:

@@ -8,11 +8,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
-from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
+from phalanx.launch.base import Facts, JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.termination import decode_exit_code, describe_failure
 
@@ -71,11 +70,11 @@ class SlurmHandle:
         self._counts = counts
 
     @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> SlurmHandle:
+    def attach(cls, facts: Facts) -> SlurmHandle:
         counts = {Role(role): count for role, count in facts["counts"].items()}
         return cls(facts["number"], Path(facts["log_dir"]), counts)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         counts = {str(role): count for role, count in self._counts.items()}
         return {"number": self.job_id, "log_dir": str(self._log_dir), "counts": counts}
 

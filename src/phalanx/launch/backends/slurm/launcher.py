@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.backends.slurm.handle import SlurmHandle, run_slurm
 from phalanx.launch.backends.slurm.plan import SlurmOptions, SlurmPlan, plan_script
+from phalanx.launch.base import Facts
 from phalanx.launch.job import Job, ProgramKind
 from phalanx.launch.options import (
     GRACE_PERIODS,
@@ -127,7 +128,7 @@ class SlurmLauncher:
         return handle
 
     @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> SlurmHandle:
+    def attach(cls, facts: Facts) -> SlurmHandle:
         return SlurmHandle.attach(facts)
 
 

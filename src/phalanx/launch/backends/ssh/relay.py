@@ -1,8 +1,8 @@
 """Runs the `ssh` of one task, and closes its standard input on SIGTERM.
 
-If `ssh` itself were ended, the task would run on on the remote host. When the input of the remote
-command ends, the task gets SIGTERM and time to save, and `ssh` returns when the task has ended. The
-input also ends if the relay is killed. The relay uses the standard library only.
+If `ssh` itself were ended, the task would keep running on the remote host. When the input of the
+remote command ends, the task gets SIGTERM and time to save, and `ssh` returns when it has ended.
+The input also ends if the relay is killed. The relay uses the standard library only.
 """
 
 from __future__ import annotations
