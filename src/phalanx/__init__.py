@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from phalanx.errors import Interrupted as Interrupted
     from phalanx.errors import JobError as JobError
     from phalanx.errors import LaunchError as LaunchError
+    from phalanx.errors import NotFoundError as NotFoundError
     from phalanx.errors import PeerError as PeerError
     from phalanx.errors import PhalanxError as PhalanxError
     from phalanx.errors import RecordError as RecordError
@@ -56,6 +57,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "Interrupted",
             "JobError",
             "LaunchError",
+            "NotFoundError",
             "PeerError",
             "PhalanxError",
             "RecordError",

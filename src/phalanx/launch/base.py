@@ -45,10 +45,12 @@ class TaskStatus:
     last_line: str = ""
 
     def dump(self) -> dict[str, Any]:
+        """Return the status as plain data."""
         return {**asdict(self), "task": str(self.task), "state": self.state.value}
 
     @classmethod
     def load(cls, entry: Mapping[str, Any]) -> TaskStatus:
+        """Return the status that `dump` has made plain data of."""
         task, state = Task.parse(entry["task"]), TaskState(entry["state"])
         return cls(**{**entry, "task": task, "state": state})
 
@@ -63,13 +65,16 @@ class JobResult:
     last_lines: tuple[str, ...] = ()
 
     def describe(self) -> str:
+        """Describe the result in a few words."""
         return "succeeded" if self.exit_code == 0 else f"failed: {self.reason}"
 
     def dump(self) -> dict[str, Any]:
+        """Return the result as plain data."""
         return {**asdict(self), "failed": self.failed and str(self.failed)}
 
     @classmethod
     def load(cls, entry: Mapping[str, Any]) -> JobResult:
+        """Return the result that `dump` has made plain data of."""
         failed = entry["failed"] and Task.parse(entry["failed"])
         return cls(**{**entry, "failed": failed, "last_lines": tuple(entry["last_lines"])})
 
@@ -95,6 +100,9 @@ class Handle(Protocol):
         Args:
             task: The task.
             follow: Whether to wait for more output until the job is over.
+
+        Yields:
+            The lines, without their line breaks.
         """
         ...
 
@@ -169,7 +177,16 @@ class LastingLauncher(Launcher[PlanT], Protocol[PlanT]):
 def poll(
     look: Callable[[], JobResult | None], timeout: float | None, every: float
 ) -> JobResult | None:
-    """Call `look` every few seconds until it returns a result or `timeout` is over."""
+    """Call `look` until it returns a result or the time is up.
+
+    Args:
+        look: Returns the result of the job, or None if it still runs.
+        timeout: How many seconds to wait. None waits without a limit.
+        every: The seconds between two calls.
+
+    Returns:
+        The result, or None if there is none after `timeout`.
+    """
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while (result := look()) is None and time.monotonic() < deadline:
         time.sleep(every)
