@@ -21,10 +21,6 @@ import phalanx.errors
 SOURCE = Path(phalanx.__file__).parent
 ROOT = Path(__file__).parents[1]
 
-# Work in progress: both sets must be empty once all areas are merged.
-NOT_YET_DISTINCT = {"Strategy"}
-NOT_YET_DOCUMENTED = {"phalanx.launch.base"}
-
 # The modules with public names, and the protocols that launchers of other packages implement.
 DOCUMENTED = [
     "phalanx",
@@ -211,7 +207,7 @@ def test_public_classes_have_distinct_names() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(module_name(path))
     doubled = {name: modules for name, modules in places.items() if len(modules) > 1}
-    assert set(doubled) == NOT_YET_DISTINCT, doubled
+    assert doubled == {}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -233,10 +229,7 @@ def test_public_docstrings_are_in_google_style(name: str) -> None:
         for each, value in objects.items()
         for finding in find_docstring_problems(value)
     ]
-    if name in NOT_YET_DOCUMENTED:
-        assert findings, f"{name} passes: remove it from NOT_YET_DOCUMENTED"
-    else:
-        assert findings == []
+    assert findings == []
 
 
 def find_docstring_problems(value: object) -> Iterator[str]:

@@ -139,5 +139,5 @@ def run_pod(task: str) -> str:
 
 
 def test_tfjob_rejects_data_workers() -> None:
-    with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
+    with pytest.raises(JobError, match="or launch the job on trainjob or kubern"):
         KubeflowLauncher(Container("x"), PodOptions()).plan(JOB)

@@ -9,19 +9,19 @@ from phalanx.launch import registry
 from phalanx.launch.backends.local import LocalLauncher
 
 
-def test_the_local_launcher_is_there() -> None:
+def test_local_launcher_is_built_in() -> None:
     assert "local" in registry.names()
     assert registry.find("local") is LocalLauncher
 
 
-def test_an_unknown_launcher_is_an_error_that_names_the_known_ones() -> None:
+def test_unknown_launcher_error_names_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"no launcher 'nomad': there are .*local"):
         registry.find("nomad")
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package of somebody else's, as pip would leave it."""
+    """An installed package that adds launchers."""
     (tmp_path / "their_launchers.py").write_text(
         "class Nomad:\n    def plan(self, job): ...\n    def submit(self, plan): ...\n"
         "class Broken:\n    def plan(self, job): ...\n"
@@ -36,12 +36,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_package_adds_a_launcher_through_an_entry_point() -> None:
+def test_package_adds_a_launcher_with_an_entry_point() -> None:
     assert {"local", "nomad"} <= set(registry.names())
     assert registry.find("nomad").__name__ == "Nomad"
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_launcher_that_is_none_is_refused() -> None:
+def test_launcher_without_submit_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="'broken' has no method submit"):
         registry.find("broken")

@@ -7,13 +7,13 @@ import sys
 import click
 
 from phalanx.cli.option_factories import time_option
-from phalanx.cli.values import SOME_DURATION
+from phalanx.cli.options import POSITIVE_DURATION
 from phalanx.cluster import detect
 from phalanx.cluster.preflight import check_peers
 
 
 @click.command()
-@time_option("--timeout", "The time limit for all peers together.", "10s", SOME_DURATION)
+@time_option("--timeout", "The time limit for all peers together.", "10s", POSITIVE_DURATION)
 @click.option("--wait", is_flag=True, help="Retry until every peer answers or the time is up.")
 @click.option("-v", "--verbose", is_flag=True, help="Also list the peers that answer.")
 def command(timeout: float, wait: bool, verbose: bool) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from phalanx.cli.options import CREDENTIALS, LABEL, MOUNT
-from phalanx.cli.values import Parsed, parse_cpus, parse_gpus, parse_size
+from phalanx.cli.options import ParsedType, add_options
 from phalanx.launch.containers.container import Container
+from phalanx.launch.containers.options import CREDENTIALS, LABEL, MOUNT
 from phalanx.launch.job import Resources, check_name, make_name
 from phalanx.launch.kube.pods import PodOptions
 from phalanx.launch.tf_serving import IMAGE, TensorFlowServing, render_compose, render_kubernetes
+from phalanx.launch.values import parse_cpus, parse_gpus, parse_size
 
 
 @click.command()
@@ -20,14 +21,12 @@ from phalanx.launch.tf_serving import IMAGE, TensorFlowServing, render_compose, 
 @click.argument("model", metavar="MODEL")
 @click.option("--name", help="The name of the model.  [default: that of its directory]")
 @click.option("--image", default=IMAGE, show_default=True, help="The image of TensorFlow Serving.")
-@MOUNT
-@LABEL
-@CREDENTIALS
-@click.option("--cpus", type=Parsed("cpus", parse_cpus), metavar="N", help="CPUs of each server.")
+@add_options(MOUNT, LABEL, CREDENTIALS)
+@click.option("--cpus", type=ParsedType(parse_cpus), metavar="N", help="CPUs of each server.")
 @click.option(
-    "--memory", type=Parsed("size", parse_size), metavar="SIZE", help="Memory of each server."
+    "--memory", type=ParsedType(parse_size), metavar="SIZE", help="Memory of each server."
 )
-@click.option("--gpus", type=Parsed("gpus", parse_gpus), metavar="N", help="GPUs of each server.")
+@click.option("--gpus", type=ParsedType(parse_gpus), metavar="N", help="GPUs of each server.")
 @click.option(
     "--replicas", type=click.IntRange(min=1), default=1, metavar="N", help="Number of servers."
 )
@@ -52,8 +51,8 @@ def command(kind: str, model: str, **values: Any) -> None:
     credentials = values["credentials"]
     container = Container(
         values["image"],
-        mounts=values["mounts"],
-        labels=dict(values["labels"]),
+        mounts=values["mount"],
+        labels=dict(values["label"]),
         credentials=credentials,
     )
     server = TensorFlowServing(name, model.rstrip("/"), container, needs, values["replicas"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from phalanx.cli.values import DURATION
+from phalanx.cli.options import DURATION
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 

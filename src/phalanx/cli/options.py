@@ -1,200 +1,43 @@
-"""The options that commands share, and the job they make."""
+"""The options that commands share: declared options as click options, PROGRAM, and the job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from phalanx.cli.values import (
-    DURATION,
-    NAMED_VALUE,
-    SOME_DURATION,
-    Parsed,
-    for_roles,
-    parse_cpus,
-    parse_gpus,
-    parse_size,
-)
 from phalanx.cluster.spec import Role
-from phalanx.errors import JobError
-from phalanx.launch.containers.container import Container, Mount
+from phalanx.errors import ConfigurationError, JobError
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
-from phalanx.launch.kube.manifest import Manifest, load
-from phalanx.launch.termination import GracePeriods
+from phalanx.launch.options import Choice, FilePath, IntegerRange, Option, OptionValues
+from phalanx.launch.values import parse_duration, parse_positive_duration
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., None])
 Decorator = Callable[[Function], Function]
 
-COUNT = click.IntRange(1, 10_000)
-_AMOUNT = "[ROLE=]N"
 
-FIRST: tuple[Decorator[Any], ...] = (
-    click.option(
-        "-f",
-        "--file",
-        metavar="TOML",
-        is_eager=True,
-        help="Take settings from this file  [default: phalanx.toml, if there is one]",
-    ),
-    click.option("--name", help="The job's name  [default: from PROGRAM]"),
-)
+class ParsedType(click.ParamType[Any]):
+    """A click type for a function that parses the text; its error is click's usage error."""
 
-SHAPE: tuple[Decorator[Any], ...] = (
-    click.option("--workers", type=COUNT, metavar="N", help="Workers beside the chief."),
-    click.option("--ps", type=COUNT, metavar="N", help="Parameter servers."),
-    click.option("--no-chief", is_flag=True, help="Only workers: worker 0 has the chief's duties."),
-    click.option("--evaluator", is_flag=True, help="A task that evaluates the checkpoints."),
-    click.option("--model-dir", metavar="DIR", help="Put into TF_CONFIG as model_dir."),
-    click.option(
-        "--env",
-        multiple=True,
-        type=NAMED_VALUE,
-        metavar="NAME=VALUE",
-        help="Set a variable for every task. Can be repeated.",
-    ),
-    click.option(
-        "--restarts",
-        type=click.IntRange(min=0),
-        default=0,
-        metavar="N",
-        help="How often a task that fails is started again.",
-    ),
-)
+    name = "text"
 
-TIME_LIMIT: Decorator[Any] = click.option(
-    "--time-limit", type=SOME_DURATION, metavar="TIME", help="End the job after 12h, 30m."
-)
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
 
-CPUS: Decorator[Any] = click.option(
-    "--cpus",
-    multiple=True,
-    type=Parsed("amount", for_roles(parse_cpus)),
-    metavar=_AMOUNT,
-    help="Processors of each task, or of a role's: 4, ps=2.",
-)
-MEMORY: Decorator[Any] = click.option(
-    "--memory",
-    multiple=True,
-    type=Parsed("amount", for_roles(parse_size)),
-    metavar="[ROLE=]SIZE",
-    help="Memory of each task, or of a role's: 16G, ps=64G.",
-)
-GPUS: Decorator[Any] = click.option(
-    "--gpus",
-    multiple=True,
-    type=Parsed("amount", for_roles(parse_gpus)),
-    metavar=_AMOUNT,
-    help="GPUs of each task, or of a role's: worker=2.",
-)
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        if not isinstance(value, str | int | float):
+            return value
+        try:
+            return self._parse(str(value))
+        except (ValueError, ConfigurationError) as error:
+            self.fail(str(error), param, ctx)
 
 
-def _refused(option: str, reason: str, **more: Any) -> Decorator[Any]:
-    """An option that a backend has no way to honour."""
-
-    def refuse(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        if value:
-            raise JobError(f"phalanx launch {context.info_name} {reason}")
-
-    return click.option(option, hidden=True, expose_value=False, callback=refuse, **more)
-
-
-NO_TENSORBOARD: Decorator[Any] = _refused(
-    "--tensorboard",
-    "keeps no TensorBoard running: start it where the model directory can be read, with phalanx "
-    "board DIR",
-    is_flag=True,
-)
-NO_MEMORY: Decorator[Any] = _refused(
-    "--memory", "limits no memory: leave out --memory, or launch the job with a manager"
-)
-
-START_WITHIN: Decorator[Any] = click.option(
-    "--start-within",
-    type=SOME_DURATION,
-    metavar="TIME",
-    help="Take the job back unless every task has started by then.",
-)
-
-PATCH: Decorator[Any] = click.option(
-    "--patch",
-    "patches",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="YAML",
-    help="Change what is rendered by what is in this file. Can be repeated.",
-)
-
-DATA_WORKERS: Decorator[Any] = click.option(
-    "--data-workers",
-    type=COUNT,
-    metavar="N",
-    help="Processes that prepare the data (tf.data service), with a dispatcher.",
-)
-
-TENSORBOARD: Decorator[Any] = click.option(
-    "--tensorboard", is_flag=True, help="Serve TensorBoard on port 6006 while the job runs."
-)
-
-GRACE: Decorator[Any] = click.option(
-    "--grace",
-    type=DURATION,
-    default=f"{GracePeriods.grace:g}s",
-    show_default=True,
-    metavar="TIME",
-    help="Between SIGTERM and SIGKILL, when a task is ended.",
-)
-PATIENCE: tuple[Decorator[Any], ...] = (
-    GRACE,
-    click.option(
-        "--linger",
-        type=DURATION,
-        default=f"{GracePeriods.linger:g}s",
-        show_default=True,
-        metavar="TIME",
-        help="How long workers may go on after the chief is done.",
-    ),
-    click.option(
-        "--evaluator-linger",
-        type=DURATION,
-        default=f"{GracePeriods.evaluator_linger:g}s",
-        show_default=True,
-        metavar="TIME",
-        help="How long the evaluator may go on after the chief is done.",
-    ),
-)
-
-MOUNT: Decorator[Any] = click.option(
-    "--mount",
-    "mounts",
-    multiple=True,
-    type=Parsed("mount", Mount.parse),
-    metavar="SOURCE:TARGET",
-    help="Mount /host/path, a volume or nfs://server/path; :ro to read only. Can be repeated.",
-)
-LABEL: Decorator[Any] = click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    type=NAMED_VALUE,
-    metavar="NAME=VALUE",
-    help="Label whatever is made. Can be repeated.",
-)
-CREDENTIALS: Decorator[Any] = click.option(
-    "--credentials",
-    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
-    metavar="FILE",
-    help="A key for Google Cloud, mounted and set in GOOGLE_APPLICATION_CREDENTIALS.",
-)
-CONTAINER: tuple[Decorator[Any], ...] = (
-    click.option("--image", metavar="IMAGE", help="What the tasks run in."),
-    MOUNT,
-    LABEL,
-    CREDENTIALS,
-    click.option("--python", default="python", show_default=True, help="The image's Python."),
-)
+DURATION = ParsedType(parse_duration)
+POSITIVE_DURATION = ParsedType(parse_positive_duration)
 
 DRY_RUN: Decorator[Any] = click.option(
     "--dry-run", is_flag=True, help="Print what would be done, and do nothing."
@@ -205,36 +48,87 @@ MODULE: Decorator[Any] = click.option(
 ARGUMENTS: Decorator[Any] = click.argument(
     "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."
 )
-LAST: tuple[Decorator[Any], ...] = (
-    click.option("--follow", is_flag=True, help="Stay, show all output, and exit as the job does."),
-    DRY_RUN,
-    MODULE,
-    click.option(
-        "--command", "is_command", is_flag=True, help="PROGRAM is any command; as -- does."
-    ),
-    click.argument("program", metavar="PROGRAM", required=False),
-    ARGUMENTS,
-)
 
 
-def options(*own: Decorator[Any]) -> Callable[[Function], Function]:
-    """The common options of `phalanx launch` around a backend's own."""
-    return in_order(*FIRST, *SHAPE, TIME_LIMIT, *own, *LAST)
-
-
-def in_order(*decorators: Decorator[Any]) -> Callable[[Function], Function]:
-    """Options in the order in which --help is to show them."""
+def add_options(*options: Option | Decorator[Any]) -> Callable[[Function], Function]:
+    """Return a decorator that adds options to a command, in the order of its --help."""
 
     def decorate(function: Function) -> Function:
-        for decorator in reversed(decorators):
-            function = decorator(function)
+        for option in reversed(options):
+            add = make_click_option(option) if isinstance(option, Option) else option
+            function = add(function)
         return function
 
     return decorate
 
 
-def make_job(values: Mapping[str, Any]) -> Job:
-    """The job that the options describe."""
+def make_click_option(option: Option) -> Decorator[Any]:
+    """Return the click decorator of a declared option."""
+    settings: dict[str, Any] = {
+        "type": _make_click_type(option.type),
+        "metavar": option.metavar,
+        "multiple": option.multiple or None,
+        "is_flag": option.is_flag or None,
+        "default": option.default,
+        "show_default": option.default is not None or None,
+        "help": option.help,
+    }
+    if option.refusal:
+        settings |= {"hidden": True, "expose_value": False, "callback": _make_refusal(option)}
+    given = {name: value for name, value in settings.items() if value is not None}
+    return click.option(option.flag, option.name, **given)
+
+
+def _make_click_type(
+    declared: Callable[[str], object] | IntegerRange | Choice | FilePath | None,
+) -> click.ParamType[Any] | None:
+    match declared:
+        case None:
+            return None
+        case IntegerRange(minimum, maximum):
+            return click.IntRange(minimum, maximum)
+        case Choice(values):
+            return click.Choice(values)
+        case FilePath(exists, absolute):
+            return click.Path(exists=exists, dir_okay=False, resolve_path=absolute)
+    return ParsedType(declared)
+
+
+def _make_refusal(option: Option) -> Callable[[click.Context, click.Parameter, object], None]:
+    def refuse(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        if value:
+            raise JobError(f"phalanx launch {context.info_name} {option.refusal}")
+
+    return refuse
+
+
+class ProgramCommand(click.Command):
+    """A command that runs PROGRAM [ARGS]…: a file, with -m a module or, after --, any command.
+
+    click does not tell whether `--` came before the program, which makes it a command.
+    """
+
+    _MARK = "\0"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse with a mark after the first `--`, and check where the mark ends up."""
+        marked = list(args)
+        if "--" in marked:
+            marked.insert(marked.index("--") + 1, self._MARK)
+        rest = super().parse_args(ctx, marked)
+        program, arguments = ctx.params["program"], ctx.params["arguments"]
+        ctx.params["is_command"] = program == self._MARK or ctx.params.get("is_command", False)
+        if program != self._MARK:
+            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
+        elif arguments:
+            ctx.params["program"], *ctx.params["arguments"] = arguments
+        else:
+            ctx.fail("there is nothing after --: name the command to run")
+        return rest
+
+
+def make_job(values: OptionValues) -> Job:
+    """Return the job that the options of a command describe."""
     program = values["program"]
     if not program:
         raise click.UsageError("Missing argument 'PROGRAM': give it, or put it into phalanx.toml")
@@ -242,6 +136,8 @@ def make_job(values: Mapping[str, Any]) -> Job:
     kind = next((kinds[flag] for flag in kinds if values[flag]), ProgramKind.FILE)
     name = values.get("name") or make_name(program)
     check_name(name)
+    if "TF_CONFIG" in dict(values["env"]):
+        raise JobError("--env TF_CONFIG cannot be set: every task gets one of its own")
     job = Job(
         name=name,
         program=Program(kind, program, tuple(values["arguments"])),
@@ -252,8 +148,8 @@ def make_job(values: Mapping[str, Any]) -> Job:
         model_dir=values["model_dir"],
         restarts=values["restarts"],
         threads=values.get("threads"),
-        environment=_environment(values["env"]),
-        resources=_resources(values),
+        environment=dict(values["env"]),
+        resources=_make_resources(values),
         time_limit=values.get("time_limit"),
         data_workers=values.get("data_workers") or 0,
     )
@@ -261,53 +157,18 @@ def make_job(values: Mapping[str, Any]) -> Job:
     return job
 
 
-def make_container(values: Mapping[str, Any]) -> Container:
-    """The containers that the options describe."""
-    if not values["image"]:
-        raise JobError("no image was named to run the tasks in: add --image")
-    return Container(
-        values["image"],
-        values["python"],
-        values["mounts"],
-        dict(values["labels"]),
-        values["credentials"],
-    )
-
-
-def read_patches(values: Mapping[str, Any]) -> tuple[Manifest, ...]:
-    """What the options would have changed."""
-    return tuple(patch for path in values["patches"] for patch in load(Path(path)))
-
-
-def _environment(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    own = {"TF_CONFIG"} & {name for name, _ in pairs}
-    if own:
-        raise JobError("--env TF_CONFIG cannot be set: every task gets one of its own")
-    return dict(pairs)
-
-
-def _resources(values: Mapping[str, Any]) -> dict[Role, Resources]:
-    """An amount for one role weighs more than one for all, whichever comes first."""
-    amounts: dict[str, dict[Role, Any]] = {}
-    for kind in ("cpus", "memory", "gpus"):
-        given: Sequence[dict[Role, Any]] = values.get(kind) or ()
-        amounts[kind] = {}
-        for each in sorted(given, key=len, reverse=True):
-            amounts[kind] |= each
-    if not any(amounts.values()):
+def _make_resources(values: OptionValues) -> dict[Role, Resources]:
+    cpus = _merge_roles(values.get("cpus") or ())
+    memory = _merge_roles(values.get("memory") or ())
+    gpus = _merge_roles(values.get("gpus") or ())
+    if not (cpus or memory or gpus):
         return {}
-    return {
-        role: Resources(
-            amounts["cpus"].get(role), amounts["memory"].get(role), amounts["gpus"].get(role, 0)
-        )
-        for role in Role
-    }
+    return {role: Resources(cpus.get(role), memory.get(role), gpus.get(role, 0)) for role in Role}
 
 
-def check_file(job: Job) -> None:
-    """Raise a JobError if a program that must be here is not."""
-    if job.program.kind is ProgramKind.FILE and not Path(job.program.target).exists():
-        raise JobError(
-            f"there is no file {job.program.target}: to run a command that is not a Python file, "
-            "put -- before it"
-        )
+def _merge_roles(amounts: Sequence[Mapping[Role, Any]]) -> dict[Role, Any]:
+    """Merge amounts; one for a single role takes precedence over one for all roles."""
+    merged: dict[Role, Any] = {}
+    for each in sorted(amounts, key=len, reverse=True):
+        merged |= each
+    return merged

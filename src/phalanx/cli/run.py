@@ -21,38 +21,41 @@ from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
 from phalanx.cli.follow import print_result
 from phalanx.cli.options import (
     ARGUMENTS,
-    COUNT,
-    DATA_WORKERS,
     DRY_RUN,
     MODULE,
-    PATIENCE,
-    SHAPE,
-    in_order,
+    ProgramCommand,
+    add_options,
     make_job,
 )
-from phalanx.cli.program_command import ProgramCommand
 from phalanx.cluster.spec import Task, count_roles
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
+from phalanx.launch.options import (
+    DATA_WORKERS,
+    GRACE_PERIODS,
+    SHAPE,
+    TASK_COUNT,
+    Option,
+    make_grace_periods,
+)
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
-from phalanx.launch.termination import GracePeriods
 
 _LAST_OUTPUT_SECONDS = 10.0
 
 
 @click.command(cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
-@in_order(
+@add_options(
     *SHAPE,
     DATA_WORKERS,
-    click.option(
+    Option(
         "--threads",
-        type=COUNT,
-        metavar="N",
-        help="Threads of each task  [default: an equal share of the processors]",
+        "Threads of each task  [default: an equal share of the processors]",
+        TASK_COUNT,
+        "N",
     ),
     click.option(
         "--no-share", is_flag=True, help="Let every task use all processors and all GPUs."
@@ -68,7 +71,7 @@ _LAST_OUTPUT_SECONDS = 10.0
         metavar="DIR",
         help="The directory for the output of the tasks  [default: phalanx-logs/PROGRAM-TIME]",
     ),
-    *PATIENCE,
+    *GRACE_PERIODS,
     DRY_RUN,
     MODULE,
     click.argument("program", metavar="PROGRAM"),
@@ -103,9 +106,7 @@ def command(**values: Any) -> None:
             log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
             share=not values["no_share"],
-            grace_periods=GracePeriods(
-                values["grace"], values["linger"], values["evaluator_linger"]
-            ),
+            grace_periods=make_grace_periods(values),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

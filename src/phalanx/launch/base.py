@@ -1,4 +1,8 @@
-"""What every launcher is: `plan` is a pure function of the job, `submit` carries the plan out."""
+"""The interfaces of a backend: `Launcher`, `Plan` and `Handle`.
+
+`plan` is a pure function of the job, and `submit` carries the plan out. A class that has these
+methods is a launcher; there is nothing to inherit from.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,12 @@ from typing import Any, Protocol, Self, TypeVar
 from phalanx.cluster.spec import Task
 from phalanx.launch.job import Job
 
+# What a launcher needs to find a job again. It is stored as JSON.
+Facts = Mapping[str, Any]
+
 
 class TaskState(Enum):
-    """Where a task is in its life."""
+    """The state of a task. `ENDED` means that the job, not the program, ended the task."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -25,7 +32,11 @@ class TaskState(Enum):
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """A task as it is now. `exit_code` is minus the signal's number if a signal ended it."""
+    """The status of a task.
+
+    `exit_code` is minus the number of the signal if a signal ended the task. `last_line` is the
+    last line of its output or, while it waits, the reason.
+    """
 
     task: Task
     state: TaskState
@@ -34,19 +45,19 @@ class TaskStatus:
     last_line: str = ""
 
     def dump(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the status as plain data."""
         return {**asdict(self), "task": str(self.task), "state": self.state.value}
 
     @classmethod
     def load(cls, entry: Mapping[str, Any]) -> TaskStatus:
-        """From plain data."""
-        own = {"task": Task.parse(entry["task"]), "state": TaskState(entry["state"])}
-        return cls(**{**entry, **own})
+        """Return the status that `dump` has made plain data of."""
+        task, state = Task.parse(entry["task"]), TaskState(entry["state"])
+        return cls(**{**entry, "task": task, "state": state})
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended: `exit_code` is 0 if it succeeded, and `reason` says why in a sentence."""
+    """How a job ended: `last_lines` are those of the task that failed, if one did."""
 
     exit_code: int
     reason: str
@@ -54,25 +65,25 @@ class JobResult:
     last_lines: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """In words."""
+        """Describe the result in a few words."""
         return "succeeded" if self.exit_code == 0 else f"failed: {self.reason}"
 
     def dump(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the result as plain data."""
         return {**asdict(self), "failed": self.failed and str(self.failed)}
 
     @classmethod
     def load(cls, entry: Mapping[str, Any]) -> JobResult:
-        """From plain data."""
+        """Return the result that `dump` has made plain data of."""
         failed = entry["failed"] and Task.parse(entry["failed"])
         return cls(**{**entry, "failed": failed, "last_lines": tuple(entry["last_lines"])})
 
 
 class Plan(Protocol):
-    """Exactly what would be submitted."""
+    """Exactly what a launcher would submit."""
 
     def render(self) -> str:
-        """The plan as text: what `--dry-run` prints."""
+        """Return the plan as text, which `--dry-run` prints."""
         ...
 
 
@@ -80,67 +91,103 @@ class Handle(Protocol):
     """A submitted job."""
 
     def status(self) -> list[TaskStatus]:
-        """Every task as it is now."""
+        """Return the status of every task."""
         ...
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
-        """The task's output so far, line by line; with `follow`, until it is over."""
+        """Yield the output of a task.
+
+        Args:
+            task: The task.
+            follow: Whether to wait for more output until the job is over.
+
+        Yields:
+            The lines, without their line breaks.
+        """
         ...
 
     def cancel(self) -> None:
-        """Ask the job to end; `wait` tells when it has."""
+        """Ask the job to end, without waiting for it."""
         ...
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
-        """How the job ended; None if it goes on after `timeout` seconds."""
+        """Wait until the job is over.
+
+        Args:
+            timeout: How many seconds to wait. None waits without a limit.
+
+        Returns:
+            How the job ended, or None if it still runs after `timeout`.
+        """
         ...
 
 
 class LastingHandle(Handle, Protocol):
     """A job that outlives the process that submitted it."""
 
-    def facts(self) -> Mapping[str, Any]:
-        """What its launcher's `attach` needs to find it again, as plain data."""
+    def facts(self) -> Facts:
+        """Return what the launcher's `attach` needs to find the job again, as plain data."""
         ...
-
-
-def poll(
-    look: Callable[[], JobResult | None], timeout: float | None, every: float
-) -> JobResult | None:
-    """Look until there is a result; None if there is none after `timeout` seconds."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while (result := look()) is None and time.monotonic() < deadline:
-        time.sleep(every)
-    return result
 
 
 PlanT = TypeVar("PlanT", bound=Plan)
 
 
 class Launcher(Protocol[PlanT]):
-    """Puts the tasks of a job somewhere."""
+    """Runs the tasks of a job on a backend."""
 
     def plan(self, job: Job) -> PlanT:
-        """What would be done for the job. Touches nothing."""
+        """Return what `submit` would do for a job, without side effects.
+
+        Raises:
+            JobError: The backend cannot run the job.
+        """
         ...
 
     def submit(self, plan: PlanT) -> Handle:
-        """Do it."""
+        """Start the tasks.
+
+        Raises:
+            JobError: The job was not started, and nothing of it is left.
+        """
         ...
 
 
-class LastingLauncher(Protocol[PlanT]):
-    """A launcher whose jobs go on by themselves, and can be found again."""
-
-    def plan(self, job: Job) -> PlanT:
-        """What would be done for the job. Touches nothing."""
-        ...
+class LastingLauncher(Launcher[PlanT], Protocol[PlanT]):
+    """A launcher whose jobs outlive the process that submitted them."""
 
     def submit(self, plan: PlanT) -> LastingHandle:
-        """Do it; whatever goes wrong, nothing of the job stays."""
+        """Start the tasks.
+
+        Raises:
+            JobError: The job was not started, and nothing of it is left.
+        """
         ...
 
     @classmethod
-    def attach(cls: type[Self], facts: Mapping[str, Any]) -> LastingHandle:
-        """The job with these facts, submitted by another process perhaps."""
+    def attach(cls: type[Self], facts: Facts) -> LastingHandle:
+        """Return the handle of a job that was submitted before, perhaps by another process.
+
+        Args:
+            facts: What `LastingHandle.facts` returned.
+        """
         ...
+
+
+def poll(
+    look: Callable[[], JobResult | None], timeout: float | None, every: float
+) -> JobResult | None:
+    """Call `look` until it returns a result or the time is up.
+
+    Args:
+        look: Returns the result of the job, or None if it still runs.
+        timeout: How many seconds to wait. None waits without a limit.
+        every: The seconds between two calls.
+
+    Returns:
+        The result, or None if there is none after `timeout`.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while (result := look()) is None and time.monotonic() < deadline:
+        time.sleep(every)
+    return result

@@ -1,4 +1,4 @@
-"""The launchers by name: ours, and any installed package's.
+"""Finds launchers by the names of their backends: the built-in ones and those of other packages.
 
 A package adds a launcher with an entry point in the group `phalanx.launchers`:
 
@@ -32,18 +32,13 @@ BUILT_IN = {
 }
 
 
-def added() -> list[str]:
-    """The names of the launchers that other packages have added."""
-    return sorted({point.name for point in entry_points(group=GROUP)} - set(BUILT_IN))
-
-
 def names() -> list[str]:
-    """The name of every launcher there is."""
-    return sorted([*BUILT_IN, *added()])
+    """Return the names of all backends."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
 def find(name: str) -> type[Launcher[Any]]:
-    """The launcher called `name`; its module is imported only now. Ours cannot be replaced."""
+    """Import and return the launcher of a backend. No package can replace a built-in one."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         found = getattr(import_module(module), attribute)
@@ -66,11 +61,10 @@ def find(name: str) -> type[Launcher[Any]]:
 
 
 def find_lasting(name: str) -> type[LastingLauncher[Any]]:
-    """The launcher called `name`, whose jobs can be found again."""
-    launcher: Any = find(name)
+    """Import and return the launcher of a backend whose jobs outlive their launcher."""
+    launcher: object = find(name)
     if not hasattr(launcher, "attach"):
         raise ConfigurationError(
             f"the launcher {name!r} has no method attach: its jobs end with their launcher"
         )
-    lasting: type[LastingLauncher[Any]] = launcher
-    return lasting
+    return launcher  # type: ignore[return-value]

@@ -101,7 +101,7 @@ def test_patch_of_compose_file_and_stack() -> None:
     patch = {"services": {"worker-0": {"cap_add": ["SYS_NICE"], "volumes": [volume]}}}
     container = Container("x", mounts=mounts)
     launchers = (
-        ComposeLauncher(container, Path("x.yaml"), Path("x"), "r1", patches=(patch,)),
+        ComposeLauncher(container, Path("x"), "r1", patches=(patch,)),
         SwarmLauncher(container, Path("x"), "r1", patches=(patch,)),
     )
     for launcher in launchers:

@@ -1,36 +1,28 @@
-"""`phalanx launch BACKEND`: one file for each backend, imported when it is called."""
+"""`phalanx launch BACKEND`: every launcher of the registry as a command."""
 
 from __future__ import annotations
 
 import click
 
-from phalanx.cli import LazyGroup
+from phalanx.cli.launch.command import make_command
 from phalanx.launch import registry
 
-BACKENDS = {name: f"phalanx.cli.launch.{name}" for name in registry.BUILT_IN if name != "local"}
 
-
-class Backends(LazyGroup):
-    """Our launchers, and those that other packages have added."""
+class BackendGroup(click.Group):
+    """Builds the command of a backend when it is needed, from the options of its launcher."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the alphabet."""
-        return sorted([*super().list_commands(ctx), *registry.added()])
+        return [name for name in registry.names() if name != "local"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; an added launcher has the common options alone."""
-        if cmd_name not in registry.added():
-            return super().get_command(ctx, cmd_name)
-        from phalanx.cli.launch.added import make_command  # noqa: PLC0415
-
-        return make_command(cmd_name)
+        return make_command(cmd_name) if cmd_name in self.list_commands(ctx) else None
 
 
-@click.group(cls=Backends, modules=BACKENDS)
+@click.group(cls=BackendGroup)
 def command() -> None:
-    """Start a job on the cluster manager you have.
+    """Start a job on a cluster.
 
-    The job goes on by itself: see `phalanx status`, `phalanx logs` and `phalanx cancel`.
+    The job runs in the background: see `phalanx status`, `phalanx logs` and `phalanx cancel`.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""phalanx.toml: the flags of `phalanx launch` in a file, under the same names.
+"""phalanx.toml: the options of `phalanx launch` in a file, under the same names.
 
     name = "digits"
     program = "train.py"
@@ -12,8 +12,8 @@
     [slurm]
     partition = "gpu"
 
-What is in a backend's own table counts for that backend alone, and weighs more. A flag on the
-command line weighs most.
+The table of a backend applies to that backend only, and overrides the common settings. The command
+line overrides both.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from phalanx.errors import ConfigurationError
+from phalanx.launch.containers.options import CONTAINER
+from phalanx.launch.options import TENSORBOARD
 
 DEFAULT = "phalanx.toml"
 
+# Common settings that only some backends have. The other backends ignore them, so that one file can
+# serve several backends.
+_NOT_FOR_ALL = {option.flag.removeprefix("--") for option in (TENSORBOARD, *CONTAINER)}
 
-def read_job_file(path: Path) -> dict[str, Any]:
-    """What is in the file, as TOML has it."""
+
+def read_job_file(path: Path) -> dict[str, object]:
+    """Return the content of the file."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -41,69 +46,55 @@ def read_job_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None
 
 
-def settings(
-    content: Mapping[str, Any], command: click.Command, backends: Collection[str], source: str
-) -> dict[str, Any]:
-    """What the file says for this command, by the names that click has for its parameters."""
+def read_settings(
+    content: Mapping[str, object],
+    command: click.Command,
+    aliases: Mapping[str, str],
+    backends: Collection[str],
+    source: str,
+) -> dict[str, object]:
+    """Return the settings of the file for a command, by the names of click's parameters."""
     backend = command.name or ""
-    own = content.get(backend, {})
-    if not isinstance(own, dict):
+    specific = content.get(backend, {})
+    if not isinstance(specific, dict):
         raise ConfigurationError(f"{source}: {backend} must be a table of that backend's settings")
     common = {name: value for name, value in content.items() if name not in backends}
-    parameters = {_name(each): each for each in command.params if not _is_hidden(each)}
-    found = {}
-    for name, value in (common | own).items():
-        parameter = parameters.get(name)
+    parameters = {_get_name(each): each for each in command.params if not _is_hidden(each)}
+    settings = {}
+    for name, value in (common | specific).items():
+        parameter = parameters.get(aliases.get(name, name))
         if parameter is None:
-            if name not in own and name in _KNOWN_ELSEWHERE:
+            if name not in specific and name in _NOT_FOR_ALL:
                 continue
             close = difflib.get_close_matches(name, parameters, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"see phalanx launch {backend} --help"
-            raise ConfigurationError(f"{source}: there is no setting {name!r}: {meant}")
+            hint = f"did you mean {close[0]}?" if close else f"see phalanx launch {backend} --help"
+            raise ConfigurationError(f"{source}: there is no setting {name!r}: {hint}")
         assert parameter.name is not None
-        found[parameter.name] = _value(name, value, parameter, source)
-    return found
-
-
-# Common settings that only some backends have; one file is to serve several of them.
-_KNOWN_ELSEWHERE = frozenset(
-    {
-        "cpus",
-        "credentials",
-        "data-workers",
-        "gpus",
-        "image",
-        "label",
-        "memory",
-        "mount",
-        "python",
-        "tensorboard",
-    }
-)
+        settings[parameter.name] = _convert(name, value, parameter, source)
+    return settings
 
 
 def _is_hidden(parameter: click.Parameter) -> bool:
-    """Whether it is there only to be refused."""
     return isinstance(parameter, click.Option) and parameter.hidden
 
 
-def _name(parameter: click.Parameter) -> str:
-    """The name of a flag without its dashes, and of an argument in small letters."""
+def _get_name(parameter: click.Parameter) -> str:
+    """Return a flag without its dashes, or an argument in lower case."""
     longest = max(parameter.opts, key=len)
     return longest.lstrip("-").lower()
 
 
-def _value(name: str, value: Any, parameter: click.Parameter, source: str) -> Any:
-    """A table is a list of KEY=VALUE, and one value of a flag that can be repeated is a list."""
-    several = parameter.multiple or parameter.nargs == -1
-    if isinstance(value, dict) and several:
+def _convert(name: str, value: object, parameter: click.Parameter, source: str) -> object:
+    """Make a list of a table or of a single value if the option can be repeated."""
+    is_repeated = parameter.multiple or parameter.nargs == -1
+    if isinstance(value, dict) and is_repeated:
         return [f"{key}={each}" for key, each in value.items()]
-    if isinstance(value, list) and several:
+    if isinstance(value, list) and is_repeated:
         return [str(each) for each in value]
     if isinstance(value, (dict, list)):
         raise ConfigurationError(f"{source}: {name} must be a single value, not {value!r}")
     is_flag = isinstance(parameter, click.Option) and parameter.is_flag
     if is_flag != isinstance(value, bool):
-        wanted = "true or false" if is_flag else "a number or a text"
-        raise ConfigurationError(f"{source}: {name} must be {wanted}, not {value!r}")
-    return [str(value)] if several else value
+        expected = "true or false" if is_flag else "a number or a text"
+        raise ConfigurationError(f"{source}: {name} must be {expected}, not {value!r}")
+    return [str(value)] if is_repeated else value

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.containers.container import Container
+from phalanx.launch.containers.options import make_container
 from phalanx.launch.job import Job
 from phalanx.launch.kube.client import AlreadyExistsError, Client
 from phalanx.launch.kube.handle import JobKind, PodsHandle
 from phalanx.launch.kube.manifest import Manifest
+from phalanx.launch.kube.options import PODS, make_pod_options
 from phalanx.launch.kube.patch import apply_patches
 from phalanx.launch.kube.pods import (
     LABEL,
@@ -23,6 +25,7 @@ from phalanx.launch.kube.pods import (
     make_secret,
     make_tensorboard,
 )
+from phalanx.launch.options import Option, OptionValues
 
 _END_SECONDS = 60.0
 
@@ -36,6 +39,11 @@ class PodsLauncher(ABC):
     context: str | None = None
 
     kind: ClassVar[JobKind]
+    launch_options: ClassVar[tuple[Option, ...]] = PODS
+
+    @classmethod
+    def from_options(cls, job: Job, values: OptionValues) -> Self:
+        return cls(make_container(values), make_pod_options(values), values["context"])
 
     @abstractmethod
     def make_objects(self, job: Job) -> Iterator[Manifest]:

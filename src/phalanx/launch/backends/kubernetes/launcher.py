@@ -1,30 +1,168 @@
-"""The Kubernetes launcher: every task is a pod of its role's Indexed Job."""
+"""The Kubernetes backend: an Indexed Job for each role, and no operator.
+
+The number of objects does not depend on the number of tasks: each pod finds out from its index
+which task it is. The chief's Job decides how the job ends or, without a chief, the workers' Job.
+If there are several Jobs, one more pod runs the job controller, which ends them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.backends.kubernetes.plan import job_names, make_objects
+from phalanx.launch.backends.kubernetes.job_controller import JOB_FAILED
+from phalanx.launch.containers.container import PORT, Container
 from phalanx.launch.job import Job
 from phalanx.launch.kube.handle import INDEX, JobKind, Pods
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import LABEL, ROLE
+from phalanx.launch.kube.options import PODS
+from phalanx.launch.kube.pods import (
+    LABEL,
+    PREEMPTED,
+    ROLE,
+    PodOptions,
+    escape_variables,
+    make_job_spec,
+    make_object,
+    make_pod,
+    make_probes,
+    make_scheduling,
+    make_script,
+    pod_labels,
+    role_variables,
+)
+from phalanx.launch.options import Option
+
+_PORT = "tensorflow"
+_TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+_CONTROLLER_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
 
 
-def _selector(name: str) -> str:
+def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
+    roles = job.all_counts()
+    yield {
+        **make_object("v1", "Service", job.name, job, container, options),
+        "spec": {
+            # A headless Service, so that each pod has a DNS name, ready or not.
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL: job.name, "phalanx.part": "task"},
+            "ports": [{"name": _PORT, "port": PORT, "targetPort": PORT}],
+        },
+    }
+    several = len(roles) > 1
+    if several and options.controller_account is None:
+        yield from _make_account(job, container, options)
+    for role, count in roles.items():
+        yield _make_job(job, container, options, role, count)
+    if several:
+        yield _make_controller(job, container, options)
+
+
+def _job_names(name: str, roles: Iterable[Role]) -> list[str]:
+    """The Jobs of a job. The first one tells how the job ended."""
+    names = [f"{name}-{role}" for role in roles]
+    return [name, *names] if len(names) > 1 else names
+
+
+def _make_job(
+    job: Job, container: Container, options: PodOptions, role: Role, count: int
+) -> Manifest:
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
+    pod = make_pod(
+        job,
+        container,
+        options,
+        role,
+        make_script(job, container),
+        role_variables(job, role),
+        name="task",
+        port=_PORT,
+        probes=make_probes(job, role, _PORT),
+    )
+    template = {
+        "metadata": {"labels": {**pod_labels(job, container), ROLE: str(role)}},
+        "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},
+    }
+    return {
+        **make_object("batch/v1", "Job", f"{job.name}-{role}", job, container, options),
+        "spec": {**limit, **make_job_spec(job, count, template)},
+    }
+
+
+def _make_account(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
+    """A service account for the job controller, which may only read and suspend these Jobs."""
+    name = _account_name(job)
+    group = "rbac.authorization.k8s.io"
+    yield make_object("v1", "ServiceAccount", name, job, container, options)
+    yield {
+        **make_object(f"{group}/v1", "Role", name, job, container, options),
+        "rules": [
+            {
+                "apiGroups": ["batch"],
+                "resources": ["jobs"],
+                "resourceNames": [f"{job.name}-{role}" for role in job.all_counts()],
+                "verbs": ["get", "patch"],
+            }
+        ],
+    }
+    yield {
+        **make_object(f"{group}/v1", "RoleBinding", name, job, container, options),
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": options.namespace}],
+    }
+
+
+def _account_name(job: Job) -> str:
+    return f"{job.name}-controller"
+
+
+def _make_controller(job: Job, container: Container, options: PodOptions) -> Manifest:
+    """A Job that succeeds when the whole job does."""
+    script = files("phalanx.launch.backends.kubernetes").joinpath("job_controller.py").read_text()
+    jobs = [f"{job.name}-{role}" for role in job.all_counts()]
+    main = {
+        "name": "controller",
+        "image": container.image,
+        "command": [container.python, "-c", escape_variables(script), f"{options.grace:g}", *jobs],
+        "env": [{"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY}],
+        "resources": {"requests": _CONTROLLER_RESOURCES, "limits": _CONTROLLER_RESOURCES},
+    }
+    failed = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [JOB_FAILED]}}
+    pod = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        **make_scheduling(options),
+        "serviceAccountName": options.controller_account or _account_name(job),
+        "containers": [main],
+    }
+    labels = {**container.labels, LABEL: job.name, "phalanx.part": "controller"}
+    return {
+        **make_object("batch/v1", "Job", job.name, job, container, options),
+        "spec": {
+            "backoffLimit": 100,
+            "podFailurePolicy": {"rules": [failed, PREEMPTED]},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _select_pods(name: str) -> str:
     return f"{LABEL}={name},phalanx.part=task"
 
 
-def _task_of(pod: Manifest) -> Task | None:
+def _find_task(pod: Manifest) -> Task | None:
     role = pod["metadata"].get("labels", {}).get(ROLE)
     index = pod["metadata"].get("annotations", {}).get(INDEX)
     return None if role is None or index is None else Task(Role(role), int(index))
 
 
-def _failed(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> list[Task]:
-    """`1,3-5` in a Job's status are 1, 3, 4 and 5."""
+def _find_failed(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> list[Task]:
+    """The tasks that a Job lists as failed: `1,3-5` are 1, 3, 4 and 5."""
     found: list[Task] = []
     for job in jobs:
         role = job["spec"]["template"]["metadata"]["labels"].get(ROLE)
@@ -35,10 +173,30 @@ def _failed(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> list
 
 
 class KubernetesLauncher(PodsLauncher):
-    """Makes an Indexed Job for each role; Kubernetes' own controllers do the rest."""
+    """Creates an Indexed Job for each role. Kubernetes' own controllers do the rest."""
 
-    kind = JobKind("Job", job_names, "Complete", _selector, _task_of, _failed)
+    kind = JobKind("Job", _job_names, "Complete", _select_pods, _find_task, _find_failed)
+    launch_help = """
+        Start the tasks of a job as pods: an Indexed Job for each role.
+
+        Each role can have its own --cpus, --memory and --gpus. PROGRAM is a path in the image.
+        Needs the extra phalanx[kubernetes] and Kubernetes 1.33 or newer. --dry-run needs neither;
+        its output is for kubectl apply -f -.
+
+        Example:
+          phalanx launch kubernetes --image digits:1 --workers 4 --ps 2 --cpus 4 \\
+              --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
+              --credentials key.json train.py
+    """
+    launch_options = (
+        *PODS,
+        Option(
+            "--controller-account",
+            "A service account that may get and patch Jobs  [default: one is created]",
+            metavar="NAME",
+            aliases=("--conductor-account",),
+        ),
+    )
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
-        """The Service, the Jobs, and who ends them together."""
-        return make_objects(job, self.container, self.options)
+        return _make_objects(job, self.container, self.options)

@@ -1,4 +1,4 @@
-"""Processes on this machine: plan.py says what is started."""
+"""The local backend: processes on this machine."""
 
 from phalanx.launch.backends.local.launcher import LocalLauncher
 

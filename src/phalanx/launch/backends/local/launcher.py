@@ -1,4 +1,4 @@
-"""The local launcher: every task is a process on this machine."""
+"""The local backend: a process on this machine for each task."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from phalanx.cluster.spec import Role, Task
 from phalanx.launch.backends.local.machine import Machine
-from phalanx.launch.backends.local.plan import plan_tasks
 from phalanx.launch.job import Job
-from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.supervisor import Observer, SupervisedHandle, start
+from phalanx.launch.task_commands import DEFAULTS, make_task_commands, thread_variables
 from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
 class LocalLauncher:
-    """Starts the tasks of a job here.
+    """Starts the tasks of a job as processes on this machine.
+
+    `ports` has a port for each task but the evaluators. With `share`, the tasks divide the
+    processors and GPUs of the machine among themselves.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -34,10 +39,56 @@ class LocalLauncher:
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
 
     def plan(self, job: Job) -> ProcessPlan:
-        """What each task is started with, on the ports and with the machine given."""
-        tasks = plan_tasks(job, self.machine, self.ports, self.log_dir, self.share, self.run_id)
-        return ProcessPlan(tasks, self.run_id, job.restarts, self.grace_periods, job.time_limit)
+        job.validate()
+        machine, tasks = self.machine, job.all_tasks()
+        listening_tasks = zip(job.listening_tasks(), self.ports, strict=True)
+        addresses = {task: f"127.0.0.1:{port}" for task, port in listening_tasks}
+        gpus = _share_gpus(tasks, machine.gpus) if self.share else {}
+        defaults = dict(DEFAULTS)
+        if self.share:
+            defaults |= thread_variables(_share_processors(tasks, machine.processors))
+        common = {name: text for name, text in defaults.items() if name not in machine.environ}
+        common |= job.environment
+        if job.threads:
+            common |= thread_variables(job.threads)
+        plans = tuple(
+            TaskPlan(
+                start.task,
+                start.command,
+                {
+                    **start.variables,
+                    **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
+                    **common,
+                    RUN_ID_VARIABLE: self.run_id,
+                    TASK_VARIABLE: str(start.task),
+                },
+                self.log_dir / f"{start.task}.log",
+            )
+            for start in make_task_commands(job, addresses, machine.python)
+        )
+        return ProcessPlan(plans, self.run_id, job.restarts, self.grace_periods, job.time_limit)
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
-        """Start the tasks; `observer` is told of their output and of what becomes of them."""
+        """Start the tasks. `observer` gets their output and every change of their state."""
         return start(plan, self.machine.environ, observer)
+
+
+def _list_trainers(tasks: Sequence[Task]) -> list[Task]:
+    return [task for task in tasks if task.role in (Role.CHIEF, Role.WORKER)]
+
+
+def _share_processors(tasks: Sequence[Task], processors: int) -> int:
+    """Divide the processors among trainers and data workers; the other tasks are mostly idle."""
+    busy = [task for task in tasks if task.role is Role.DATA_WORKER] + _list_trainers(tasks)
+    return max(1, processors // len(busy))
+
+
+def _share_gpus(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, list[str]]:
+    """Assign the GPUs round-robin to trainers and evaluators; several share one if need be."""
+    if not gpus:
+        return {}
+    computing = _list_trainers(tasks) + [task for task in tasks if task.role is Role.EVALUATOR]
+    shares: dict[Task, list[str]] = {task: [] for task in tasks}
+    for turn in range(max(len(gpus), len(computing))):
+        shares[computing[turn % len(computing)]].append(gpus[turn % len(gpus)])
+    return shares

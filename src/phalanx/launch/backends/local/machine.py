@@ -1,4 +1,4 @@
-"""The facts about this machine that a local plan depends on."""
+"""The processors and GPUs of this machine, which a local plan divides among the tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to share out among the tasks of one job."""
+    """What this process may use of a machine."""
 
     processors: int
     gpus: tuple[str, ...]
@@ -21,7 +21,6 @@ class Machine:
 
     @classmethod
     def inspect(cls) -> Machine:
-        """This machine, as far as this process may use it."""
         environ = dict(os.environ)
         return cls(
             processors=_count_processors(),
@@ -31,14 +30,14 @@ class Machine:
         )
 
 
-def _count_processors(control_group: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Those this process may run on, and no more than a container's limit."""
+def _count_processors(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Count the processors of this process, up to the limit of its container."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
     try:
-        quota, period = control_group.read_text().split()
+        quota, period = cpu_max.read_text().split()
         limit = int(quota) / int(period)
     except (OSError, ValueError):
         return count
@@ -46,7 +45,7 @@ def _count_processors(control_group: Path = Path("/sys/fs/cgroup/cpu.max")) -> i
 
 
 def _find_gpus(environ: Mapping[str, str], devices: Path) -> tuple[str, ...]:
-    """The GPUs named by CUDA_VISIBLE_DEVICES if that is set, otherwise all that have a device."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names or, if it is not set, all of them."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1"))

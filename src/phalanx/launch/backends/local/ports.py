@@ -1,8 +1,8 @@
-"""Free ports that nobody else takes between choosing them and a task's binding them.
+"""Reserves ports, so that no other process takes them before the tasks bind them.
 
-A port is held by a socket that is bound and does not listen. With SO_REUSEADDR on both sides, which
-TensorFlow, gRPC and most servers set, a task can bind and listen on it all the same, again after a
-restart too; the kernel gives it to nobody who asks for just any port.
+A reserved port belongs to a socket that is bound and does not listen. If both sockets set
+SO_REUSEADDR, as TensorFlow, gRPC and most servers do, a task can still bind the port and listen on
+it, also after a restart. The kernel does not give the port to a process that asks for any free one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from phalanx.open_files import allow_open_files
 
 @contextlib.contextmanager
 def hold_ports(count: int, first: int | None = None) -> Iterator[tuple[int, ...]]:
-    """Hold `count` ports: any free ones, or those from `first` on."""
+    """Reserve `count` ports: any free ones, or those from `first` on."""
     if first is not None and first + count - 1 > 65535:
         raise JobError(
             f"{count} ports from {first} on do not fit below 65536: choose a lower --base-port"
         )
-    # A socket and, for a port that was chosen, its lock.
+    # Each port needs a socket and, with `first`, a lock.
     allow_open_files(2 * count + 128)
     with contextlib.ExitStack() as held:
         ports = []
@@ -42,7 +42,7 @@ def _bind(port: int) -> socket.socket:
         if both:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         if port:
-            # A connection of an earlier run that lingers in the kernel is not in the way.
+            # Ignores connections of an earlier run in TIME_WAIT.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("::" if both else "", port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,7 +53,7 @@ def _bind(port: int) -> socket.socket:
 
 
 def _lock(port: int) -> contextlib.AbstractContextManager[object]:
-    """Keep two launchers apart that were given the same ports, which they could both hold."""
+    """Lock a chosen port, because two launchers could otherwise both reserve it."""
     if sys.platform != "linux":
         return contextlib.nullcontext()
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -67,7 +67,7 @@ def _lock(port: int) -> contextlib.AbstractContextManager[object]:
 
 def _in_use(port: int, error: OSError) -> JobError:
     if not port:
-        return JobError(f"no free port is left on this machine ({error.strerror})")
+        return JobError(f"this machine has no free port ({error.strerror})")
     return JobError(
         f"port {port} cannot be used ({error.strerror}): choose another --base-port, "
         "or leave it out to get free ports"

@@ -1,4 +1,4 @@
-"""Is there such a program? Found out without running or importing any of it."""
+"""Checks that a program exists, without running or importing it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phalanx.launch.job import Program, ProgramKind
 
 
 def check_program(program: Program) -> None:
-    """Raise a JobError if the program cannot be started from here."""
+    """Raise a JobError if the program cannot be started from this directory."""
     checks = {
         ProgramKind.FILE: _check_file,
         ProgramKind.MODULE: _check_module,
@@ -53,7 +53,7 @@ def _alternatives(path: Path) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Parts are looked up one by one, for to import a package may mean to import TensorFlow."""
+    """Look the parts up one by one, because importing a package may import TensorFlow."""
     first, *rest = name.split(".")
     spec = _find_top_level(first)
     found = first
@@ -70,7 +70,7 @@ def _check_module(name: str) -> None:
 
 
 def _find_top_level(name: str) -> ModuleSpec | None:
-    """As Python would from here; this imports nothing."""
+    """Look a module up as Python would in this directory, without importing it."""
     try:
         return PathFinder.find_spec(name, [str(Path.cwd())]) or find_spec(name)
     except (ImportError, ValueError):
@@ -78,8 +78,8 @@ def _find_top_level(name: str) -> ModuleSpec | None:
 
 
 def _find_inside(package: ModuleSpec, name: str) -> ModuleSpec | None:
-    places = package.submodule_search_locations
-    return None if places is None else PathFinder.find_spec(name, list(places))
+    paths = package.submodule_search_locations
+    return None if paths is None else PathFinder.find_spec(name, list(paths))
 
 
 def _check_command(name: str) -> None:

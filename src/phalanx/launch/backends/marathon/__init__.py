@@ -1,4 +1,4 @@
-"""Marathon: a group with an app for each task."""
+"""The Marathon backend: a group with an app for each task."""
 
 from phalanx.launch.backends.marathon.launcher import MarathonLauncher
 

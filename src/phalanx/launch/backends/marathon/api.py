@@ -1,4 +1,4 @@
-"""The few calls to Marathon's REST API, and to the files of Mesos' agents.
+"""A client of Marathon's REST API and of the file service of Mesos agents.
 
 python -m phalanx.launch.backends.marathon.api delete http://marathon:8080 /digits
 """
@@ -15,58 +15,56 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from phalanx.errors import LaunchError, NotFoundError
+from phalanx.launch.kube.manifest import Manifest
 
-_ANSWER_SECONDS = 30.0
-_MOST_BYTES = 1 << 20
+_RESPONSE_SECONDS = 30.0
+_CHUNK_BYTES = 1 << 20
 TOKEN, USER, PASSWORD = "MARATHON_TOKEN", "MARATHON_USER", "MARATHON_PASSWORD"
 
 
 @dataclass(frozen=True)
-class Marathon:
-    """Marathon at a URL; who we are is read from the environment and never written down."""
+class MarathonClient:
+    """A client of the Marathon at a URL. Its credentials come from the environment."""
 
     url: str
     environ: Mapping[str, str]
 
     @classmethod
-    def of_user(cls, url: str) -> Marathon:
-        """With MARATHON_TOKEN, or MARATHON_USER and MARATHON_PASSWORD, if they are set."""
+    def from_environment(cls, url: str) -> MarathonClient:
+        """Use MARATHON_TOKEN, or MARATHON_USER and MARATHON_PASSWORD, if they are set."""
         return cls(url.rstrip("/"), os.environ)
 
-    def make_group(self, group: Mapping[str, Any]) -> None:
-        """Make a group with all its apps; that there is one already is an error."""
-        self._ask("POST", "/v2/groups", group)
+    def create_group(self, group: Manifest) -> None:
+        """Create a group with all its apps; fails if the group exists."""
+        self._request("POST", "/v2/groups", group)
 
     def delete_group(self, name: str) -> None:
-        """Remove a group and what runs in it."""
-        self._ask("DELETE", f"/v2/groups/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/groups/{_quote(name)}?force=true")
 
     def delete_app(self, name: str) -> None:
-        """Remove an app and what runs in it."""
-        self._ask("DELETE", f"/v2/apps/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/apps/{_quote(name)}?force=true")
 
-    def app(self, name: str) -> dict[str, Any]:
-        """An app with its tasks and its last failure."""
-        found: dict[str, Any] = self._ask("GET", f"/v2/apps/{_quote(name)}")["app"]
+    def read_app(self, name: str) -> Manifest:
+        """Return an app with its tasks and its last failure."""
+        found: Manifest = self._request("GET", f"/v2/apps/{_quote(name)}")["app"]
         return found
 
-    def framework(self) -> str:
-        """Under which number Mesos knows this Marathon."""
-        return str(self._ask("GET", "/v2/info").get("frameworkId", ""))
+    def read_framework_id(self) -> str:
+        """Return the id under which Mesos knows this Marathon."""
+        return str(self._request("GET", "/v2/info").get("frameworkId", ""))
 
-    def why_it_waits(self, name: str) -> str:
-        """What Marathon lacks to start an app, in its words."""
-        for entry in self._ask("GET", "/v2/queue").get("queue", []):
+    def explain_wait(self, name: str) -> str:
+        """Return what Marathon lacks to start an app, in its words."""
+        for entry in self._request("GET", "/v2/queue").get("queue", []):
             if entry.get("app", {}).get("id") == name:
                 summary = entry.get("processedOffersSummary", {}).get("rejectSummaryLastOffers", [])
                 reasons = [each["reason"] for each in summary if each.get("declined")]
-                return ", ".join(reasons) or "no offer has come yet"
+                return ", ".join(reasons) or "no offer has arrived yet"
         return ""
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: object = None) -> Manifest:
         request = urllib.request.Request(
             self.url + path,
             None if body is None else json.dumps(body).encode(),
@@ -74,14 +72,14 @@ class Marathon:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as response:
-                answer: dict[str, Any] = json.loads(response.read() or b"{}")
+            with urllib.request.urlopen(request, timeout=_RESPONSE_SECONDS) as response:
+                answer: Manifest = json.loads(response.read() or b"{}")
                 return answer
         except urllib.error.HTTPError as error:
-            raise _error(error) from None
+            raise _make_error(error) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise LaunchError(f"Marathon at {self.url} does not answer: {reason}") from None
+            raise LaunchError(f"Marathon at {self.url} does not respond: {reason}") from None
 
     def _authorization(self) -> dict[str, str]:
         if token := self.environ.get(TOKEN):
@@ -92,29 +90,29 @@ class Marathon:
         return {}
 
 
-def read_sandbox(agent: str, framework: str, task: str, place: int) -> str:
-    """What a task has printed from that place on, from the agent it runs on."""
+def read_sandbox(agent: str, framework: str, task: str, offset: int) -> str:
+    """Read the output of a task from an offset on, from the agent that it runs on."""
     query = urllib.parse.urlencode(
         {
             "path": f"/frameworks/{framework}/executors/{task}/runs/latest/stdout",
-            "offset": place,
-            "length": _MOST_BYTES,
+            "offset": offset,
+            "length": _CHUNK_BYTES,
         }
     )
     try:
         url = f"{agent}/files/read?{query}"
-        with urllib.request.urlopen(url, timeout=_ANSWER_SECONDS) as response:
+        with urllib.request.urlopen(url, timeout=_RESPONSE_SECONDS) as response:
             return str(json.loads(response.read())["data"])
     except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
-        raise LaunchError(f"{agent} gives no output: {error}") from None
+        raise LaunchError(f"{agent} does not serve the output: {error}") from None
 
 
 def _quote(name: str) -> str:
     return urllib.parse.quote(name)
 
 
-def _error(error: urllib.error.HTTPError) -> LaunchError:
-    """Marathon's own words, with the details that it gives for an object that is not valid."""
+def _make_error(error: urllib.error.HTTPError) -> LaunchError:
+    """Return Marathon's message, with its details about an invalid object."""
     kind = NotFoundError if error.code == 404 else LaunchError
     try:
         content = json.loads(error.read())
@@ -124,10 +122,10 @@ def _error(error: urllib.error.HTTPError) -> LaunchError:
         ]
         return kind("; ".join([str(content["message"]), *details]))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return kind(f"Marathon said {error.code} {error.reason}")
+        return kind(f"Marathon responded with {error.code} {error.reason}")
 
 
 if __name__ == "__main__":
     _, action, url, name = sys.argv
     assert action == "delete"
-    Marathon.of_user(url).delete_group(name)
+    MarathonClient.from_environment(url).delete_group(name)

@@ -1,7 +1,7 @@
-"""From a job to a group of Marathon's apps: a pure function.
+"""Plans the Marathon group of a job.
 
-Marathon keeps what it runs alive, and starts again whatever ends. So a task that is done stays, and
-its health check says so: the check fails once the program has exited 0.
+Marathon restarts every app that exits. So a task that has succeeded does not exit, and a health
+check that fails from then on reports its success.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
@@ -29,8 +27,8 @@ from phalanx.launch.termination import GracePeriods
 
 HOST_NAME = "{task}-{job}.marathon.mesos"
 _MIB = 1 << 20
-_BOARD = "tensorboard"
-# More failures than there can be: a task that is done must not be killed for it.
+_OPERATORS = ("UNIQUE", "CLUSTER", "GROUP_BY", "LIKE", "UNLIKE", "MAX_PER", "IS")
+# More failures than there can be, so that Marathon does not kill a task that has succeeded.
 _NEVER = 1_000_000
 
 _SCRIPT = """\
@@ -49,13 +47,13 @@ _IS_NOT_DONE = 'test ! -e "${MESOS_SANDBOX:-.}/phalanx-done"'
 
 @dataclass(frozen=True)
 class MarathonOptions:
-    """Where in the cluster a job goes. `host_name` is where a task is found, by Mesos-DNS."""
+    """How Marathon runs a job. `host_name` is the DNS name of a task, as Mesos-DNS makes it."""
 
     host_name: str = HOST_NAME
     port: int = PORT
     constraints: tuple[tuple[str, ...], ...] = ()
     tensorboard: bool = False
-    grace_periods: GracePeriods = field(default_factory=GracePeriods)
+    grace: float = GracePeriods.grace
     patches: tuple[Manifest, ...] = ()
 
 
@@ -64,78 +62,85 @@ class MarathonPlan:
     """The group that is posted to /v2/groups."""
 
     name: str
-    group: dict[str, Any]
+    group: Manifest
     tasks: tuple[Task, ...]
     restarts: int
     time_limit: float | None
-    grace_periods: GracePeriods
+    grace: float
 
     def render(self) -> str:
-        """JSON, as it is posted."""
         return json.dumps(self.group, indent=2)
 
 
+def parse_constraint(text: str) -> tuple[str, ...]:
+    """Parse `FIELD:OPERATOR` or `FIELD:OPERATOR:VALUE`."""
+    parts = tuple(text.split(":", 2))
+    if len(parts) < 2 or not parts[0] or parts[1] not in _OPERATORS:
+        raise ValueError(f"{text!r} is not a constraint: write rack:LIKE:gpu or rack:CLUSTER:a")
+    return parts
+
+
 def app_id(job: str, task: Task | str) -> str:
-    """The name of a task's app."""
+    """Return the id of the app of a task."""
     return f"/{job}/{task}"
 
 
-def plan_group(job: Job, container: Container, place: MarathonOptions) -> MarathonPlan:
-    """An app for each task, each with a port that no other task of the job has."""
+def plan_group(job: Job, container: Container, options: MarathonOptions) -> MarathonPlan:
+    """Return a group with an app for each task, on a port that no other task of the job uses."""
     job.validate()
     container.validate()
-    _check(job, container)
+    _check_support(job, container)
     tasks = job.all_tasks()
-    ports = {task: place.port + number for number, task in enumerate(tasks)}
-    addresses = {task: f"{_host(place, job, task)}:{ports[task]}" for task in job.listening_tasks()}
+    ports = {task: options.port + number for number, task in enumerate(tasks)}
+    addresses = {
+        task: f"{_host(options, job, task)}:{ports[task]}" for task in job.listening_tasks()
+    }
     apps = [
-        _app(job, container, place, start, ports[start.task])
+        _make_app(job, container, options, start, ports[start.task])
         for start in make_task_commands(job, addresses, container.python)
     ]
-    if place.tensorboard:
-        apps.append(_tensorboard(job, container, place, place.port + len(tasks)))
+    if options.tensorboard:
+        apps.append(_make_tensorboard(job, container, options, options.port + len(tasks)))
     content = {"id": f"/{job.name}", "apps": apps}
-    group = merge_patches(content, place.patches, MARATHON_KEYS)
-    return MarathonPlan(
-        job.name, group, tuple(tasks), job.restarts, job.time_limit, place.grace_periods
-    )
+    group = merge_patches(content, options.patches, MARATHON_KEYS)
+    return MarathonPlan(job.name, group, tuple(tasks), job.restarts, job.time_limit, options.grace)
 
 
-def _check(job: Job, container: Container) -> None:
-    """Raise a JobError for what Marathon cannot do."""
+def _check_support(job: Job, container: Container) -> None:
+    """Raise a JobError if the job needs something that Marathon cannot do."""
     missing = [task.role for task in job.all_tasks() if not job.needs(task.role).memory]
     if missing:
         raise JobError(
-            f"Marathon gives a task that asks for nothing 128 MB: say what {missing[0]} needs, "
+            f"Marathon limits a task to 128 MB by default: set the memory of {missing[0]}, "
             "as in --memory 4G"
         )
     if container.credentials:
         raise JobError(
-            "Marathon keeps no secrets: leave out --credentials, put the key on the agents, and "
+            "Marathon has no secrets: leave out --credentials, put the key on the agents, and "
             "use --mount and --env GOOGLE_APPLICATION_CREDENTIALS=…"
         )
     others = [each for each in container.mounts if each.kind is not MountKind.HOST]
     if others:
-        raise JobError(f"Marathon mounts paths of its agents, and not {others[0].source!r}")
+        raise JobError(f"Marathon mounts only paths of its agents, not {others[0].source!r}")
 
 
-def _host(place: MarathonOptions, job: Job, task: Task) -> str:
-    return place.host_name.replace("{task}", str(task)).replace("{job}", job.name)
+def _host(options: MarathonOptions, job: Job, task: Task) -> str:
+    return options.host_name.replace("{task}", str(task)).replace("{job}", job.name)
 
 
-def _app(
-    job: Job, container: Container, place: MarathonOptions, start: TaskCommand, port: int
-) -> dict[str, Any]:
+def _make_app(
+    job: Job, container: Container, options: MarathonOptions, start: TaskCommand, port: int
+) -> Manifest:
     task = start.task
     needs = job.needs(task.role)
     command = shlex.join(start.command)
     return {
-        **_common(job, container, place, str(task), _SCRIPT.format(command=command), port),
+        **_make_common(job, container, options, str(task), _SCRIPT.format(command=command), port),
         "env": task_variables(job, task.role, start.variables),
         "mem": math.ceil((needs.memory or 0) / _MIB),
         **({"cpus": needs.cpus} if needs.cpus else {}),
         **({"gpus": needs.gpus} if needs.gpus else {}),
-        "taskKillGracePeriodSeconds": math.ceil(place.grace_periods.grace),
+        "taskKillGracePeriodSeconds": math.ceil(options.grace),
         "healthChecks": [
             {
                 "protocol": "COMMAND",
@@ -150,23 +155,22 @@ def _app(
     }
 
 
-def _tensorboard(
-    job: Job, container: Container, place: MarathonOptions, port: int
-) -> dict[str, Any]:
-    """Lives as long as the group does."""
+def _make_tensorboard(
+    job: Job, container: Container, options: MarathonOptions, port: int
+) -> Manifest:
     command = shlex.join(["exec", *tensorboard_command(job, container.python, port)])
     return {
-        **_common(job, container, place, _BOARD, command, port),
+        **_make_common(job, container, options, "tensorboard", command, port),
         "env": dict(job.environment),
         "mem": 1024,
         "healthChecks": [{"protocol": "MESOS_HTTP", "path": "/", "portIndex": 0}],
     }
 
 
-def _common(
-    job: Job, container: Container, place: MarathonOptions, name: str, command: str, port: int
-) -> dict[str, Any]:
-    constraints: Sequence[Sequence[str]] = place.constraints
+def _make_common(
+    job: Job, container: Container, options: MarathonOptions, name: str, command: str, port: int
+) -> Manifest:
+    constraints = [list(each) for each in options.constraints]
     return {
         "id": app_id(job.name, name),
         "cmd": command,
@@ -185,11 +189,11 @@ def _common(
         },
         "networks": [{"mode": "host"}],
         "portDefinitions": [{"port": port, "protocol": "tcp", "name": "tcp"}],
-        # The port in TF_CONFIG is the one it gets, or none.
+        # TF_CONFIG has the port, so the task must get exactly this one.
         "requirePorts": True,
         "labels": {**container.labels, "phalanx.job": job.name},
-        **({"constraints": [list(each) for each in constraints]} if constraints else {}),
-        # To start again takes no longer each time: restarts are counted, and end.
+        **({"constraints": constraints} if constraints else {}),
+        # A constant delay, because the number of restarts is limited anyway.
         "backoffSeconds": 1,
         "backoffFactor": 1,
     }

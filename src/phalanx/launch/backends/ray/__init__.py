@@ -1,4 +1,4 @@
-"""Ray: an actor for each task, in one placement group."""
+"""The Ray backend: actors in a placement group."""
 
 from phalanx.launch.backends.ray.launcher import RayLauncher
 

@@ -1,4 +1,4 @@
-"""The Ray launcher: every task is an actor, and one more looks after them."""
+"""The Ray backend: an actor for each task, and one that supervises them."""
 
 from __future__ import annotations
 
@@ -6,107 +6,160 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from phalanx.cluster.spec import Task
 from phalanx.errors import ConfigurationError, JobError, LaunchError
 from phalanx.launch.backends.ray.job_actor import JobActor
-from phalanx.launch.backends.ray.plan import RayOptions, RayPlan, actor_name, plan_actors
-from phalanx.launch.base import JobResult, TaskStatus, poll
+from phalanx.launch.backends.ray.plan import (
+    PlacementStrategy,
+    RayObject,
+    RayOptions,
+    RayPlan,
+    actor_name,
+)
+from phalanx.launch.base import Facts, JobResult, TaskStatus, poll
 from phalanx.launch.job import Job
+from phalanx.launch.options import GRACE, PROCESSES, Choice, Option, OptionValues
+from phalanx.launch.termination import GracePeriods
 
 _NAMESPACE = "phalanx"
-_ANSWER_SECONDS = 60.0
+_RESPONSE_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class RayLauncher:
-    """Starts a job's actors on the cluster at `address`: `ray://host:port`, `host:port`, or None.
+    """Starts the actors of a job on the cluster at `address`: `ray://host:port` or `host:port`.
 
-    None is the cluster of RAY_ADDRESS or the one that this machine belongs to.
+    None means the cluster of RAY_ADDRESS or the one that this machine belongs to.
     """
 
-    place: RayOptions
+    options: RayOptions
     address: str | None = None
 
+    launch_help: ClassVar[str] = """
+        Start the tasks of a job as actors in one placement group of a Ray cluster.
+
+        Each actor runs PROGRAM as a process of its node, in a directory that all nodes have. A task
+        without --cpus gets one processor. Needs the extra phalanx[ray]; the nodes need Ray and
+        whatever PROGRAM imports.
+
+        Example:
+          phalanx launch ray --workers 4 --ps 2 --cpus 4 --gpus chief=1 --gpus worker=1 \\
+              --strategy spread --directory /shared/digits train.py --rate 0.1
+    """
+    launch_options: ClassVar[tuple[Option, ...]] = (
+        *PROCESSES,
+        Option(
+            "--address",
+            "ray://host:10001 or host:6379  [default: RAY_ADDRESS, or the cluster of this machine]",
+            metavar="ADDRESS",
+        ),
+        Option(
+            "--directory",
+            "Where the program runs on every node  [default: the path of this directory]",
+            metavar="DIR",
+        ),
+        Option("--python", "The Python of the nodes  [default: the one that runs Ray]"),
+        Option(
+            "--strategy",
+            "How the tasks are distributed over the nodes.",
+            Choice(tuple(each.value for each in PlacementStrategy)),
+            default=RayOptions.strategy.value,
+        ),
+        Option(
+            "--autoscaling",
+            "Wait for new nodes if the job is too large for the cluster.",
+            is_flag=True,
+        ),
+        GRACE,
+    )
+
+    @classmethod
+    def from_options(cls, job: Job, values: OptionValues) -> Self:
+        options = RayOptions(
+            directory=values["directory"] or str(Path.cwd()),
+            python=values["python"] or RayOptions.python,
+            strategy=PlacementStrategy(values["strategy"]),
+            autoscaling=values["autoscaling"],
+            grace_periods=GracePeriods(grace=values["grace"]),
+        )
+        return cls(options, values["address"])
+
     def plan(self, job: Job) -> RayPlan:
-        """The placement group, and what is run in it."""
-        return plan_actors(job, self.place)
+        job.validate()
+        return RayPlan(job, self.options)
 
     def submit(self, plan: RayPlan) -> RayHandle:
-        """Make the actor that does the rest, if there is room for the job and its name is free."""
         address = _connect(self.address)
         handle = RayHandle(plan.job.name, address)
         if handle.wait(0) is None:
             raise JobError(
                 f"nothing was submitted: the cluster has a job {plan.job.name!r} already; "
-                "choose another --name, or end that one with phalanx cancel"
+                "choose another --name, or end it with phalanx cancel"
             )
         handle.forget()
         job = _make_job_actor(plan)
         try:
-            problem = _answer(job.start.remote())
+            problem = _get(job.start.remote())
             if problem:
-                raise JobError(f"nothing was submitted: Ray would never start it: {problem}")
+                raise JobError(f"nothing was submitted: Ray could never start the job: {problem}")
         except BaseException:
             _kill(job)
             raise
         return handle
 
     @classmethod
-    def attach(cls, facts: Mapping[str, Any]) -> RayHandle:
-        """The job of this name in its cluster."""
+    def attach(cls, facts: Facts) -> RayHandle:
         _connect(facts["address"])
         return RayHandle(facts["name"], facts["address"])
 
 
 class RayHandle:
-    """A job whose actor Ray knows by name."""
+    """A job whose actor Ray finds by name."""
 
     def __init__(self, name: str, address: str) -> None:
         self._name = name
         self._address = address
 
-    def facts(self) -> dict[str, Any]:
-        """Name and cluster."""
+    def facts(self) -> Facts:
         return {"name": self._name, "address": self._address}
 
     def status(self) -> list[TaskStatus]:
-        """Every task as the job's actor last saw it."""
         job = self._actor()
         if job is None:
             raise LaunchError(f"the cluster no longer has the actor of the job {self._name!r}")
-        return [TaskStatus.load(entry) for entry in _answer(job.state.remote())["tasks"]]
+        return [TaskStatus.load(entry) for entry in _get(job.state.remote())["tasks"]]
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
-        """The task's output so far; with `follow`, until the job is over."""
         job = self._actor()
-        place, partial = 0, b""
+        offset, partial = 0, b""
         while job is not None:
-            printed, is_all = _answer(job.read.remote(str(task), place))
-            place += len(printed)
-            *lines, partial = (partial + printed).split(b"\n")
+            output, is_complete = _get(job.read.remote(str(task), offset))
+            offset += len(output)
+            *lines, partial = (partial + output).split(b"\n")
             yield from (line.decode(errors="replace") for line in lines)
-            if is_all or not (printed or follow):
+            if is_complete or not (output or follow):
                 break
-            if not printed:
+            if not output:
                 time.sleep(_POLL_SECONDS)
         if partial:
             yield partial.decode(errors="replace")
 
     def cancel(self) -> None:
-        """Ask the job to end; of one that is over, nothing is kept."""
+        """End the job, or remove the actor of a job that is over."""
         job = self._actor()
         if job is None:
             return
         if self.wait(0) is not None:
             self.forget()
         else:
-            _answer(job.cancel.remote())
+            _get(job.cancel.remote())
 
     def forget(self) -> None:
         """Remove the actor of a job that is over."""
@@ -115,18 +168,16 @@ class RayHandle:
             _kill(job)
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
-        """How the job ended; None if it goes on after `timeout` seconds."""
         return poll(self._result, timeout, _POLL_SECONDS)
 
     def _result(self) -> JobResult | None:
         job = self._actor()
         if job is None:
-            return JobResult(1, "its actor is no longer there, and its tasks ended with it")
-        result = _answer(job.state.remote())["result"]
+            return JobResult(1, "its actor no longer exists, and its tasks ended with it")
+        result = _get(job.state.remote())["result"]
         return None if result is None else JobResult.load(result)
 
-    def _actor(self) -> Any:
-        """The job's actor, if it is there."""
+    def _actor(self) -> RayObject | None:
         import ray  # noqa: PLC0415
 
         try:
@@ -136,7 +187,7 @@ class RayHandle:
 
 
 def _connect(address: str | None) -> str:
-    """Join the cluster, unless this process has, and say by which address it is found again."""
+    """Connect to the cluster, unless this process is connected, and return its address."""
     try:
         import ray  # noqa: PLC0415
     except ImportError:
@@ -153,7 +204,7 @@ def _connect(address: str | None) -> str:
         except (OSError, RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise JobError(
-                f"no Ray cluster can be joined ({reason}): start one with ray start --head, "
+                f"cannot connect to a Ray cluster ({reason}): start one with ray start --head, "
                 "or name yours with RAY_ADDRESS or --address"
             ) from None
     if address and address.startswith("ray://"):
@@ -163,14 +214,14 @@ def _connect(address: str | None) -> str:
 
 
 def _check_address(address: str) -> None:
-    """Ray itself tries for minutes to reach a host that does not answer."""
+    """Fail at once if nothing listens at the address; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
-def _make_job_actor(plan: RayPlan) -> Any:
-    """Classes are sent along by value: the nodes need Ray, and nothing of ours."""
+def _make_job_actor(plan: RayPlan) -> RayObject:
+    """Create the actor with classes pickled by value, so that the nodes need no Phalanx."""
     import ray  # noqa: PLC0415
 
     import phalanx  # noqa: PLC0415
@@ -187,20 +238,20 @@ def _make_job_actor(plan: RayPlan) -> Any:
         ray.cloudpickle.unregister_pickle_by_value(phalanx)
 
 
-def _answer(reference: Any) -> Any:
-    """What an actor answers, within a limit."""
+def _get(reference: RayObject) -> Any:
+    """Return the result of an actor's method, which must arrive in time."""
     import ray  # noqa: PLC0415
     from ray.exceptions import GetTimeoutError, RayError  # noqa: PLC0415
 
     try:
-        return ray.get(reference, timeout=_ANSWER_SECONDS)
+        return ray.get(reference, timeout=_RESPONSE_SECONDS)
     except GetTimeoutError:
-        raise LaunchError(f"Ray gave no answer within {_ANSWER_SECONDS:.0f} s") from None
+        raise LaunchError(f"Ray did not respond within {_RESPONSE_SECONDS:.0f} s") from None
     except RayError as error:
-        raise LaunchError(f"Ray says: {str(error).strip().splitlines()[-1]}") from None
+        raise LaunchError(f"Ray reports: {str(error).strip().splitlines()[-1]}") from None
 
 
-def _kill(job: Any) -> None:
+def _kill(job: RayObject) -> None:
     import ray  # noqa: PLC0415
 
     ray.kill(job)

@@ -1,4 +1,4 @@
-"""From a job to what Ray is asked for: a pure function. Addresses are known once there is room."""
+"""Plans the placement group of a job. Addresses are known only once Ray has placed the tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from phalanx.launch.kube.manifest import dump
 from phalanx.launch.task_commands import task_variables
 from phalanx.launch.termination import GracePeriods
 
+# Actor handles, object references and placement groups, for which Ray has no usable types.
+RayObject = Any
 
-class Strategy(Enum):
-    """How the tasks are dealt out to the nodes, in Ray's words."""
+
+class PlacementStrategy(Enum):
+    """How Ray distributes the tasks over the nodes."""
 
     PACK = "pack"
     SPREAD = "spread"
@@ -24,40 +27,39 @@ class Strategy(Enum):
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Where in the cluster a job goes. `autoscaling`: what is too large today has to wait."""
+    """How Ray runs a job. With `autoscaling`, a job that is too large waits for new nodes."""
 
     directory: str
     python: str = "python"
-    strategy: Strategy = Strategy.PACK
+    strategy: PlacementStrategy = PlacementStrategy.PACK
     autoscaling: bool = False
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
 
 
 @dataclass(frozen=True)
 class RayPlan:
-    """A placement group with a bundle for each task, and what is run in them."""
+    """A placement group with a bundle for each task, and the program that runs in them."""
 
     job: Job
-    place: RayOptions
+    options: RayOptions
 
     def bundle(self, task: Task) -> dict[str, float]:
-        """What a task takes of its node. Who asks for nothing gets a processor, as Ray has it."""
+        """Return the resources of a task: one processor by default, as Ray has it."""
         needs = self.job.needs(task.role)
         amounts = {"CPU": needs.cpus or 1, "GPU": needs.gpus, "memory": needs.memory or 0}
         return {name: amount for name, amount in amounts.items() if amount}
 
     def render(self) -> str:
-        """What the job's actor is told, as YAML."""
-        job, place = self.job, self.place
-        content: dict[str, Any] = {
+        job, options = self.job, self.options
+        content = {
             "actor": actor_name(job.name),
-            "strategy": place.strategy.name,
-            "directory": place.directory,
-            "command": [*job.program.command(place.python), *job.program.arguments],
+            "strategy": options.strategy.name,
+            "directory": options.directory,
+            "command": [*job.program.command(options.python), *job.program.arguments],
             "model_dir": job.model_dir,
             "restarts": job.restarts,
             "time_limit": job.time_limit,
-            "grace": place.grace_periods.grace,
+            "grace": options.grace_periods.grace,
             "tasks": {
                 str(task): {
                     "bundle": self.bundle(task),
@@ -70,11 +72,5 @@ class RayPlan:
 
 
 def actor_name(job: str) -> str:
-    """Under which name Ray knows the actor that looks after a job."""
+    """Return the name of the actor that supervises a job."""
     return f"phalanx-{job}"
-
-
-def plan_actors(job: Job, place: RayOptions) -> RayPlan:
-    """An actor for each task."""
-    job.validate()
-    return RayPlan(job, place)

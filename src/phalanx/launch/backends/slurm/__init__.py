@@ -1,4 +1,4 @@
-"""Slurm: a batch script, submitted with `sbatch`."""
+"""The Slurm backend: a batch script, submitted with `sbatch`."""
 
 from phalanx.launch.backends.slurm.launcher import SlurmLauncher
 

@@ -1,5 +1,5 @@
-# What each task does on its node: it finds out who it is, and starts the program up to 1 + restarts
-# times. Signals from Slurm reach the program itself; here they only mean that nothing starts again.
+# Runs on the node of each task: sets TF_CONFIG, and starts the program up to 1 + restarts times.
+# Slurm signals the program itself; the trap only prevents a restart.
 run_task() {
     local ending='' restarted=0 code start=run_program state=$log_dir/$role-$SLURM_PROCID.state
     export index=$SLURM_PROCID
@@ -16,7 +16,7 @@ run_task() {
             echo "done $restarted 0" > "$state"
         elif [ -n "$ending" ]; then
             echo "ended $restarted $code" > "$state"
-            # Any other code would make Slurm kill the role's other tasks, which may still be saving.
+            # With any other code Slurm would kill the other tasks of the role, which may be saving.
             return 0
         elif [ "$restarted" -lt "$restarts" ]; then
             restarted=$((restarted + 1))
@@ -29,7 +29,7 @@ run_task() {
     done
 }
 
-# Not one of the cluster: a server that prepares data for those that train.
+# Runs a dispatcher or a data worker, which are not in TF_CONFIG.
 run_data_service() {
     local address
     address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
@@ -41,37 +41,37 @@ run_data_service() {
     fi
 }
 
-# `n[1-2],m` and `2(x2),1` are Slurm's way to say that n1 and n2 have two slots each and m has one.
-slots_of() {
+# Prints a node for each task: `n[1-2],m` and `2(x2),1` mean two tasks on n1 and n2, and one on m.
+list_task_nodes() {
     local counts node number=0
     counts=($(sed -E 's/\(x([0-9]+)\)/x\1/g; s/,/ /g' <<< "$2" | tr ' ' '\n' |
         awk -Fx '{ for (i = 0; i < ($2 ? $2 : 1); i++) print $1 }'))
     for node in $(scontrol show hostnames "$1"); do
-        for ((slot = 0; slot < counts[number]; slot++)); do echo "$node"; done
+        for ((task = 0; task < counts[number]; task++)); do echo "$node"; done
         number=$((number + 1))
     done
 }
 
-# Every task gets a slot and, if it listens, the next port of its node. Sets `nodes` and `hosts`.
-place_tasks() {
-    local slots=() place=0 group=0 role number node
+# Assigns a node to each task and, if it listens, the next port of the node. Sets `nodes` and `hosts`.
+assign_nodes() {
+    local available=() next=0 group=0 role number node
     declare -gA nodes hosts used
     port=${PHALANX_PORT:-$((10000 + SLURM_JOB_ID % 340 * 64))}
-    [ -n "$heterogeneous" ] || slots=($(slots_of "$SLURM_JOB_NODELIST" "$SLURM_TASKS_PER_NODE"))
+    [ -n "$heterogeneous" ] || available=($(list_task_nodes "$SLURM_JOB_NODELIST" "$SLURM_TASKS_PER_NODE"))
     for role in "${roles[@]}"; do
         if [ -n "$heterogeneous" ]; then
             local nodelist=SLURM_JOB_NODELIST_HET_GROUP_$group
             local per_node=SLURM_TASKS_PER_NODE_HET_GROUP_$group
-            slots=($(slots_of "${!nodelist}" "${!per_node}"))
-            place=0 group=$((group + 1))
+            available=($(list_task_nodes "${!nodelist}" "${!per_node}"))
+            next=0 group=$((group + 1))
         fi
-        if [ $((place + ${count[$role]})) -gt ${#slots[@]} ]; then
-            finish 2 "the allocation has ${#slots[@]} tasks, which are too few"
+        if [ $((next + ${count[$role]})) -gt ${#available[@]} ]; then
+            finish 2 "the allocation has room for ${#available[@]} tasks, which is too few"
         fi
         for ((number = 0; number < ${count[$role]}; number++)); do
-            node=${slots[place]}
+            node=${available[next]}
             nodes[$role]+="${nodes[$role]:+ }$node"
-            place=$((place + 1))
+            next=$((next + 1))
             [ "$role" = evaluator ] && continue
             hosts[$role]+="${hosts[$role]:+,}$node:$((port + ${used[$node]:-0}))"
             used[$node]=$((${used[$node]:-0} + 1))
@@ -84,11 +84,11 @@ place_tasks() {
         [ -n "${hosts[$role]:-}" ] || continue
         cluster+="${cluster:+, }\"$role\": [\"${hosts[$role]//,/\", \"}\"]"
     done
-    # The kernel takes no longer variable.
+    # Linux does not accept a longer variable.
     [ ${#cluster} -lt 130000 ] || finish 2 "TF_CONFIG of so many tasks is longer than 128 KiB"
 }
 
-# One step for all tasks of a role, each on the node that was chosen for it.
+# Starts one step for all tasks of a role, each on its assigned node.
 start_role() {
     local chosen=() hostfile
     [ -z "$heterogeneous" ] || chosen=(--het-group="$2")
@@ -103,7 +103,7 @@ start_role() {
 
 is_running() { [ -n "${steps[$1]:-}" ] && kill -0 "${steps[$1]}" 2> /dev/null; }
 
-# Let these roles finish for some seconds, then end them and give them the grace to do so.
+# Waits for these roles for some seconds, then ends them and waits for the grace period.
 end_roles() {
     local seconds=$1 role until
     shift
@@ -118,10 +118,10 @@ end_roles() {
     done
 }
 
-# A signal to srun itself would kill the tasks at once.
+# Signals the tasks through scancel, because srun would kill them at once.
 signal_role() {
     local jobs=$SLURM_JOB_ID variable
-    # Each component of a heterogeneous job has a number of its own.
+    # Each component of a heterogeneous job has a job id of its own.
     for variable in ${!SLURM_JOB_ID_HET_GROUP_@}; do jobs+=,${!variable}; done
     squeue --noheader --steps --jobs="$jobs" --format='%i %j' |
         awk -v role="$1" '$2 == role { print $1 }' | xargs --no-run-if-empty scancel --signal=TERM
@@ -133,7 +133,7 @@ any_running() {
     return 1
 }
 
-# Sets `states` to the files in which the tasks of a role say how they are.
+# Sets `states` to the files in which the tasks of a role record their state.
 list_states() {
     local number
     states=()
@@ -146,13 +146,13 @@ finish() {
     exit "$1"
 }
 
-# Asked to end, by a person, by preemption or because time is nearly up: everybody saves, ps last.
+# Handles SIGTERM, sent by a user, by preemption or before the time limit: the ps end last.
 end_early() {
     trap '' TERM
     end_roles 0 chief worker evaluator
     end_roles 0 ps dispatcher data-worker
     if [ -n "$requeue" ] && [ ! -e "$log_dir/cancelled" ]; then
-        echo "phalanx: ended by SIGTERM, and to be started again"
+        echo "phalanx: ended by SIGTERM; the job is requeued"
         scontrol requeue "$SLURM_JOB_ID" && exit 0
     fi
     finish 143 "ended by SIGTERM"
@@ -165,7 +165,7 @@ main() {
     rm -f "$log_dir/result"
     for role in "${roles[@]}"; do list_states "$role" && rm -f "${states[@]}"; done
     [ -n "${count[chief]:-}" ] || decisive=worker
-    place_tasks
+    assign_nodes
     export -f run_task run_program run_data_service with_environment
     export log_dir restarts model_dir python
     trap end_early TERM

@@ -1,4 +1,4 @@
-"""From a job to a batch script: a pure function. What never changes of it is in batch.sh."""
+"""Plans the batch script of a job. The part that is the same for all jobs is in batch.sh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """Where in the cluster a job goes, and how it is treated there."""
+    """How Slurm runs a job, and where its logs go."""
 
     directory: str
     log_dir: str
@@ -32,12 +32,12 @@ class SlurmOptions:
     requeue: bool = False
     notice: int = 60
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
-    options: tuple[str, ...] = ()
+    sbatch_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SlurmPlan:
-    """The script for `sbatch`. Inside an allocation `bash` runs it as it is."""
+    """The script for `sbatch`. Inside an allocation, `bash` can run it."""
 
     name: str
     script: str
@@ -45,40 +45,39 @@ class SlurmPlan:
     counts: tuple[tuple[Role, int], ...]
 
     def render(self) -> str:
-        """The script itself."""
         return self.script
 
 
-def plan_script(job: Job, place: SlurmOptions) -> SlurmPlan:
-    """The script of a job."""
+def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
+    """Return the batch script of a job."""
     job.validate()
     counts = job.all_counts()
     heterogeneous = len({job.needs(role) for role in counts}) > 1
-    lines = ["#!/bin/bash", *_directives(job, place, heterogeneous), ""]
-    lines += _settings(job, place, heterogeneous)
-    lines += ["", "run_program() {", f"    with_environment {_command(job, place)}", "}", ""]
+    lines = ["#!/bin/bash", *_directives(job, options, heterogeneous), ""]
+    lines += _settings(job, options, heterogeneous)
+    lines += ["", "run_program() {", f"    with_environment {_command(job, options)}", "}", ""]
     lines += [_environment(job), ""]
     body = files("phalanx.launch.backends.slurm").joinpath("batch.sh").read_text()
     script = "\n".join(lines) + "\n" + body.rstrip("\n")
-    return SlurmPlan(job.name, script, place.log_dir, tuple(counts.items()))
+    return SlurmPlan(job.name, script, options.log_dir, tuple(counts.items()))
 
 
-def _directives(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
-    """What sbatch reads. A heterogeneous job has a component for each role."""
-    options = [f"--job-name={job.name}", f"--output={place.log_dir}/batch.log"]
-    options += ["--open-mode=append", f"--chdir={place.directory}"]
-    options += [f"--signal=B:TERM@{place.notice}"]
-    options += ["--requeue" if place.requeue else "--no-requeue"]
+def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
+    """Yield the #SBATCH lines. A heterogeneous job has a component for each role."""
+    directives = [f"--job-name={job.name}", f"--output={options.log_dir}/batch.log"]
+    directives += ["--open-mode=append", f"--chdir={options.directory}"]
+    directives += [f"--signal=B:TERM@{options.notice}"]
+    directives += ["--requeue" if options.requeue else "--no-requeue"]
     shared = []
-    if place.partition:
-        shared.append(f"--partition={place.partition}")
-    if place.account:
-        shared.append(f"--account={place.account}")
+    if options.partition:
+        shared.append(f"--partition={options.partition}")
+    if options.account:
+        shared.append(f"--account={options.account}")
     if job.time_limit:
         shared.append(f"--time={math.ceil(job.time_limit / 60)}")
-    shared += place.options
-    if place.nodes:
-        shared.append(f"--nodes={place.nodes}")
+    shared += options.sbatch_options
+    if options.nodes:
+        shared.append(f"--nodes={options.nodes}")
     counts = job.all_counts()
     components = (
         [(count, job.needs(role)) for role, count in counts.items()]
@@ -88,11 +87,11 @@ def _directives(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[
     for number, (count, needs) in enumerate(components):
         if number:
             yield "#SBATCH hetjob"
-        for option in [*([] if number else options), *shared, *_amounts(count, needs)]:
-            yield f"#SBATCH {shlex.quote(option)}"
+        for each in [*([] if number else directives), *shared, *_request_resources(count, needs)]:
+            yield f"#SBATCH {shlex.quote(each)}"
 
 
-def _amounts(count: int, needs: Resources) -> Iterator[str]:
+def _request_resources(count: int, needs: Resources) -> Iterator[str]:
     cpus = _cpus(needs)
     yield f"--ntasks={count}"
     if cpus:
@@ -104,12 +103,12 @@ def _amounts(count: int, needs: Resources) -> Iterator[str]:
 
 
 def _cpus(needs: Resources) -> int | None:
-    """Slurm gives whole processors."""
+    """Round up, because Slurm allocates whole processors."""
     return math.ceil(needs.cpus) if needs.cpus else None
 
 
-def _settings(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
-    """What batch.sh is told."""
+def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
+    """Yield the variables that batch.sh reads."""
     counts = job.all_counts()
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     cpus = {role: _cpus(job.needs(role)) for role in counts}
@@ -117,16 +116,16 @@ def _settings(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[st
     yield f"roles=({' '.join(counts)})"
     yield f"declare -A count=({_pairs(counts)}) cpus=({_pairs(cpus)}) gpus=({_pairs(gpus)})"
     yield f"heterogeneous={'yes' if heterogeneous else ''}"
-    yield f"log_dir={shlex.quote(place.log_dir)}"
+    yield f"log_dir={shlex.quote(options.log_dir)}"
     yield f"model_dir={shlex.quote(model_dir)}"
     if job.data_workers:
-        yield f"python={shlex.quote(place.python)}"
-    yield f"restarts={job.restarts} requeue={'yes' if place.requeue else ''}"
+        yield f"python={shlex.quote(options.python)}"
+    yield f"restarts={job.restarts} requeue={'yes' if options.requeue else ''}"
     yield (
-        f"grace={place.grace_periods.grace:.0f} linger={place.grace_periods.linger:.0f} "
-        f"evaluator_linger={place.grace_periods.evaluator_linger:.0f}"
+        f"grace={options.grace_periods.grace:.0f} linger={options.grace_periods.linger:.0f} "
+        f"evaluator_linger={options.grace_periods.evaluator_linger:.0f}"
     )
-    # Threads are the same for all: a variable of the script reaches every step.
+    # A variable of the script reaches every step, so all roles must have as many threads.
     threads = {each for each in cpus.values() if each}
     limits = thread_variables(threads.pop()) if len(threads) == 1 else {}
     defaults = {**DEFAULTS, **limits, **evaluator_variables(job)}
@@ -137,7 +136,7 @@ def _settings(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[st
 
 
 def _environment(job: Job) -> str:
-    """The user's variables reach the program alone: any name may be one of the script's own."""
+    """Set the user's variables for the program only: the script may use the same names."""
     pairs = [f"{name}={text}" for name, text in job.environment.items()]
     return f'with_environment() {{ {shlex.join(["env", *pairs])} "$@"; }}'
 
@@ -146,9 +145,9 @@ def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:
     return " ".join(f"[{role}]={value}" for role, value in values.items() if value)
 
 
-def _command(job: Job, place: SlurmOptions) -> str:
-    """The program's command line; what differs from task to task is a variable of the shell."""
-    start = job.program.command(place.python)
+def _command(job: Job, options: SlurmOptions) -> str:
+    """Return the program's command line, with shell variables for what differs by task."""
+    start = job.program.command(options.python)
     filled = (
         fill_with(each, lambda name: f'"${name}"', shlex.quote) for each in job.program.arguments
     )

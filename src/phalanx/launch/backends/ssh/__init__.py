@@ -1,4 +1,4 @@
-"""Hosts that are reached with ssh, for those who have no cluster manager."""
+"""The ssh backend: processes on hosts that ssh reaches."""
 
 from phalanx.launch.backends.ssh.launcher import SshLauncher
 

@@ -1,18 +1,32 @@
-"""The ssh launcher: every task is a process on one of the hosts given."""
+"""The ssh backend: a process for each task, on hosts that `ssh` reaches."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Self
 
 from phalanx.errors import JobError
 from phalanx.launch.backends.ssh import relay
 from phalanx.launch.backends.ssh.plan import Host, SshOptions, SshPlan, plan_tasks
 from phalanx.launch.job import Job
+from phalanx.launch.job_store import JobStore
+from phalanx.launch.options import (
+    CPUS,
+    DATA_WORKERS,
+    GPUS,
+    GRACE,
+    NO_MEMORY,
+    NO_TENSORBOARD,
+    IntegerRange,
+    Option,
+    OptionValues,
+)
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, signal_group
 from phalanx.launch.processes.plan import TaskPlan
@@ -20,53 +34,115 @@ from phalanx.launch.termination import GracePeriods
 
 _CHECK_SECONDS = 30.0
 _COPY_SECONDS = 3600.0
-_AT_ONCE = 16
+_CONCURRENT_CHECKS = 16
 
 
 @dataclass(frozen=True)
 class SshLauncher(BackgroundLauncher):
     """Starts the tasks of a job on hosts that `ssh` reaches without a password.
 
-    The tasks are looked after from here, by a process of its own that goes on after `submit`.
+    A background process on this machine supervises the tasks.
     """
 
-    place: SshOptions
+    options: SshOptions
     directory: Path
     run_id: str
     grace: float = GracePeriods.grace
 
+    launch_help: ClassVar[str] = """
+        Start the tasks of a job on several hosts, with nothing but ssh.
+
+        The tasks are assigned to the hosts round-robin. ssh must not ask for a password. A
+        background process on this machine supervises the tasks: the machine must stay on until the
+        job is over.
+
+        Example:
+          phalanx launch ssh --host gpu1 --host gpu2 --workers 2 --ps 1 \\
+              --copy train.py --directory /scratch/digits train.py --rate 0.1
+    """
+    launch_options: ClassVar[tuple[Option, ...]] = (
+        DATA_WORKERS,
+        CPUS,
+        GPUS,
+        NO_MEMORY,
+        NO_TENSORBOARD,
+        Option(
+            "--host",
+            "A host as ssh takes it, and its address for the other hosts. Can be repeated.",
+            metavar="HOST[=ADDRESS]",
+            multiple=True,
+        ),
+        Option(
+            "--directory",
+            "Where the program runs on every host  [default: the path of this directory]",
+            metavar="DIR",
+        ),
+        Option(
+            "--copy",
+            "Copy this file or directory to --directory first. Nothing else is copied. "
+            "Can be repeated.",
+            metavar="PATH",
+            multiple=True,
+        ),
+        Option("--python", "The Python of the hosts.", default=SshOptions.python),
+        Option(
+            "--port",
+            "The port of the first task on a host. The other tasks use the next ones.",
+            IntegerRange(1, 65000),
+            default=SshOptions.port,
+        ),
+        Option(
+            "--ssh-option",
+            "An option of ssh -o. Can be repeated.",
+            metavar="NAME=VALUE",
+            multiple=True,
+        ),
+        GRACE,
+    )
+
+    @classmethod
+    def from_options(cls, job: Job, values: OptionValues) -> Self:
+        options = SshOptions(
+            hosts=tuple(Host.parse(each) for each in values["host"]),
+            directory=values["directory"] or str(Path.cwd()),
+            port=values["port"],
+            python=values["python"],
+            ssh_options=values["ssh_option"],
+            copies=values["copy"],
+        )
+        directory = JobStore.of_user().directory / job.name
+        return cls(options, directory, uuid.uuid4().hex, values["grace"])
+
     def plan(self, job: Job) -> SshPlan:
-        """What would be copied, and the ssh of each task."""
-        return plan_tasks(job, self.place, self.directory, self.run_id, self.grace)
+        return plan_tasks(job, self.options, self.directory, self.run_id, self.grace)
 
     def submit(self, plan: SshPlan) -> BackgroundHandle:
-        """Start the job, if every host can be reached."""
-        _check_hosts(plan)
+        _check_hosts(plan.options)
         for host, command in plan.copies():
             _copy(host, command)
-        tasks = tuple(_relayed(each, plan.processes.run_id) for each in plan.processes.tasks)
+        tasks = tuple(_add_relay(each, plan.processes.run_id) for each in plan.processes.tasks)
         return BackgroundHandle.submit(replace(plan.processes, tasks=tasks), self.directory)
 
 
-def _relayed(plan: TaskPlan, run_id: str) -> TaskPlan:
-    """The same task, its ssh behind a relay that ends it gently."""
+def _add_relay(plan: TaskPlan, run_id: str) -> TaskPlan:
+    """Run the ssh of a task behind a relay, which gives the task time to end."""
     argv = (sys.executable, "-I", relay.__file__, *plan.argv)
     marks = {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(plan.task)}
     return replace(plan, argv=argv, environment=marks, is_relay=True)
 
 
-def _check_hosts(plan: SshPlan) -> None:
-    """Every host answers and has what is needed, before anything is started on any."""
-    used = dict.fromkeys(plan.place.hosts)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        problems = list(pool.map(lambda host: _check_host(plan.place, host), used))
+def _check_hosts(options: SshOptions) -> None:
+    """Raise a JobError unless every host responds and has the commands that tasks need."""
+    hosts = dict.fromkeys(options.hosts)
+    with ThreadPoolExecutor(_CONCURRENT_CHECKS) as pool:
+        problems = list(pool.map(lambda host: _check_host(options, host), hosts))
     found = [problem for problem in problems if problem]
     if found:
         raise JobError("nothing was started: " + "; ".join(found))
 
 
-def _check_host(place: SshOptions, host: Host) -> str | None:
-    command = [*place.command(host), "command -v setsid >/dev/null"]
+def _check_host(options: SshOptions, host: Host) -> str | None:
+    command = [*options.command(host), "command -v setsid >/dev/null"]
     try:
         done = subprocess.run(
             command,
@@ -77,18 +153,18 @@ def _check_host(place: SshOptions, host: Host) -> str | None:
             check=False,
         )
     except FileNotFoundError:
-        return "there is no ssh on this machine: install OpenSSH's client"
+        return "this machine has no command ssh: install the client of OpenSSH"
     except subprocess.TimeoutExpired:
-        return f"{host.destination} did not answer within {_CHECK_SECONDS:.0f} s"
+        return f"{host.destination} did not respond within {_CHECK_SECONDS:.0f} s"
     if done.returncode == 255:
         return f"{host.destination} cannot be reached: {_last_line(done.stderr)}"
     if done.returncode:
-        return f"{host.destination} lacks the command setsid: install util-linux"
+        return f"{host.destination} has no command setsid: install util-linux"
     return None
 
 
 def _copy(host: Host, command: str) -> None:
-    """Run the command that copies, in a group of its own, of which nothing stays."""
+    """Run a copy command in a process group of its own, which is killed if the copy fails."""
     failed = f"nothing was started: copying to {host.destination} failed"
     with subprocess.Popen(
         ["bash", "-o", "pipefail", "-c", command],
@@ -98,14 +174,14 @@ def _copy(host: Host, command: str) -> None:
         process_group=0,
     ) as process:
         try:
-            _, said = process.communicate(timeout=_COPY_SECONDS)
+            _, stderr = process.communicate(timeout=_COPY_SECONDS)
         except BaseException as error:
             signal_group(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise JobError(f"{failed}: it took longer than {_COPY_SECONDS:.0f} s") from None
             raise
     if process.returncode:
-        raise JobError(f"{failed}: {_last_line(said)}")
+        raise JobError(f"{failed}: {_last_line(stderr)}")
 
 
 def _last_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""From a job and a list of hosts to the `ssh` of each task: a pure function."""
+"""Plans the `ssh` command of each task, from a job and a list of hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from phalanx.launch.task_commands import (
 )
 from phalanx.launch.termination import GracePeriods
 
-# Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
+# ssh must not prompt, and must fail if a host does not respond or stops responding.
 OPTIONS = (
     *("-o", "BatchMode=yes"),
     *("-o", "ConnectTimeout=10"),
@@ -31,14 +31,14 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Host:
-    """What `ssh` is given, and the address at which the other hosts reach it."""
+    """A destination as `ssh` takes it, and the address at which the other hosts reach it."""
 
     destination: str
     address: str
 
     @classmethod
     def parse(cls, text: str) -> Host:
-        """A host as it is written on the command line.
+        """Parse a value of --host.
 
         >>> Host.parse("ann@gpu1")
         Host(destination='ann@gpu1', address='gpu1')
@@ -51,100 +51,101 @@ class Host:
         if not equals:
             is_uri = destination.startswith("ssh://")
             address = destination.removeprefix("ssh://").rpartition("@")[2].rstrip("/")
-            # A port comes after an IPv6 address in brackets, and after any other.
+            # In a URI, a port follows the address.
             address = re.sub(r":\d+$", "", address) if is_uri else address
         if ":" in address and not address.startswith("["):
             address = f"[{address}]"
         if not destination or not address or destination.startswith("-"):
             raise JobError(
-                f"{text!r} is not a host: write what ssh is to be given, as in ann@gpu1 or "
-                "ssh://ann@gpu1:2200, and =ADDRESS if the hosts know it by another one"
+                f"{text!r} is not a host: write what ssh takes, as in ann@gpu1 or "
+                "ssh://ann@gpu1:2200, and =ADDRESS if the other hosts use another address"
             )
         return cls(destination, address)
 
 
 @dataclass(frozen=True)
 class SshOptions:
-    """How and where tasks are started on every host."""
+    """The hosts, and how the tasks run on them."""
 
     hosts: tuple[Host, ...]
     directory: str
     port: int = 2222
     python: str = "python3"
-    options: tuple[str, ...] = ()
+    ssh_options: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
 
     def command(self, host: Host) -> list[str]:
-        """`ssh` to a host; what to run there comes after it."""
-        extra = [part for option in self.options for part in ("-o", option)]
+        """Return `ssh HOST` with its options; the caller appends the remote command."""
+        extra = [part for option in self.ssh_options for part in ("-o", option)]
         return ["ssh", *OPTIONS, *extra, host.destination]
 
 
 @dataclass(frozen=True)
 class SshPlan:
-    """What is copied to which hosts, and the processes that are started here for the tasks."""
+    """The files that are copied to each host, and the `ssh` process of each task."""
 
     name: str
-    place: SshOptions
+    options: SshOptions
     processes: ProcessPlan
 
     def copies(self) -> list[tuple[Host, str]]:
-        """For every host the command that unpacks there what is packed here."""
-        if not self.place.copies:
+        """Return the copy command of each host."""
+        if not self.options.copies:
             return []
-        unpack = f"mkdir -p {shlex.quote(self.place.directory)} && tar -C " + shlex.join(
-            [self.place.directory, "-xf", "-"]
+        unpack = f"mkdir -p {shlex.quote(self.options.directory)} && tar -C " + shlex.join(
+            [self.options.directory, "-xf", "-"]
         )
-        pack = shlex.join(["tar", "-cf", "-", *self.place.copies])
+        pack = shlex.join(["tar", "-cf", "-", *self.options.copies])
         return [
-            (host, f"{pack} | {shlex.join([*self.place.command(host), unpack])}")
-            for host in dict.fromkeys(self.place.hosts)
+            (host, f"{pack} | {shlex.join([*self.options.command(host), unpack])}")
+            for host in dict.fromkeys(self.options.hosts)
         ]
 
     def render(self) -> str:
-        """The copies, then a command for each task, as they could be typed into a shell."""
         copies = [f"# to {host.destination}\n{command}" for host, command in self.copies()]
         return "\n\n".join([*copies, self.processes.render()])
 
 
-def plan_tasks(job: Job, place: SshOptions, directory: Path, run_id: str, grace: float) -> SshPlan:
-    """Deal the tasks out to the hosts in turn; task k of a host listens on its port + k."""
+def plan_tasks(
+    job: Job, options: SshOptions, directory: Path, run_id: str, grace: float
+) -> SshPlan:
+    """Assign the tasks to the hosts round-robin. Task k of a host listens on port + k."""
     job.validate()
-    if not place.hosts:
-        raise JobError("there is no host to start anything on: name them with --host")
-    hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.all_tasks())}
-    taken: Counter[str] = Counter()
+    if not options.hosts:
+        raise JobError("no host is set to start the tasks on: add --host")
+    hosts = {task: options.hosts[n % len(options.hosts)] for n, task in enumerate(job.all_tasks())}
+    ports_used: Counter[str] = Counter()
     addresses = {}
     for task in job.listening_tasks():
         host = hosts[task].address
-        addresses[task] = f"{host}:{place.port + taken[host]}"
-        taken[host] += 1
+        addresses[task] = f"{host}:{options.port + ports_used[host]}"
+        ports_used[host] += 1
     gpus = assign_gpus(job, {task: host.address for task, host in hosts.items()})
     tasks = tuple(
         TaskPlan(
             start.task,
             (
-                *place.command(hosts[start.task]),
-                _remote_command(job, place, start, grace, gpus.get(start.task)),
+                *options.command(hosts[start.task]),
+                _remote_command(job, options, start, grace, gpus.get(start.task)),
             ),
             {},
             directory / f"{start.task}.log",
         )
-        for start in make_task_commands(job, addresses, place.python)
+        for start in make_task_commands(job, addresses, options.python)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
-    return SshPlan(job.name, place, processes)
+    return SshPlan(job.name, options, processes)
 
 
 def _remote_command(
-    job: Job, place: SshOptions, start: TaskCommand, grace: float, gpus: list[str] | None
+    job: Job, options: SshOptions, start: TaskCommand, grace: float, gpus: list[str] | None
 ) -> str:
-    """One line for the shell of the other host, whichever shell that is."""
-    seen = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    environment = task_variables(job, start.task.role, {**start.variables, **seen})
+    """Return one line that any shell of the remote host can run."""
+    visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    environment = task_variables(job, start.task.role, {**start.variables, **visible})
     return "exec " + shlex.join(
         [
-            *guard_stdin(place.directory, grace),
+            *guard_stdin(options.directory, grace),
             "env",
             *(f"{name}={text}" for name, text in environment.items()),
             *start.command,

@@ -1,8 +1,8 @@
-"""Stands before the `ssh` of one task and turns SIGTERM into the end of its standard input.
+"""Runs the `ssh` of one task, and closes its standard input on SIGTERM.
 
-To end `ssh` itself would leave the task on the other host without a word. The other side takes the
-end of its input as the wish to end: the task gets SIGTERM and time to save, and `ssh` returns when
-it is gone. A relay that is killed closes the input, too. Only the standard library is used.
+If `ssh` itself were ended, the task would keep running on the remote host. When the input of the
+remote command ends, the task gets SIGTERM and time to save, and `ssh` returns when it has ended.
+The input also ends if the relay is killed. The relay uses the standard library only.
 """
 
 from __future__ import annotations

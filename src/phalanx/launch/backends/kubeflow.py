@@ -1,0 +1,133 @@
+"""The Kubeflow backend: a TFJob (kubeflow.org/v1) for Kubeflow's training operator.
+
+The operator sets TF_CONFIG.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.tf_config import TFConfig
+from phalanx.errors import JobError
+from phalanx.launch.containers.container import PORT, Container
+from phalanx.launch.job import Job
+from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
+from phalanx.launch.kube.launcher import PodsLauncher
+from phalanx.launch.kube.manifest import Manifest
+from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
+from phalanx.launch.placeholders import fill, fill_with
+from phalanx.launch.task_commands import evaluator_variables
+
+_PREFIX = "training.kubeflow.org"
+# The operator looks for a container and a port of these names.
+_CONTAINER = "tensorflow"
+_PORT = "tfjob-port"
+REPLICAS = {
+    Role.CHIEF: "Chief",
+    Role.WORKER: "Worker",
+    Role.PS: "PS",
+    Role.EVALUATOR: "Evaluator",
+}
+
+
+def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest:
+    if job.data_workers:
+        raise JobError(
+            "a TFJob cannot run data workers: leave out --data-workers, "
+            "or launch the job on trainjob or kubernetes"
+        )
+    limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
+    return {
+        **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, options),
+        "spec": {
+            "runPolicy": {
+                # Removes the pods that still run when the job is over, such as the ps.
+                "cleanPodPolicy": "Running",
+                "backoffLimit": job.restarts,
+                **limit,
+            },
+            # If there is a chief, the operator looks at the chief whatever the policy is.
+            "successPolicy": "" if job.chief else "AllWorkers",
+            "tfReplicaSpecs": {
+                REPLICAS[role]: {
+                    "replicas": count,
+                    "restartPolicy": "OnFailure" if job.restarts else "Never",
+                    "template": {
+                        "metadata": {"labels": pod_labels(job, container)},
+                        "spec": make_pod(
+                            job,
+                            container,
+                            options,
+                            role,
+                            _make_script(job, container, options, role),
+                            evaluator_variables(job),
+                            name=_CONTAINER,
+                            port=_PORT,
+                            # The operator's Services resolve a pod only once it is ready.
+                            probes={},
+                        ),
+                    },
+                }
+                for role, count in job.counts().items()
+            },
+        },
+    }
+
+
+def _make_script(job: Job, container: Container, options: PodOptions, role: Role) -> str:
+    """A script that completes the operator's TF_CONFIG and runs the program."""
+    lines = []
+    suffix = f"{options.namespace}.svc:{PORT}"
+    cluster = job.cluster({task: f"{job.name}-{task}.{suffix}" for task in job.listening_tasks()})
+    if len(job.tasks()) == 1:
+        # The operator sets no TF_CONFIG for a job of a single task.
+        [task] = job.tasks()
+        text = quote(TFConfig(cluster, task, model_dir=job.model_dir).dumps())
+        lines.append(f"export TF_CONFIG={text}")
+    elif job.model_dir:
+        text = quote(f', "model_dir": {json.dumps(job.model_dir)}}}')
+        lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
+    if any("{index}" in argument for argument in job.program.arguments):
+        lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
+    start = job.program.command(container.python)
+
+    def value(name: str) -> str:
+        return '"$index"' if name == "index" else quote(fill(f"{{{name}}}", Task(role), cluster))
+
+    filled = (fill_with(each, value, quote) for each in job.program.arguments)
+    lines.append(" ".join(["exec", *map(quote, start), *filled]))
+    return "\n".join(lines) + "\n"
+
+
+def _select_pods(name: str) -> str:
+    return f"{_PREFIX}/job-name={name}"
+
+
+def _find_task(pod: Manifest) -> Task | None:
+    labels = pod["metadata"].get("labels", {})
+    role, index = labels.get(f"{_PREFIX}/replica-type"), labels.get(f"{_PREFIX}/replica-index")
+    return None if role is None or index is None else Task(Role.parse(role), int(index))
+
+
+class KubeflowLauncher(PodsLauncher):
+    """Creates a TFJob."""
+
+    kind = JobKind("TFJob", one_object, "Succeeded", _select_pods, _find_task, failed_pods)
+    launch_help = """
+        Start the tasks of a job as the replicas of a TFJob, for Kubeflow's training operator.
+
+        Each role can have its own --cpus, --memory and --gpus. PROGRAM is a path in the image.
+        Needs the extra phalanx[kubernetes], except with --dry-run, whose output is for
+        kubectl apply -f -.
+
+        Example:
+          phalanx launch kubeflow --image digits:1 --workers 4 --ps 2 --cpus 4 \\
+              --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
+              --credentials key.json train.py
+    """
+
+    def make_objects(self, job: Job) -> Iterator[Manifest]:
+        yield _make_tfjob(job, self.container, self.options)

@@ -1,0 +1,66 @@
+"""The options of the backends whose tasks run in containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phalanx.errors import JobError
+from phalanx.launch.containers.container import Container, Mount
+from phalanx.launch.kube.manifest import Manifest, load
+from phalanx.launch.options import DATA_WORKERS, RESOURCES, FilePath, Option, OptionValues
+from phalanx.launch.values import parse_pair
+
+MOUNT = Option(
+    "--mount",
+    "Mount /host/path, a volume or nfs://server/path; add :ro for read-only. Can be repeated.",
+    Mount.parse,
+    "SOURCE:TARGET",
+    multiple=True,
+)
+LABEL = Option(
+    "--label",
+    "Add a label to everything that is created. Can be repeated.",
+    parse_pair,
+    "NAME=VALUE",
+    multiple=True,
+)
+CREDENTIALS = Option(
+    "--credentials",
+    "A key file for Google Cloud. It is mounted and GOOGLE_APPLICATION_CREDENTIALS names it.",
+    FilePath(absolute=True),
+    "FILE",
+)
+CONTAINER = (
+    DATA_WORKERS,
+    Option("--image", "The image that the tasks run in.", metavar="IMAGE"),
+    MOUNT,
+    LABEL,
+    CREDENTIALS,
+    Option("--python", "The Python of the image.", default="python"),
+    *RESOURCES,
+)
+PATCH = Option(
+    "--patch",
+    "Merge this file into what is rendered. Can be repeated.",
+    FilePath(),
+    "YAML",
+    multiple=True,
+)
+
+
+def make_container(values: OptionValues) -> Container:
+    """Return the container that `CONTAINER` describes."""
+    if not values["image"]:
+        raise JobError("no image is set to run the tasks in: add --image")
+    return Container(
+        values["image"],
+        values["python"],
+        values["mount"],
+        dict(values["label"]),
+        values["credentials"],
+    )
+
+
+def read_patches(values: OptionValues) -> tuple[Manifest, ...]:
+    """Return the documents of the files that `PATCH` names."""
+    return tuple(patch for path in values.get("patch", ()) for patch in load(Path(path)))
