@@ -1,7 +1,5 @@
 """`phalanx board`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

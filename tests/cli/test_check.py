@@ -1,7 +1,5 @@
 """`phalanx check`."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Callable

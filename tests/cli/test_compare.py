@@ -1,7 +1,5 @@
 """`phalanx compare`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`phalanx evaluate`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`phalanx predict`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`phalanx runs`."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

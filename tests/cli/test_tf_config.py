@@ -1,7 +1,5 @@
 """`phalanx tf-config`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Requests that arrive together share one call, and each gets its own rows."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A served model, without HTTP."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Who has to end, and which failure is told: the rules, with a clock made up."""
 
-from __future__ import annotations
-
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.termination import GracePeriods
 from phalanx.spark.job_state import CAUSE_SECONDS, Cause, Failure, JobState

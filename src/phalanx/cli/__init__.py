@@ -1,7 +1,5 @@
 """The `phalanx` command line. Each command is a module, which is imported when it is called."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -1,7 +1,5 @@
 """`phalanx board`: show runs in TensorBoard."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

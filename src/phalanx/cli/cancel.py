@@ -1,7 +1,5 @@
 """`phalanx cancel`: cancel a launched job."""
 
-from __future__ import annotations
-
 import click
 
 from phalanx.cli.follow import print_message

@@ -1,7 +1,5 @@
 """`phalanx check`: check that this task can reach its peers."""
 
-from __future__ import annotations
-
 import sys
 
 import click

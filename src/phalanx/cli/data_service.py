@@ -1,7 +1,5 @@
 """`phalanx data-service`: run the servers of tf.data service."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

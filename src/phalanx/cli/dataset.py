@@ -1,7 +1,5 @@
 """`phalanx dataset`: write well-known datasets as TFRecord files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

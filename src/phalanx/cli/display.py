@@ -1,7 +1,5 @@
 """The display of a running job: a live table on a terminal, plain lines in a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue
@@ -10,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -136,7 +134,7 @@ class LiveDisplay:
         self._started = time.monotonic()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 

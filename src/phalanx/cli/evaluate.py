@@ -1,7 +1,5 @@
 """`phalanx evaluate`: evaluate the checkpoints of a run from another process."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """`phalanx export`: export a trained model as a SavedModel."""
 
-from __future__ import annotations
-
 import click
 
 from phalanx.cli.trained_model import CheckpointChoice, checkpoint_options, load_model

@@ -1,7 +1,5 @@
 """`phalanx image`: write the Dockerfile of a program, and build the image."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from pathlib import Path

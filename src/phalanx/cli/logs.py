@@ -1,7 +1,5 @@
 """`phalanx logs`: print the output of a launched job."""
 
-from __future__ import annotations
-
 import sys
 
 import click

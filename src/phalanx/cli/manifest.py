@@ -1,7 +1,5 @@
 """`phalanx manifest`: print the manifests that serve a model with TensorFlow Serving."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of the kinds that many commands have: times, counts and ports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import click

@@ -1,7 +1,5 @@
 """`phalanx run`: run all tasks of a job on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

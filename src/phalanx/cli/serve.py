@@ -1,7 +1,5 @@
 """`phalanx serve`: serve a model over the REST API of TensorFlow Serving."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

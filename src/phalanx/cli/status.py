@@ -1,7 +1,5 @@
 """`phalanx status`: show the state of launched jobs."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """`phalanx tf-config`: make TF_CONFIG, and check it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

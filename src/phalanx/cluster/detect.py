@@ -1,7 +1,5 @@
 """Detect this process's task and its cluster, whatever started the process."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

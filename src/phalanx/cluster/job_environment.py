@@ -8,8 +8,6 @@ Slurm and Kubernetes number processes and have no roles: there the shape maps ea
 With any launcher the shape tells the chief whether an evaluator exists.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Find every problem of a TF_CONFIG at once, each with its fix."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -1,7 +1,5 @@
 """Check which peers of a task are reachable, and why others are not."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

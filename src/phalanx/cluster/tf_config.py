@@ -1,7 +1,5 @@
 """TF_CONFIG: the only module that reads and writes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

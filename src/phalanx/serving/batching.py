@@ -1,7 +1,5 @@
 """Batching: one call of the model for requests that arrive at the same time."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

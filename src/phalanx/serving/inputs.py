@@ -1,7 +1,5 @@
 """Batches of a model's inputs from files: TFRecords, images, CSV, JSON lines."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import csv

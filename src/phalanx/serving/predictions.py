@@ -1,7 +1,5 @@
 """Predictions for the rows of files, written as JSON lines or Parquet."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 https://www.tensorflow.org/tfx/serving/api_rest
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An HTTP server for a model."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

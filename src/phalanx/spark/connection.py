@@ -4,13 +4,11 @@ The task sends its token, then its output and how it has ended. The driver sends
 task, and `leave` once all tasks have ended. Functions and results travel with Spark, not here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
 import threading
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from phalanx.errors import LaunchError
 
@@ -29,7 +27,7 @@ class Connection:
         self._lock = threading.Lock()
 
     @classmethod
-    def connect(cls, host: str, port: int) -> Connection:
+    def connect(cls, host: str, port: int) -> Self:
         """Connect a task to its driver."""
         try:
             sock = socket.create_connection((host, port), _CONNECT_SECONDS)

@@ -1,7 +1,5 @@
 """The driver's end of a job: receives messages of all tasks, shows their output, and ends them."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import secrets

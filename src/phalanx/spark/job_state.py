@@ -4,8 +4,6 @@ The rules of launch/termination.py apply. In addition, when a task fails because
 failure may be reported first; the tasks then run on for a moment, until the cause is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """For programs written for spark-tensorflow-distributor."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass

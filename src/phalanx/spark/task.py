@@ -1,7 +1,5 @@
 """One task on an executor or the driver: reserves a port, gathers all addresses, runs a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`phalanx records`: inspect, verify, repair and convert TFRecord files."""
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import islice

@@ -1,7 +1,5 @@
 """The commands of `phalanx records` that write the same records to other files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """How `phalanx records` prints sizes, values and summaries."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Comma-separated host lists, in the flags or the environment of TensorFlow 1 programs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.spec import Cluster, Role, Task

@@ -7,8 +7,6 @@ roles. A Job must set PHALANX_SHAPE, because Kubernetes does not tell a pod how 
 It may set PHALANX_PORT, and PHALANX_SERVICE if the Service is not called NAME.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.job_environment import SHAPE_VARIABLE, find_task, parse_shape, read_port

@@ -4,8 +4,6 @@ The first task is the chief and the others are workers, unless PHALANX_SHAPE giv
 tasks of each role. Task k of a node listens on the job's port + k; PHALANX_PORT sets that port.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
