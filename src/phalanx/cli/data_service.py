@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from phalanx.cli.trained_model import silence_tensorflow
+from phalanx.cli.models import silence_tensorflow
 from phalanx.cluster.lint import find_address_problem
 
 _PORT = click.IntRange(1, 65535)

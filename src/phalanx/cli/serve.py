@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.models import silence_tensorflow
 from phalanx.cli.option_factories import count_option, port_option, time_option
-from phalanx.cli.trained_model import silence_tensorflow
 
 
 @click.command()

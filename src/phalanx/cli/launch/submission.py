@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from phalanx.cli.follow import follow_job
+from phalanx.cli.jobs import attach
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program_command import ProgramCommand
-from phalanx.cli.status import attach
 from phalanx.cluster.spec import count_roles
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch import registry

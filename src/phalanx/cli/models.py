@@ -1,0 +1,298 @@
+"""`phalanx evaluate`, `export` and `predict`: the commands that load the model of a program."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from phalanx.cli.option_factories import time_option
+from phalanx.cli.progress import show_progress
+from phalanx.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from phalanx.train.experiment_loader import LoadedProgram
+    from phalanx.train.export.signatures import Signature
+    from phalanx.train.model_dir.checkpoint_loader import TrainedModel
+    from phalanx.train.model_dir.metrics_log import MetricsEntry
+
+_REPORT_SECONDS = 5.0
+
+BEST = click.Choice(["min", "max"])
+
+
+@dataclass(frozen=True)
+class CheckpointChoice:
+    """Which checkpoint of a run to load, as the options say."""
+
+    which: str
+    metric: str
+    best: Literal["min", "max"] | None
+
+    def find(self, model_dir: str) -> tuple[str, MetricsEntry]:
+        """Return the path of the checkpoint, and its evaluation."""
+        from phalanx.train.model_dir.layout import choose_checkpoint  # noqa: PLC0415
+
+        return choose_checkpoint(model_dir, self.which, self.metric, self.best)
+
+
+def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add --checkpoint, --metric and --best, which the command takes as a CheckpointChoice."""
+
+    @click.option(
+        "--checkpoint",
+        default="last",
+        show_default=True,
+        metavar="last|best|STEP",
+        help="The checkpoint to load; best is the best of the evaluated ones that still exist.",
+    )
+    @click.option(
+        "--metric",
+        default="loss",
+        show_default=True,
+        metavar="NAME",
+        help="The metric that decides which checkpoint is the best.",
+    )
+    @click.option(
+        "--best",
+        type=BEST,
+        help="Whether the lowest or the highest value is best.  [default: by the metric's name]",
+    )
+    @wraps(function)
+    def command(
+        *, checkpoint: str, metric: str, best: Literal["min", "max"] | None, **values: object
+    ) -> None:
+        function(checkpoint=CheckpointChoice(checkpoint, metric, best), **values)
+
+    return command
+
+
+def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedProgram:
+    """Return the program's experiment and its config, in which --model-dir takes precedence."""
+    silence_tensorflow()
+    from phalanx.train.experiment_loader import load_program  # noqa: PLC0415
+
+    program = load_program(path, arguments)
+    directory = model_dir or program.config.model_dir
+    if not directory:
+        raise ConfigurationError(
+            f"{path} sets no model_dir: name the directory of its run with --model-dir"
+        )
+    return replace(program, config=program.config.replace(model_dir=directory))
+
+
+def load_model(
+    path: str, arguments: Sequence[str], model_dir: str | None, checkpoint: CheckpointChoice
+) -> tuple[LoadedProgram, TrainedModel]:
+    """Return the program, and its model with the weights of the checkpoint."""
+    program = load_experiment(path, arguments, model_dir)
+    from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
+
+    found, evaluation = checkpoint.find(str(program.config.model_dir))
+    trained = load_trained(program.experiment, program.config, found)
+    return program, replace(trained, evaluation=evaluation)
+
+
+def silence_tensorflow() -> None:
+    """Suppress the messages of TensorFlow except its errors; call it before TensorFlow loads."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@click.command()
+@click.argument("program", type=click.Path(dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--once", is_flag=True, help="Evaluate one existing checkpoint, and exit.")
+@click.option("--skip", is_flag=True, help="Evaluate only the newest checkpoint each time.")
+@time_option("--throttle", "The minimum time between the starts of two evaluations.", "0s")
+@time_option("--limit", "Exit after this time.")
+@time_option("--wait", "Fail after this time without a new checkpoint or heartbeat.", "10m")
+@checkpoint_options
+def evaluate(
+    program: str,
+    arguments: tuple[str, ...],
+    model_dir: str | None,
+    once: bool,
+    skip: bool,
+    throttle: float,
+    limit: float | None,
+    wait: float,
+    checkpoint: CheckpointChoice,
+) -> None:
+    """Evaluate each checkpoint that the run of PROGRAM saves, until the run ends.
+
+    Any machine that can read the run's directory can run this command. Each result is a JSON line
+    on standard output, a line of DIR/eval/eval.jsonl, and a point of a TensorBoard curve. With
+    --once, evaluate only the last checkpoint, or the one that --checkpoint names.
+
+    \b
+    Example:
+      phalanx evaluate train.py --model-dir runs/digits --throttle 1m
+      phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
+      phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
+    """
+    found = load_experiment(program, arguments, model_dir)
+    from phalanx.train.console import show_log  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import (  # noqa: PLC0415
+        WatchOptions,
+        evaluate_checkpoints,
+        open_evaluator,
+    )
+    from phalanx.train.model_dir.layout import step_of  # noqa: PLC0415
+    from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
+
+    show_log()
+    directory = str(found.config.model_dir)
+    chosen = checkpoint.find(directory)[0] if once else None
+    with open_evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
+
+        def report(path: str) -> dict[str, float]:
+            values = evaluate(path)
+            shown = {name: v if math.isfinite(v) else None for name, v in values.items()}
+            click.echo(json.dumps({"step": step_of(path), **shown}))
+            return values
+
+        if chosen is not None:
+            report(chosen)
+        else:
+            evaluate_checkpoints(directory, report, WatchOptions(skip, throttle, limit, wait), stop)
+
+
+@click.command()
+@click.argument("program", type=click.Path(dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--out", required=True, metavar="DIR", help="The directory of the model's versions.")
+@click.option(
+    "--version",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of the new version.  [default: the next]",
+)
+@checkpoint_options
+def export(
+    program: str,
+    arguments: tuple[str, ...],
+    model_dir: str | None,
+    out: str,
+    version: int | None,
+    checkpoint: CheckpointChoice,
+) -> None:
+    """Export the model that PROGRAM trained as a SavedModel into DIR/VERSION.
+
+    PROGRAM runs up to its call of phalanx.run, with ARGUMENTS (after --) as its flags, and trains
+    nothing. The SavedModel has two signatures: serving_default takes the model's inputs, and
+    serving_examples takes serialized Examples, to which it applies the experiment's preprocessing.
+    The command prints the path of the new version.
+
+    \b
+    Example:
+      phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
+      phalanx serve models/digits
+    """
+    found, trained_model = load_model(program, arguments, model_dir, checkpoint)
+    from phalanx.train.export.saved_model import export  # noqa: PLC0415
+
+    click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))
+
+
+@click.command()
+@click.argument("model")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option(
+    "--program-flags",
+    default="",
+    metavar="TEXT",
+    help="The flags of the program, as one argument: '--data-dir data --num-layers 20'.",
+)
+@click.option(
+    "--out",
+    default="-",
+    metavar="FILE",
+    help="A .jsonl or .parquet file.  [default: JSON lines on standard output]",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option("--raw-pixels", is_flag=True, help="Pass pixels as 0 to 255 instead of 0 to 1.")
+@checkpoint_options
+def predict(
+    model: str,
+    files: tuple[str, ...],
+    model_dir: str | None,
+    program_flags: str,
+    out: str,
+    batch_size: int,
+    raw_pixels: bool,
+    checkpoint: CheckpointChoice,
+) -> None:
+    """Predict each row of FILES with MODEL, in order.
+
+    MODEL is a program with its --model-dir, or a directory that `phalanx export` wrote. FILES are
+    TFRecords of Examples, CSV files with a header, JSON lines, or images, which are resized to the
+    model's input. Each input needs a column or key of its name. A model with one input also takes
+    all columns as one vector, and JSON lines that are plain values.
+
+    \b
+    Example:
+      phalanx predict train.py --model-dir runs/digits --checkpoint best digits/*.png
+      phalanx predict models/digits test.tfrecord --out predictions.parquet
+    """
+    silence_tensorflow()
+    signatures = _load_signatures(model, _split(program_flags), model_dir, checkpoint)
+    from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
+    from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
+
+    batches = read_batches(files, signatures, batch_size, raw_pixels)
+    with _show_rows(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
+        rows = predict(signatures, batches, writer, notify)
+    if out != "-":
+        click.echo(f"{rows} predictions in {out}", err=True)
+
+
+def _split(flags: str) -> list[str]:
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise click.BadParameter(f"{flags!r}: {error}", param_hint="--program-flags") from None
+
+
+def _load_signatures(
+    model: str, flags: list[str], model_dir: str | None, checkpoint: CheckpointChoice
+) -> dict[str, Signature]:
+    from phalanx.train.export.signatures import load_signatures, make_servable, trace_signatures  # noqa: PLC0415
+
+    if Path(model).is_dir():
+        from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
+
+        return load_signatures(find_version(model)[0])
+    program, trained = load_model(model, flags, model_dir, checkpoint)
+    return trace_signatures(make_servable(program.experiment, trained.model, trained.input_spec))
+
+
+@contextmanager
+def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal; otherwise print a line every few seconds."""
+    with show_progress("predicting", total) as update:
+        if update is not None:
+            yield lambda rows: update(completed=rows)
+            return
+    last = time.monotonic()
+
+    def notify(rows: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            last = time.monotonic()
+            click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
+
+    yield notify
