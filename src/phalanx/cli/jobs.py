@@ -71,9 +71,7 @@ def logs(name: str, task: str | None, follow: bool) -> None:
 @click.argument("name")
 @time_option("--timeout", "How long to wait until the job has ended.", "2m")
 @click.option(
-    "--forget",
-    is_flag=True,
-    help="Only delete the record of a job whose backend no longer exists.",
+    "--forget", is_flag=True, help="Only delete the record of a job whose backend no longer exists."
 )
 def cancel(name: str, timeout: float, forget: bool) -> None:
     """End every task of the job NAME, and wait until the job has ended.

@@ -9,9 +9,7 @@ from typing import Literal
 
 @contextmanager
 def show_progress(
-    description: str,
-    total: int | None = None,
-    style: Literal["bar", "count", "download"] = "bar",
+    description: str, total: int | None = None, style: Literal["bar", "count", "download"] = "bar"
 ) -> Iterator[Callable[..., None] | None]:
     """Show a progress bar on stderr and yield `rich.progress.Progress.update` of its task.
 

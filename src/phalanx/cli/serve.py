@@ -43,12 +43,7 @@ def command(
       curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
     """
     silence_tensorflow()
-    from phalanx.serving.server import (  # noqa: PLC0415
-        BatchingConfig,
-        ModelServer,
-        ServedModel,
-        shut_down,
-    )
+    from phalanx.serving.server import BatchingConfig, ModelServer, ServedModel, shut_down  # noqa: PLC0415
     from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
     from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
 

@@ -49,10 +49,7 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
             break
     return [
         PeerReport(
-            task,
-            address,
-            attempt.outcome(),
-            (attempt.finished or time.monotonic()) - started,
+            task, address, attempt.outcome(), (attempt.finished or time.monotonic()) - started
         )
         for (task, address), attempt in zip(peers, attempts, strict=True)
     ]

@@ -230,9 +230,4 @@ def _as_dict(report: records.Report) -> dict[str, object]:
         {"index": each.index, "offset": each.offset, "bytes": each.size, "reason": each.reason}
         for each in report.damage
     ]
-    return {
-        "file": report.path,
-        "records": report.records,
-        "bytes": report.size,
-        "damage": damage,
-    }
+    return {"file": report.path, "records": report.records, "bytes": report.size, "damage": damage}
