@@ -63,15 +63,13 @@ def make(
           --worker localhost:2223 --worker localhost:2224)
     """
     if not (chiefs or workers or ps):
-        raise ClusterError(
-            "no address was given: add the addresses of the tasks, as in --worker a:2222"
-        )
+        fix = "add the addresses of the tasks, as in --worker a:2222"
+        raise ClusterError(f"no address was given: {fix}")
     if len(chiefs) > 1:
         raise ClusterError(f"{len(chiefs)} chiefs were given ({', '.join(chiefs)}): keep one")
     cluster = Cluster.of(chief=chiefs[0] if chiefs else None, workers=workers, ps=ps)
     text = TFConfig(cluster, Task(Role.parse(role), index), trial, model_dir, environment).dumps()
-    problems = lint(text)
-    if problems:
+    if problems := lint(text):
         raise ClusterError("the cluster is invalid:" + _list_problems(problems))
     click.echo(text)
 
@@ -89,8 +87,7 @@ def lint_command(config: str | None) -> None:
       phalanx tf-config lint '{"cluster": {"worker": ["a"]}, "task": {"type": "worker"}}'
     """
     text, source = _read_config(config, sys.stdin.buffer)
-    problems = lint(text)
-    if problems:
+    if problems := lint(text):
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         click.echo(f"{count} in {source}:{_list_problems(problems)}")
         sys.exit(1)

@@ -104,7 +104,6 @@ def _print_counts(out: str, counts: dict[str, int]) -> None:
 @contextmanager
 def _show_download() -> Iterator[Callable[[int, int], None] | None]:
     with show_progress("downloading", style="download") as update:
-        if update is None:
-            yield None
-        else:
-            yield lambda done, total: update(completed=done, total=total or None, visible=True)
+        yield update and (
+            lambda done, total: update(completed=done, total=total or None, visible=True)
+        )

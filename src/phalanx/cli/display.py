@@ -27,15 +27,14 @@ _COLOURS = {
     Role.DISPATCHER: "blue",
     Role.DATA_WORKER: "blue",
 }
+# In the order in which tasks are shown when the terminal has no room for all.
 _STATE_COLOURS = {
-    TaskState.WAITING: "dim",
-    TaskState.RUNNING: "bold",
-    TaskState.DONE: "green",
     TaskState.FAILED: "bold red",
+    TaskState.RUNNING: "bold",
+    TaskState.WAITING: "dim",
+    TaskState.DONE: "green",
     TaskState.ENDED: "dim",
 }
-# The order in which tasks are shown when the terminal has no room for all.
-_URGENCY = [TaskState.FAILED, TaskState.RUNNING, TaskState.WAITING, TaskState.DONE, TaskState.ENDED]
 
 
 class QueuedDisplay:
@@ -58,7 +57,6 @@ class QueuedDisplay:
         self._thread.start()
 
     def drop_if_full(self) -> None:
-        """From now on, drop output when the queue is full."""
         self._drop_if_full.set()
 
     def finish(self, seconds: float) -> bool:
@@ -164,7 +162,8 @@ class LiveDisplay:
         room = max(3, self._console.height // 2 - 4)
         shown = statuses
         if len(statuses) > room:
-            by_urgency = sorted(statuses, key=lambda status: _URGENCY.index(status.state))
+            order = list(_STATE_COLOURS)
+            by_urgency = sorted(statuses, key=lambda status: order.index(status.state))
             shown = sorted(by_urgency[:room], key=lambda status: status.task)
         # A line as wide as the terminal wraps when the terminal echoes ^C into it.
         width = self._console.width - 1

@@ -95,20 +95,18 @@ def cancel(name: str, timeout: float, forget: bool) -> None:
     except PhalanxError as error:
         hint = f"if this is permanent, delete the record with: phalanx cancel --forget {name}"
         raise type(error)(f"{error}; {hint}") from None
+    # The backend may still hold objects of a job that has ended, or its TensorBoard.
+    handle.cancel()
     if has_ended:
-        # The backend may still hold objects of the job, or its TensorBoard.
-        handle.cancel()
         job_store.forget(name)
         print_message(f"{name} had already ended; its record is deleted")
-        return
-    handle.cancel()
-    if handle.wait(timeout) is None:
+    elif handle.wait(timeout) is None:
         raise LaunchError(f"{name} still runs {timeout:g} s after it was cancelled")
-    print_message(f"{name} is cancelled")
+    else:
+        print_message(f"{name} is cancelled")
 
 
 def attach(record: JobRecord) -> LastingHandle:
-    """Return the handle of a job in the job store."""
     launcher = registry.find_lasting(record.launcher)
     try:
         return launcher.attach(record.facts)
@@ -139,18 +137,15 @@ def _print(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> N
 
 
 def _as_dict(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> dict[str, object]:
+    tasks = [
+        {"task": str(each.task), "state": each.state.value}
+        | {"restarts": each.restarts, "exit_code": each.exit_code}
+        for each in statuses
+    ]
     return {
         "name": name,
         "over": result is not None,
         "exit_code": result.exit_code if result else None,
         "reason": result.reason if result else None,
-        "tasks": [
-            {
-                "task": str(status.task),
-                "state": status.state.value,
-                "restarts": status.restarts,
-                "exit_code": status.exit_code,
-            }
-            for status in statuses
-        ],
+        "tasks": tasks,
     }

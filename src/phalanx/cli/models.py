@@ -20,16 +20,20 @@ import click
 from phalanx.cli.option_factories import time_option
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
+from phalanx.train.console import show_log
+from phalanx.train.model_dir.layout import choose_checkpoint, step_of
+from phalanx.train.model_dir.metrics_log import MetricsEntry
+from phalanx.train.runtime.signals import catch_sigterm
 
 if TYPE_CHECKING:
     from phalanx.train.experiment_loader import LoadedProgram
     from phalanx.train.export.signatures import Signature
     from phalanx.train.model_dir.checkpoint_loader import TrainedModel
-    from phalanx.train.model_dir.metrics_log import MetricsEntry
 
 _REPORT_SECONDS = 5.0
 
 BEST = click.Choice(["min", "max"])
+Best = Literal["min", "max"] | None
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,10 @@ class CheckpointChoice:
 
     which: str
     metric: str
-    best: Literal["min", "max"] | None
+    best: Best
 
     def find(self, model_dir: str) -> tuple[str, MetricsEntry]:
         """Return the path of the checkpoint, and its evaluation."""
-        from phalanx.train.model_dir.layout import choose_checkpoint  # noqa: PLC0415
-
         return choose_checkpoint(model_dir, self.which, self.metric, self.best)
 
 
@@ -70,9 +72,7 @@ def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
         help="Whether the lowest or the highest value is best.  [default: by the metric's name]",
     )
     @wraps(function)
-    def command(
-        *, checkpoint: str, metric: str, best: Literal["min", "max"] | None, **values: object
-    ) -> None:
+    def command(*, checkpoint: str, metric: str, best: Best, **values: object) -> None:
         function(checkpoint=CheckpointChoice(checkpoint, metric, best), **values)
 
     return command
@@ -143,19 +143,13 @@ def evaluate(
       phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
     """
     found = load_experiment(program, arguments, model_dir)
-    from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import (  # noqa: PLC0415
-        WatchOptions,
-        evaluate_checkpoints,
-        open_evaluator,
-    )
-    from phalanx.train.model_dir.layout import step_of  # noqa: PLC0415
-    from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
+    from phalanx.train.loop import checkpoint_evaluator  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)
     chosen = checkpoint.find(directory)[0] if once else None
-    with open_evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
+    evaluator = checkpoint_evaluator.open_evaluator(found.experiment, found.config)
+    with evaluator as (evaluate, _), catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
@@ -166,7 +160,8 @@ def evaluate(
         if chosen is not None:
             report(chosen)
         else:
-            evaluate_checkpoints(directory, report, WatchOptions(skip, throttle, limit, wait), stop)
+            options = checkpoint_evaluator.WatchOptions(skip, throttle, limit, wait)
+            checkpoint_evaluator.evaluate_checkpoints(directory, report, options, stop)
 
 
 @click.command()

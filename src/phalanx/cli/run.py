@@ -113,7 +113,6 @@ def command(**values: Any) -> None:
 
 
 def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
-    """Run the plan to its end, display it, and return the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
     output_closed = threading.Event()
@@ -148,10 +147,7 @@ def _wait(
 ) -> JobResult:
     """Wait for the end of the job; cancel it on a signal, and kill it on a second Ctrl-C."""
     interrupts = 0
-    while True:
-        result = handle.wait(0.1)
-        if result is not None:
-            return result
+    while (result := handle.wait(0.1)) is None:
         if output_closed.is_set():
             handle.cancel(JobResult(1, "the reader of its output closed the pipe"))
         while signals:
@@ -161,6 +157,7 @@ def _wait(
             interrupts += number == signal.SIGINT
             if interrupts > 1:
                 handle.kill()
+    return result
 
 
 @contextlib.contextmanager
@@ -180,9 +177,8 @@ def _catch_signals() -> Iterator[list[signal.Signals]]:
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
 
-    before = {
-        each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in caught}
     for each, handler in before.items():
         if handler != signal.SIG_IGN:
             signal.signal(each, receive)

@@ -1,7 +1,5 @@
 """`phalanx runs`, `compare` and `board`: what runs have written to their directories."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -10,18 +8,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 
-from phalanx.cli.models import BEST
+from phalanx.cli.models import BEST, Best
 from phalanx.cli.option_factories import port_option
 from phalanx.errors import ConfigurationError
+from phalanx.train.model_dir.runs import RunSummary, find_runs, read_run
 
-if TYPE_CHECKING:
-    from phalanx.train.model_dir.runs import RunSummary
-
-Best = Literal["min", "max"] | None
 Curve = list[tuple[int, float]]
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -45,8 +39,6 @@ def runs(directory: str, metric: str | None, best: Best, as_json: bool) -> None:
       phalanx runs runs/
       phalanx runs runs/ --json | jq 'select(.state == "failed")'
     """
-    from phalanx.train.model_dir.runs import find_runs, read_run  # noqa: PLC0415
-
     found = [read_run(path) for path in find_runs(directory)]
     if not found:
         raise ConfigurationError(f"there is no run in {directory} or below it")
@@ -64,9 +56,7 @@ def _as_dict(run: RunSummary, metric: str | None, best: Best) -> dict[str, objec
         "state": run.state,
         "step": run.step,
         "loss": _finite(run.last_loss),
-        "best": None
-        if leader is None
-        else {"metric": leader[0], "value": _finite(leader[1]), "step": leader[2]},
+        "best": leader and {"metric": leader[0], "value": _finite(leader[1]), "step": leader[2]},
         "time": run.heard,
         "reason": run.reason,
     }
@@ -123,8 +113,6 @@ def compare(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     Example:
       phalanx compare runs/a runs/b --metric accuracy --out curves.png
     """
-    from phalanx.train.model_dir.runs import read_run  # noqa: PLC0415
-
     found = [read_run(path) for path in runs]
     names = _choose_metrics(found, metrics)
     if out is not None:
@@ -169,46 +157,34 @@ def draw(curve: Curve, low: float, high: float) -> str:
     >>> draw([(0, 0.0), (1, 0.5), (2, 1.0)], 0.0, 1.0)
     '▁▅█'
     """
-    points = curve
     if len(curve) > _WIDTH:
-        points = [curve[index * (len(curve) - 1) // (_WIDTH - 1)] for index in range(_WIDTH)]
+        curve = [curve[index * (len(curve) - 1) // (_WIDTH - 1)] for index in range(_WIDTH)]
     span = high - low or 1.0
-    drawn = []
-    for _, value in points:
-        if not math.isfinite(value):
-            drawn.append("?")
-        else:
-            drawn.append(_BARS[max(0, min(7, int((value - low) / span * 7 + 0.5)))])
-    return "".join(drawn)
+    return "".join(
+        _BARS[max(0, min(7, int((value - low) / span * 7 + 0.5)))] if math.isfinite(value) else "?"
+        for _, value in curve
+    )
 
 
 def plot(found: Sequence[RunSummary], names: Sequence[str], out: str) -> None:
-    """Plot each metric side by side to a PNG file."""
     if not out.endswith(".png"):
         raise ConfigurationError(f"--out {out}: its name must end with .png")
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError:
-        raise ConfigurationError(
-            "--out needs matplotlib: pip install 'phalanx[plots]', or leave out --out"
-        ) from None
+        fix = "pip install 'phalanx[plots]', or leave out --out"
+        raise ConfigurationError(f"--out needs matplotlib: {fix}") from None
     figure = Figure(figsize=(6 * len(names), 4), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
     for name, plot_axes in zip(names, axes, strict=True):
         for number, run in enumerate(found):
             for kind, curve in find_curves(run, name).items():
                 steps, values = zip(*curve, strict=True)
-                plot_axes.plot(
-                    steps,
-                    values,
-                    "o-" if kind == "eval" else "-",
-                    color=f"C{number}",
-                    markersize=3,
-                    alpha=1.0 if kind == "eval" else 0.5,
-                    label=f"{label_run(run, found)} {kind}",
-                )
-        plot_axes.set_title(name)
-        plot_axes.set_xlabel("step")
+                line, alpha = ("o-", 1.0) if kind == "eval" else ("-", 0.5)
+                label = f"{label_run(run, found)} {kind}"
+                style = {"color": f"C{number}", "markersize": 3, "alpha": alpha, "label": label}
+                plot_axes.plot(steps, values, line, **style)
+        plot_axes.set(title=name, xlabel="step")
         plot_axes.grid(alpha=0.3)
         plot_axes.legend()
     try:
@@ -221,17 +197,11 @@ def _choose_metrics(found: Sequence[RunSummary], metrics: Sequence[str]) -> list
     for run in found:
         if not run.training and not run.evaluations:
             raise ConfigurationError(f"{run.path} has no curves: is it a model_dir?")
-    known = dict.fromkeys(
-        name
-        for run in found
-        for point in (*run.evaluations, *run.training)
-        for name in point.values
-    )
-    unknown = [name for name in metrics if name not in known]
-    if unknown:
-        raise ConfigurationError(
-            f"no run has {', '.join(unknown)}: the metrics are {', '.join(sorted(known))}"
-        )
+    points = [point for run in found for point in (*run.evaluations, *run.training)]
+    known = dict.fromkeys(name for point in points for name in point.values)
+    if unknown := ", ".join(name for name in metrics if name not in known):
+        names = ", ".join(sorted(known))
+        raise ConfigurationError(f"no run has {unknown}: the metrics are {names}")
     hidden = ("learning_rate", "examples_per_second")
     return list(metrics) or [name for name in known if name not in hidden]
 

@@ -43,24 +43,18 @@ def command(
       curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
     """
     silence_tensorflow()
-    from phalanx.serving.server import BatchingConfig, ModelServer, ServedModel, shut_down  # noqa: PLC0415
+    from phalanx.serving.server import BatchingConfig, ModelServer, ServedModel  # noqa: PLC0415
     from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
     from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
 
     path, number = find_version(directory.rstrip("/"), version)
-    name = name or _guess_name(Path(directory).resolve())
+    full = Path(directory).resolve()
+    # A directory called by a number is a version of the model that its parent is called after.
+    name = name or (full.parent.name if full.name.isdecimal() else full.name)
     batching = BatchingConfig(max_batch, batch_wait)
-    model = ServedModel(name, number, load_signatures(path), batching)
-    server = ModelServer(model, host, port)
-    signal.signal(signal.SIGTERM, lambda *_: shut_down(server))
-    signal.signal(signal.SIGINT, lambda *_: shut_down(server))
-    click.echo(
-        f"{name} version {number} at http://{host}:{server.port}/v1/models/{name}:predict "
-        "(stop with Ctrl-C)"
-    )
+    server = ModelServer(ServedModel(name, number, load_signatures(path), batching), host, port)
+    signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
+    signal.signal(signal.SIGINT, lambda *_: server.shut_down())
+    url = f"http://{host}:{server.port}/v1/models/{name}:predict"
+    click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
     server.run()
-
-
-def _guess_name(directory: Path) -> str:
-    """Return the name of the directory, or of its parent if the directory is a version."""
-    return directory.parent.name if directory.name.isdecimal() else directory.name

@@ -102,10 +102,9 @@ class ModelServer(ThreadingHTTPServer):
             self.server_close()
             self.model.stop()
 
-
-def shut_down(server: ModelServer) -> None:
-    """End `ModelServer.run`, from any thread, also from the one that runs it."""
-    threading.Thread(target=server.shutdown, daemon=True).start()
+    def shut_down(self) -> None:
+        """End `run`, from any thread, also from the one that runs it."""
+        threading.Thread(target=self.shutdown, daemon=True).start()
 
 
 class _HTTPError(Exception):

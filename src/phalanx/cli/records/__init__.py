@@ -68,9 +68,8 @@ def info(files: tuple[str, ...]) -> None:
     click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return
-    click.echo(
-        f"record sizes {format_bytes(sizes.least)} {sizes.draw()} {format_bytes(sizes.greatest)}"
-    )
+    least, greatest = format_bytes(sizes.least), format_bytes(sizes.greatest)
+    click.echo(f"record sizes {least} {sizes.draw()} {greatest}")
     try:
         summary = records.summarize(paths)
     except RecordError as error:
@@ -140,11 +139,9 @@ def count(files: tuple[str, ...]) -> None:
     Example:
       phalanx records count 'data/*.tfrecord'
     """
-    paths = records.expand(files)
     total = 0
-    for path in paths:
-        found = records.count_records(path)
-        total += found
+    for path in (paths := records.expand(files)):
+        total += (found := records.count_records(path))
         click.echo(f"{found}\t{path}")
     if len(paths) > 1:
         click.echo(f"{total}\ttotal")

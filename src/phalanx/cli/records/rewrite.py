@@ -8,6 +8,7 @@ from phalanx import records
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.progress import show_progress
 from phalanx.cli.records.view import show_bytes
+from phalanx.records import file_operations
 
 FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 OUT = click.option("--out", "-o", required=True, metavar="FILE", help="The file to write.")
@@ -34,8 +35,6 @@ def split(
       phalanx records split all.tfrecord --shards 10 --out data/train.tfrecord
       phalanx records split all.tfrecord --share train.tfrecord=0.9 --share eval.tfrecord=0.1
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
     parsed = dict(map(_parse_share, shares))
@@ -69,8 +68,6 @@ def merge(files: tuple[str, ...], out: str) -> None:
     Example:
       phalanx records merge 'data/train-*.tfrecord' --out train.tfrecord
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     with show_bytes(records.expand(files), "merging") as advance:
         number = file_operations.merge(files, out, progress=advance)
     click.echo(f"{number:,} records written to {out}")
@@ -91,8 +88,6 @@ def shuffle(
     Example:
       phalanx records shuffle 'data/*.tfrecord' --out shuffled.tfrecord --shards 10 --seed 1
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     with show_bytes(records.expand(files), "shuffling") as advance:
         number = file_operations.shuffle(
             files, out, seed=seed, shards=shards, memory=memory << 20, progress=advance
