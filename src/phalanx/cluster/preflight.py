@@ -55,16 +55,16 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     ]
 
 
+@dataclass
 class _Attempt:
     """The attempts to connect to one peer, in a thread."""
 
-    def __init__(self, address: str, deadline: float, wait: bool) -> None:
-        self.address = address
-        self.deadline = deadline
-        self.wait = wait
-        self.reason: str | None = None
-        self.finished: float | None = None
-        self._doing = "resolving its name"
+    address: str
+    deadline: float
+    wait: bool
+    reason: str | None = None
+    finished: float | None = None
+    doing: str = "resolving its name"
 
     def run(self, done: threading.Semaphore) -> None:
         self.reason = self._connect()
@@ -79,16 +79,16 @@ class _Attempt:
         return self.reason if self.finished else self.reason or self.timed_out()
 
     def timed_out(self) -> str:
-        return f"timed out while {self._doing} (host down, or a firewall in between)"
+        return f"timed out while {self.doing} (host down, or a firewall in between)"
 
     def _connect(self) -> str | None:
         host, port = split_address(self.address)
-        self._doing = "resolving its name"
+        self.doing = "resolving its name"
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             return f"its name does not resolve ({getattr(error, 'strerror', None) or error})"
-        self._doing = "connecting"
+        self.doing = "connecting"
         reason = "its name has no address"
         for family, kind, protocol, _, address in found:
             try:

@@ -56,7 +56,6 @@ class Batcher:
         self._thread.join()
 
     def predict(self, arrays: NamedArrays, rows: int, timeout: float) -> NamedArrays:
-        """Return the outputs of the model for these rows."""
         kind = tuple((name, value.dtype, value.shape[1:]) for name, value in sorted(arrays.items()))
         request = _Request(arrays, rows, kind)
         try:

@@ -53,8 +53,7 @@ def read_batches(
                 yield from _read_records(path, signatures, size)
                 continue
             signature = signatures[DEFAULT_SIGNATURE]
-            read = _read_csv if suffixes is _CSV else _read_lines
-            rows = read(path, signature)
+            rows = (_read_csv if suffixes is _CSV else _read_lines)(path, signature)
             while batch := list(islice(rows, size)):
                 yield _stack(batch, signature)
 
@@ -94,10 +93,8 @@ def _read_images(
 ) -> Iterator[InputBatch]:
     name, spec = _find_only_input(signature, "images")
     if spec.shape.rank != 4 or not spec.shape[1:].is_fully_defined():
-        raise ConfigurationError(
-            f"the input {name} has the shape {list(spec.shape)}: images need [None, height, "
-            "width, channels]"
-        )
+        given = f"the input {name} has the shape {list(spec.shape)}"
+        raise ConfigurationError(f"{given}: images need [None, height, width, channels]")
     height, width, channels = spec.shape[1:]
     scale = 1.0 if raw_pixels or not spec.dtype.is_floating else 1 / 255
     for start in range(0, len(paths), size):
@@ -105,9 +102,8 @@ def _read_images(
         pixels = []
         for path in chosen:
             try:
-                image = tf.io.decode_image(
-                    tf.io.read_file(path), channels=channels, expand_animations=False
-                )
+                data = tf.io.read_file(path)
+                image = tf.io.decode_image(data, channels=channels, expand_animations=False)
             except tf.errors.InvalidArgumentError as error:
                 raise DataError(f"{path} is not an image: {error.message}") from None
             pixels.append(tf.image.resize(tf.cast(image, tf.float32) * scale, [height, width]))
@@ -156,8 +152,7 @@ def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
                 raise DataError(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(row, dict):
                 row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
-            missing = set(signature.inputs) - set(row)
-            if missing:
+            if missing := set(signature.inputs) - set(row):
                 raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
             yield row
 

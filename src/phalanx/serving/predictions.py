@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -34,9 +34,8 @@ def predict(
         try:
             outputs = signatures[batch.signature].predict(batch.tensors)
         except tf.errors.InvalidArgumentError as error:
-            raise DataError(
-                f"the model failed on the batch that starts at row {rows}: {error.message}"
-            ) from None
+            where = f"the batch that starts at row {rows}"
+            raise DataError(f"the model failed on {where}: {error.message}") from None
         writer.write(outputs, batch.keys)
         rows += batch.rows
         notify(rows)
@@ -65,11 +64,8 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[PredictionWriter]:
         raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
     try:
         if target.suffix == ".parquet":
-            parquet = ParquetWriter(unfinished)
-            try:
+            with closing(ParquetWriter(unfinished)) as parquet:
                 yield parquet
-            finally:
-                parquet.close()
         else:
             with unfinished.open("w", encoding="utf-8") as file:
                 yield JSONLinesWriter(file)
@@ -79,8 +75,6 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[PredictionWriter]:
 
 
 class JSONLinesWriter:
-    """Writes one JSON object for each row."""
-
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
@@ -99,20 +93,16 @@ class ParquetWriter:
             import pyarrow  # noqa: PLC0415
             from pyarrow import parquet  # noqa: PLC0415
         except ImportError:
-            raise ConfigurationError(
-                "Parquet needs pyarrow: pip install pyarrow, or write .jsonl"
-            ) from None
+            fix = "pip install pyarrow, or write .jsonl"
+            raise ConfigurationError(f"Parquet needs pyarrow: {fix}") from None
         self._pyarrow, self._parquet = pyarrow, parquet
         self._path = path
         self._writer: Any = None
 
     def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        columns: dict[str, object] = {
-            name: [key[name] for key in keys] for name in (keys[0] if keys else ())
-        }
-        for name, values in arrays.items():
-            columns[name] = values if values.ndim == 1 else values.tolist()
-        table = self._pyarrow.table(columns)
+        columns = {name: [key[name] for key in keys] for name in (keys[0] if keys else ())}
+        outputs = {n: v if v.ndim == 1 else v.tolist() for n, v in arrays.items()}
+        table = self._pyarrow.table({**columns, **outputs})
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table.cast(self._writer.schema))
@@ -136,9 +126,7 @@ def _encode(value: object, as_base64: bool) -> object:
         return [_encode(inner, as_base64) for inner in value]
     if not isinstance(value, bytes):
         return value
-    try:
+    with suppress(UnicodeDecodeError):
         if not as_base64:
             return value.decode()
-    except UnicodeDecodeError:
-        pass
     return {"b64": base64.b64encode(value).decode()}

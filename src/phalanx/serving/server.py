@@ -48,11 +48,9 @@ class ServedModel:
 
     def start(self) -> None:
         for name, signature in self.signatures.items():
-            self.batchers[name] = Batcher(
-                signature.predict,
-                max_rows=self.batching.max_rows if _can_split(signature) else 1,
-                wait_seconds=self.batching.wait_seconds,
-            )
+            rows = self.batching.max_rows if _can_split(signature) else 1
+            wait = self.batching.wait_seconds
+            self.batchers[name] = Batcher(signature.predict, max_rows=rows, wait_seconds=wait)
             self.batchers[name].start()
 
     def stop(self) -> None:
@@ -61,11 +59,9 @@ class ServedModel:
             batcher.stop()
 
     def predict(self, body: bytes) -> bytes:
-        """Return the response to the body of a request."""
         request = rest.parse_request(body, self.signatures)
-        outputs = self.batchers[request.signature].predict(
-            request.arrays, request.rows, self.batching.timeout_seconds
-        )
+        batcher, timeout = self.batchers[request.signature], self.batching.timeout_seconds
+        outputs = batcher.predict(request.arrays, request.rows, timeout)
         return rest.format_response(request, outputs)
 
 
@@ -85,9 +81,8 @@ class ModelServer(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen at {host}:{port}: {error.strerror}. Choose another --port"
-            ) from None
+            reason = f"cannot listen at {host}:{port}: {error.strerror}"
+            raise ConfigurationError(f"{reason}. Choose another --port") from None
 
     @property
     def port(self) -> int:
@@ -182,23 +177,20 @@ class _Handler(BaseHTTPRequestHandler):
         version = match["version"]
         if match["name"] != model.name or (version and int(version) != model.version):
             wanted = f"{match['name']}{f' version {version}' if version else ''}"
-            message = (
-                f"Servable not found for request: {wanted}; this server has {model.name} version "
-                f"{model.version}"
-            )
+            served = f"this server has {model.name} version {model.version}"
+            message = f"Servable not found for request: {wanted}; {served}"
             raise _HTTPError(HTTPStatus.NOT_FOUND, message)
         return match
 
     def _read_body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) <= _MAX_BYTES:
+            return self.rfile.read(int(length))
+        self.close_connection = True
         if not length.isdecimal():
-            self.close_connection = True
             raise _HTTPError(HTTPStatus.LENGTH_REQUIRED, "no Content-Length")
-        if int(length) > _MAX_BYTES:
-            self.close_connection = True
-            message = f"the request is longer than {_MAX_BYTES} bytes"
-            raise _HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        return self.rfile.read(int(length))
+        message = f"the request is longer than {_MAX_BYTES} bytes"
+        raise _HTTPError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         LOG.debug("%s %s", self.address_string(), format % args)

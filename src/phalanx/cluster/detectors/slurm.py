@@ -39,7 +39,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
 def _locate_tasks(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return each task's node and its index on that node, in the order of SLURM_PROCID."""
     nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
-    counts = list(_expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1")))
+    counts = _expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
     located = [
         (node, index) for node, count in zip(nodes, counts, strict=False) for index in range(count)
     ]
@@ -60,10 +60,8 @@ def expand_nodes(nodelist: str) -> list[str]:
     >>> expand_nodes("gpu[01-03,7],login")
     ['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']
     """
-    names = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist):
-        names += _expand_brackets(part)
-    return names
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist)
+    return [name for part in parts for name in _expand_brackets(part)]
 
 
 def _expand_brackets(pattern: str) -> list[str]:
@@ -93,8 +91,7 @@ def _expand_ranges(ranges: str) -> Iterator[str]:
 def _expand_counts(text: str) -> Iterator[int]:
     """Expand `2(x3),1` to 2, 2, 2, 1."""
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        for _ in range(int(times or 1)):
-            yield int(count)
+        yield from [int(count)] * int(times or 1)
 
 
 def _job_port(job: str) -> int:
