@@ -24,7 +24,7 @@ from phalanx.errors import (
     TrainingError,
 )
 from phalanx.launch.job_store import write_atomically
-from phalanx.spark.job_state import Cause
+from phalanx.spark.job_controller import Cause
 
 if TYPE_CHECKING:
     from phalanx.train.config import RunConfig
@@ -52,7 +52,6 @@ def serialize(value: object, name: str) -> bytes:
 
 
 def deserialize(data: bytes) -> object:
-    """Load a value that `serialize` has pickled."""
     import cloudpickle  # noqa: PLC0415
 
     value: object = cloudpickle.loads(data)

@@ -118,11 +118,8 @@ def _columns(df: DataFrame, features: str | Sequence[str] | None, label: str | N
     wanted = [features] if isinstance(features, str) else list(features)
     if label is not None and label not in wanted:
         wanted.append(label)
-    missing = [name for name in wanted if name not in df.columns]
-    if missing:
-        raise DataError(
-            f"there is no column {', '.join(missing)}: there are {', '.join(df.columns)}"
-        )
+    if missing := ", ".join(name for name in wanted if name not in df.columns):
+        raise DataError(f"there is no column {missing}: there are {', '.join(df.columns)}")
     return wanted
 
 

@@ -88,17 +88,13 @@ class MirroredStrategyRunner:
         if self.local_mode and self.use_gpu:
             gpus = tf.config.list_physical_devices("GPU")
             if len(gpus) < self.num_slots:
-                raise JobError(
-                    f"num_slots is {self.num_slots}, but this machine has {len(gpus)} GPUs: take "
-                    "fewer, or set use_gpu=False"
-                )
+                found = f"num_slots is {self.num_slots}, but this machine has {len(gpus)} GPUs"
+                raise JobError(f"{found}: take fewer, or set use_gpu=False")
             tf.config.set_visible_devices(gpus[: self.num_slots], "GPU")
         if self.use_custom_strategy:
             return function()
-        distribute = tf.distribute
-        local, multi = distribute.MirroredStrategy, distribute.MultiWorkerMirroredStrategy
-        strategy = local() if self.local_mode else multi()
-        with strategy.scope():
+        name = "MirroredStrategy" if self.local_mode else "MultiWorkerMirroredStrategy"
+        with getattr(tf.distribute, name)().scope():
             return function()
 
 

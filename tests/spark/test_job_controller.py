@@ -2,7 +2,7 @@
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.termination import GracePeriods
-from phalanx.spark.job_state import CAUSE_SECONDS, Cause, Failure, JobState
+from phalanx.spark.job_controller import CAUSE_SECONDS, Cause, Failure, JobState
 
 CHIEF, WORKER, OTHER = Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)
 PS, EVALUATOR = Task(Role.PS), Task(Role.EVALUATOR)
