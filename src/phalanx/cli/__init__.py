@@ -17,10 +17,10 @@ from phalanx.errors import PhalanxError
 _MODULES = {
     "cluster": ("check", "tf-config"),
     "jobs": ("cancel", "logs", "status"),
-    "models": ("evaluate", "export", "predict"),
+    "models": ("evaluate", "export", "predict", "serve"),
     "runs": ("board", "compare", "runs"),
 }
-_ALONE = ("data-service", "dataset", "image", "launch", "manifest", "records", "run", "serve")
+_ALONE = ("data-service", "dataset", "image", "launch", "manifest", "records", "run")
 COMMANDS = {name: f"phalanx.cli.{name}".replace("-", "_") for name in _ALONE} | {
     name: f"phalanx.cli.{module}:{name}".replace("-", "_")
     for module, names in _MODULES.items()

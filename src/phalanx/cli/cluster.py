@@ -99,9 +99,8 @@ def _read_config(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
     if config is None:
         text = os.environ.get(VARIABLE)
         if text is None:
-            raise ClusterError(
-                f"there is nothing to check: {VARIABLE} is not set; pass the JSON, a file, or -"
-            )
+            reason = f"{VARIABLE} is not set; pass the JSON, a file, or -"
+            raise ClusterError(f"there is nothing to check: {reason}")
         return text, VARIABLE
     if config.lstrip()[:1] in ("", "{", "[", '"'):
         return config, "the argument"

@@ -1,4 +1,4 @@
-"""`phalanx evaluate`, `export` and `predict`: the commands that load the model of a program."""
+"""`phalanx evaluate`, `export`, `predict` and `serve`: what trained models are used for."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from phalanx.cli.option_factories import time_option
+from phalanx.cli.option_factories import count_option, port_option, time_option
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
 from phalanx.train.console import show_log
@@ -34,23 +35,12 @@ _REPORT_SECONDS = 5.0
 
 BEST = click.Choice(["min", "max"])
 Best = Literal["min", "max"] | None
-
-
-@dataclass(frozen=True)
-class CheckpointChoice:
-    """Which checkpoint of a run to load, as the options say."""
-
-    which: str
-    metric: str
-    best: Best
-
-    def find(self, model_dir: str) -> tuple[str, MetricsEntry]:
-        """Return the path of the checkpoint, and its evaluation."""
-        return choose_checkpoint(model_dir, self.which, self.metric, self.best)
+# From a run's directory to the path of the checkpoint that the options choose, and its evaluation.
+FindCheckpoint = Callable[[str], tuple[str, MetricsEntry]]
 
 
 def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add --checkpoint, --metric and --best, which the command takes as a CheckpointChoice."""
+    """Add --checkpoint, --metric and --best, which the command takes as a FindCheckpoint."""
 
     @click.option(
         "--checkpoint",
@@ -73,7 +63,8 @@ def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(function)
     def command(*, checkpoint: str, metric: str, best: Best, **values: object) -> None:
-        function(checkpoint=CheckpointChoice(checkpoint, metric, best), **values)
+        find = partial(choose_checkpoint, which=checkpoint, metric=metric, best=best)
+        function(find_checkpoint=find, **values)
 
     return command
 
@@ -86,20 +77,19 @@ def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) 
     program = load_program(path, arguments)
     directory = model_dir or program.config.model_dir
     if not directory:
-        raise ConfigurationError(
-            f"{path} sets no model_dir: name the directory of its run with --model-dir"
-        )
+        fix = "name the directory of its run with --model-dir"
+        raise ConfigurationError(f"{path} sets no model_dir: {fix}")
     return replace(program, config=program.config.replace(model_dir=directory))
 
 
 def load_model(
-    path: str, arguments: Sequence[str], model_dir: str | None, checkpoint: CheckpointChoice
+    path: str, arguments: Sequence[str], model_dir: str | None, find_checkpoint: FindCheckpoint
 ) -> tuple[LoadedProgram, TrainedModel]:
     """Return the program, and its model with the weights of the checkpoint."""
     program = load_experiment(path, arguments, model_dir)
     from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
 
-    found, evaluation = checkpoint.find(str(program.config.model_dir))
+    found, evaluation = find_checkpoint(str(program.config.model_dir))
     trained = load_trained(program.experiment, program.config, found)
     return program, replace(trained, evaluation=evaluation)
 
@@ -128,7 +118,7 @@ def evaluate(
     throttle: float,
     limit: float | None,
     wait: float,
-    checkpoint: CheckpointChoice,
+    find_checkpoint: FindCheckpoint,
 ) -> None:
     """Evaluate each checkpoint that the run of PROGRAM saves, until the run ends.
 
@@ -147,7 +137,7 @@ def evaluate(
 
     show_log()
     directory = str(found.config.model_dir)
-    chosen = checkpoint.find(directory)[0] if once else None
+    chosen = find_checkpoint(directory)[0] if once else None
     evaluator = checkpoint_evaluator.open_evaluator(found.experiment, found.config)
     with evaluator as (evaluate, _), catch_sigterm() as stop:
 
@@ -182,7 +172,7 @@ def export(
     model_dir: str | None,
     out: str,
     version: int | None,
-    checkpoint: CheckpointChoice,
+    find_checkpoint: FindCheckpoint,
 ) -> None:
     """Export the model that PROGRAM trained as a SavedModel into DIR/VERSION.
 
@@ -196,7 +186,7 @@ def export(
       phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
       phalanx serve models/digits
     """
-    found, trained_model = load_model(program, arguments, model_dir, checkpoint)
+    found, trained_model = load_model(program, arguments, model_dir, find_checkpoint)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
     click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))
@@ -229,7 +219,7 @@ def predict(
     out: str,
     batch_size: int,
     raw_pixels: bool,
-    checkpoint: CheckpointChoice,
+    find_checkpoint: FindCheckpoint,
 ) -> None:
     """Predict each row of FILES with MODEL, in order.
 
@@ -244,7 +234,7 @@ def predict(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _load_signatures(model, _split(program_flags), model_dir, checkpoint)
+    signatures = _load_signatures(model, _split(program_flags), model_dir, find_checkpoint)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
     from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
 
@@ -263,7 +253,7 @@ def _split(flags: str) -> list[str]:
 
 
 def _load_signatures(
-    model: str, flags: list[str], model_dir: str | None, checkpoint: CheckpointChoice
+    model: str, flags: list[str], model_dir: str | None, find_checkpoint: FindCheckpoint
 ) -> dict[str, Signature]:
     from phalanx.train.export.signatures import load_signatures, make_servable, trace_signatures  # noqa: PLC0415
 
@@ -271,7 +261,7 @@ def _load_signatures(
         from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
 
         return load_signatures(find_version(model)[0])
-    program, trained = load_model(model, flags, model_dir, checkpoint)
+    program, trained = load_model(model, flags, model_dir, find_checkpoint)
     return trace_signatures(make_servable(program.experiment, trained.model, trained.input_spec))
 
 
@@ -291,3 +281,54 @@ def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
             click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
 
     yield notify
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--name", metavar="NAME", help="The name of the model.  [default: that of its directory]"
+)
+@click.option(
+    "--version", type=int, metavar="N", help="The version to serve.  [default: the highest]"
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@port_option(8501)
+@count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
+@time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
+def serve(
+    directory: str,
+    name: str | None,
+    version: int | None,
+    host: str,
+    port: int,
+    max_batch: int,
+    batch_wait: float,
+) -> None:
+    """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
+
+    The server answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET
+    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM. Simultaneous requests
+    are batched into one call of the model. The server is for development: it has neither TLS nor
+    authentication.
+
+    \b
+    Example:
+      phalanx serve models/digits --port 8501
+      curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
+    """
+    silence_tensorflow()
+    from phalanx.serving.server import ModelServer, ServedModel  # noqa: PLC0415
+    from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
+    from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
+
+    path, number = find_version(directory.rstrip("/"), version)
+    full = Path(directory).resolve()
+    # A directory called by a number is a version of the model that its parent is called after.
+    name = name or (full.parent.name if full.name.isdecimal() else full.name)
+    model = ServedModel(name, number, load_signatures(path), max_batch, batch_wait)
+    server = ModelServer(model, host, port)
+    signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
+    signal.signal(signal.SIGINT, lambda *_: server.shut_down())
+    url = f"http://{host}:{server.port}/v1/models/{name}:predict"
+    click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
+    server.run()

@@ -92,6 +92,7 @@ def command(**values: Any) -> None:
     """
     job = make_job(values)
     check_program(job.program)
+    grace_periods = GracePeriods(values["grace"], values["linger"], values["evaluator_linger"])
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
     with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
@@ -101,9 +102,7 @@ def command(**values: Any) -> None:
             log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
             share=not values["no_share"],
-            grace_periods=GracePeriods(
-                values["grace"], values["linger"], values["evaluator_linger"]
-            ),
+            grace_periods=grace_periods,
         )
         plan = launcher.plan(job)
         if values["dry_run"]:
@@ -160,13 +159,10 @@ def _wait(
     return result
 
 
-@contextlib.contextmanager
-def _open_display(tasks: list[Task]) -> Iterator[Observer]:
+def _open_display(tasks: list[Task]) -> contextlib.AbstractContextManager[Observer]:
     if sys.stdout.isatty():
-        with LiveDisplay(tasks, Console()) as live:
-            yield live
-    else:
-        yield PlainDisplay(tasks)
+        return LiveDisplay(tasks, Console())
+    return contextlib.nullcontext(PlainDisplay(tasks))
 
 
 @contextlib.contextmanager

@@ -47,10 +47,9 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     for _ in attempts:
         if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
             break
+    now = time.monotonic()
     return [
-        PeerReport(
-            task, address, attempt.outcome(), (attempt.finished or time.monotonic()) - started
-        )
+        PeerReport(task, address, attempt.outcome(), (attempt.finished or now) - started)
         for (task, address), attempt in zip(peers, attempts, strict=True)
     ]
 

@@ -71,9 +71,8 @@ def _find_format(path: str) -> Suffixes:
     for suffixes in () if path.endswith(".gz") else (_IMAGES, _LINES, _CSV):
         if name.endswith(suffixes):
             return suffixes
-    raise ConfigurationError(
-        f"{path}: its name must end with .tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
-    )
+    known = ".tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
+    raise ConfigurationError(f"{path}: its name must end with {known}")
 
 
 def _read_records(
@@ -164,10 +163,8 @@ def _stack(rows: Sequence[Row], signature: Signature) -> InputBatch:
         if values.ndim == spec.shape.rank - 1:
             values = values[..., np.newaxis]
         if not spec.shape.is_compatible_with(values.shape):
-            raise DataError(
-                f"{name} has the shape {list(values.shape[1:])} in the file, but the model takes "
-                f"{list(spec.shape[1:])}"
-            )
+            found = f"{name} has the shape {list(values.shape[1:])} in the file"
+            raise DataError(f"{found}, but the model takes {list(spec.shape[1:])}")
         tensors[name] = tf.constant(values)
     return InputBatch(DEFAULT_SIGNATURE, tensors, len(rows))
 
@@ -206,7 +203,6 @@ def _to_bytes(value: object) -> object:
 
 def _find_only_input(signature: Signature, what: str) -> tuple[str, TensorSpec]:
     if len(signature.inputs) != 1:
-        raise ConfigurationError(
-            f"{what}: the model has the inputs {', '.join(signature.inputs)}; give them by name"
-        )
+        names = ", ".join(signature.inputs)
+        raise ConfigurationError(f"{what}: the model has the inputs {names}; give them by name")
     return next(iter(signature.inputs.items()))

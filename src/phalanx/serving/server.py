@@ -133,15 +133,6 @@ class Batcher:
                     self._answer([request])
 
 
-@dataclass(frozen=True)
-class BatchingConfig:
-    """How requests are batched, and how long a response may take."""
-
-    max_rows: int = 64
-    wait_seconds: float = 0.0
-    timeout_seconds: float = 60.0
-
-
 @dataclass
 class ServedModel:
     """A model under its name, with a batcher for each of its signatures."""
@@ -149,13 +140,14 @@ class ServedModel:
     name: str
     version: int
     signatures: Mapping[str, Signature]
-    batching: BatchingConfig = field(default_factory=BatchingConfig)
+    max_rows: int = 64
+    wait_seconds: float = 0.0
+    timeout_seconds: float = 60.0
     batchers: dict[str, Batcher] = field(default_factory=dict)
 
     def start(self) -> None:
         for name, signature in self.signatures.items():
-            rows = self.batching.max_rows if _can_split(signature) else 1
-            wait = self.batching.wait_seconds
+            rows, wait = self.max_rows if _can_split(signature) else 1, self.wait_seconds
             self.batchers[name] = Batcher(signature.predict, max_rows=rows, wait_seconds=wait)
             self.batchers[name].start()
 
@@ -166,8 +158,8 @@ class ServedModel:
 
     def predict(self, body: bytes) -> bytes:
         request = rest.parse_request(body, self.signatures)
-        batcher, timeout = self.batchers[request.signature], self.batching.timeout_seconds
-        outputs = batcher.predict(request.arrays, request.rows, timeout)
+        batcher = self.batchers[request.signature]
+        outputs = batcher.predict(request.arrays, request.rows, self.timeout_seconds)
         return rest.format_response(request, outputs)
 
 

@@ -136,10 +136,8 @@ def _array(name: str, column: pd.Series, spec: ElementSpec) -> Array:
         nested = [_to_list(value) for value in column]
         return np.array(nested, spec.dtype.as_numpy_dtype).reshape(shape)
     except (ValueError, TypeError) as error:
-        raise DataError(
-            f"the column for {name} makes no {spec.dtype.name} tensor of the shape "
-            f"{list(spec.shape)}: {error}"
-        ) from None
+        wanted = f"{spec.dtype.name} tensor of the shape {list(spec.shape)}"
+        raise DataError(f"the column for {name} makes no {wanted}: {error}") from None
 
 
 def _to_list(value: object) -> object:

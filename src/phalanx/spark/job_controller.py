@@ -29,14 +29,10 @@ _CLOSE_SECONDS = 10.0
 class Cause(IntEnum):
     """How close a task's failure is to the cause of the job's failure; the lowest is reported."""
 
-    ORIGIN = 0
-    """The failure began in this task."""
-    REPORTED = 1
-    """Another task reported its failure to this one."""
-    PEER = 2
-    """Another task could not be reached."""
-    LOST = 3
-    """The connection to the task was lost."""
+    ORIGIN = 0  # The failure began in this task.
+    REPORTED = 1  # Another task reported its failure to this one.
+    PEER = 2  # Another task could not be reached.
+    LOST = 3  # The connection to the task was lost.
 
 
 @dataclass(frozen=True)

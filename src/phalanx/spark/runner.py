@@ -20,11 +20,11 @@ from phalanx.spark import stage
 from phalanx.spark.child_process import deserialize, serialize, train_experiment
 from phalanx.spark.job_controller import Cause, Failure, JobController
 from phalanx.spark.task import Assignment
+from phalanx.train.config import RunConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from phalanx.train.config import RunConfig
     from phalanx.train.experiment import Experiment
     from phalanx.train.hooks.base import Hook
 
@@ -235,15 +235,12 @@ def _make_function(
         raise JobError(f"{train!r} cannot be trained: give an Experiment or a function")
     given = {"config": config is not None, "hooks": bool(hooks), "mode": mode is not None}
     if name := next((name for name, is_given in given.items() if is_given), None):
-        raise JobError(
-            f"{name} is for experiments: pass what a function needs in arguments={{...}}"
-        )
+        fix = "pass what a function needs in arguments={...}"
+        raise JobError(f"{name} is for experiments: {fix}")
     return partial(train, **(arguments or {}))
 
 
 def _complete(config: RunConfig | None, mode: str | None) -> RunConfig:
-    from phalanx.train.config import RunConfig  # noqa: PLC0415
-
     config = config or RunConfig()
     if mode is not None:
         config = config.replace(mode=mode)

@@ -22,10 +22,8 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
         return None
     tasks = parse_shape(environ.get(SHAPE_VARIABLE) or f"chief=1,worker={len(nodes) - 1}")
     if len(tasks) != len(nodes):
-        raise ClusterError(
-            f"{SHAPE_VARIABLE} has {len(tasks)} tasks, but srun started {len(nodes)}: "
-            f"start as many (srun --ntasks={len(tasks)})"
-        )
+        found = f"{SHAPE_VARIABLE} has {len(tasks)} tasks, but srun started {len(nodes)}"
+        raise ClusterError(f"{found}: start as many (srun --ntasks={len(tasks)})")
     port = read_port(environ, _job_port(environ.get("SLURM_JOB_ID", "")))
     addresses = {
         task: f"{node}:{port + local_index}"
@@ -47,10 +45,9 @@ def _locate_tasks(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     if distribution == "cyclic":
         return sorted(located, key=lambda each: each[1])
     if distribution != "block":
-        raise ClusterError(
-            f"SLURM_DISTRIBUTION is {distribution!r}, which does not locate the tasks: "
-            "use srun --distribution=block or cyclic, or set TF_CONFIG"
-        )
+        found = f"SLURM_DISTRIBUTION is {distribution!r}, which does not locate the tasks"
+        fix = "use srun --distribution=block or cyclic, or set TF_CONFIG"
+        raise ClusterError(f"{found}: {fix}")
     return located
 
 
