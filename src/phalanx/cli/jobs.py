@@ -138,9 +138,13 @@ def _print(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> N
 
 def _as_dict(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> dict[str, object]:
     tasks = [
-        {"task": str(each.task), "state": each.state.value}
-        | {"restarts": each.restarts, "exit_code": each.exit_code}
-        for each in statuses
+        {
+            "task": str(s.task),
+            "state": s.state.value,
+            "restarts": s.restarts,
+            "exit_code": s.exit_code,
+        }
+        for s in statuses
     ]
     return {
         "name": name,

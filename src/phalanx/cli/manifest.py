@@ -47,12 +47,9 @@ def command(kind: str, model: str, **values: Any) -> None:
     name = values["name"] or make_name(model.rstrip("/"))
     check_name(name)
     needs = Resources(values["cpus"], values["memory"], values["gpus"] or 0)
-    credentials = values["credentials"]
+    labels, credentials = dict(values["labels"]), values["credentials"]
     container = Container(
-        values["image"],
-        mounts=values["mounts"],
-        labels=dict(values["labels"]),
-        credentials=credentials,
+        values["image"], mounts=values["mounts"], labels=labels, credentials=credentials
     )
     server = TensorFlowServing(name, model.rstrip("/"), container, needs, values["replicas"])
     if kind == "compose":

@@ -85,7 +85,6 @@ def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) 
 def load_model(
     path: str, arguments: Sequence[str], model_dir: str | None, find_checkpoint: FindCheckpoint
 ) -> tuple[LoadedProgram, TrainedModel]:
-    """Return the program, and its model with the weights of the checkpoint."""
     program = load_experiment(path, arguments, model_dir)
     from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
 

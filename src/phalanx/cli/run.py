@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -169,15 +168,11 @@ def _open_display(tasks: list[Task]) -> contextlib.AbstractContextManager[Observ
 def _catch_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore."""
     received: list[signal.Signals] = []
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {each: signal.getsignal(each) for each in caught}
     for each, handler in before.items():
         if handler != signal.SIG_IGN:
-            signal.signal(each, receive)
+            signal.signal(each, lambda number, _: received.append(signal.Signals(number)))
     try:
         yield received
     finally:

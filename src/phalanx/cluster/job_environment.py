@@ -63,7 +63,6 @@ def find_task(tasks: list[Task], number: int, source: str) -> Task:
 
 
 def read_port(environ: Mapping[str, str], default: int) -> int:
-    """Return PHALANX_PORT, or the default if it is not set."""
     text = environ.get(PORT_VARIABLE) or str(default)
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise ClusterError(f"{PORT_VARIABLE} is {text!r}: set it to a port from 1 to 65535")

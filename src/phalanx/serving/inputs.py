@@ -79,10 +79,9 @@ def _read_records(
     path: str, signatures: Mapping[str, Signature], size: int
 ) -> Iterator[InputBatch]:
     if EXAMPLES_SIGNATURE not in signatures:
-        raise ConfigurationError(
-            "the model does not take Examples, because the shapes of its inputs are not known: "
-            "write example_features() and preprocess() in the experiment"
-        )
+        what = "the model does not take Examples, because the shapes of its inputs are not known"
+        fix = "write example_features() and preprocess() in the experiment"
+        raise ConfigurationError(f"{what}: {fix}")
     for chunk in read_chunks(path, most=size):
         yield InputBatch(EXAMPLES_SIGNATURE, {"examples": tf.constant(list(chunk))}, len(chunk))
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import tensorflow as tf
 
@@ -15,11 +15,47 @@ from phalanx.train.export.signatures import Signature
 from phalanx.train.types import Array, NamedArrays
 
 
-class PredictionWriter(Protocol):
-    """Writes the predictions of one batch after the other."""
+class JSONLinesWriter:
+    """Writes a row for each example; `keys` are further columns of it."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
 
     def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        """Write a row for each example; `keys` are further columns of it."""
+        lists = {name: as_json(values) for name, values in arrays.items()}
+        for index in range(len(next(iter(arrays.values())))):
+            row = {**(keys[index] if keys else {}), **{n: v[index] for n, v in lists.items()}}
+            self._file.write(json.dumps(row) + "\n")
+
+
+class ParquetWriter:
+    """Writes a row group for each batch, with columns nested as the outputs are."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow  # noqa: PLC0415
+            from pyarrow import parquet  # noqa: PLC0415
+        except ImportError:
+            fix = "pip install pyarrow, or write .jsonl"
+            raise ConfigurationError(f"Parquet needs pyarrow: {fix}") from None
+        self._pyarrow, self._parquet = pyarrow, parquet
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
+        columns = {name: [key[name] for key in keys] for name in (keys[0] if keys else ())}
+        outputs = {n: v if v.ndim == 1 else v.tolist() for n, v in arrays.items()}
+        table = self._pyarrow.table({**columns, **outputs})
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table.cast(self._writer.schema))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+PredictionWriter = JSONLinesWriter | ParquetWriter
 
 
 def predict(
@@ -72,44 +108,6 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[PredictionWriter]:
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-class JSONLinesWriter:
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        lists = {name: as_json(values) for name, values in arrays.items()}
-        for index in range(len(next(iter(arrays.values())))):
-            row = {**(keys[index] if keys else {}), **{n: v[index] for n, v in lists.items()}}
-            self._file.write(json.dumps(row) + "\n")
-
-
-class ParquetWriter:
-    """Writes a row group for each batch, with columns nested as the outputs are."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow  # noqa: PLC0415
-            from pyarrow import parquet  # noqa: PLC0415
-        except ImportError:
-            fix = "pip install pyarrow, or write .jsonl"
-            raise ConfigurationError(f"Parquet needs pyarrow: {fix}") from None
-        self._pyarrow, self._parquet = pyarrow, parquet
-        self._path = path
-        self._writer: Any = None
-
-    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        columns = {name: [key[name] for key in keys] for name in (keys[0] if keys else ())}
-        outputs = {n: v if v.ndim == 1 else v.tolist() for n, v in arrays.items()}
-        table = self._pyarrow.table({**columns, **outputs})
-        if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._path, table.schema)
-        self._writer.write_table(table.cast(self._writer.schema))
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
 
 
 def as_json(values: Array, *, as_base64: bool = False) -> Any:

@@ -135,8 +135,6 @@ class Batcher:
 
 @dataclass
 class ServedModel:
-    """A model under its name, with a batcher for each of its signatures."""
-
     name: str
     version: int
     signatures: Mapping[str, Signature]
@@ -152,7 +150,6 @@ class ServedModel:
             self.batchers[name].start()
 
     def stop(self) -> None:
-        """Answer the requests that are waiting, then stop."""
         for batcher in self.batchers.values():
             batcher.stop()
 

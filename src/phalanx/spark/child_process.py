@@ -45,10 +45,11 @@ def serialize(value: object, name: str) -> bytes:
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:
-        raise JobError(
-            f"{name} cannot be sent between the driver and its tasks: {error}. Create or open "
-            "inside the function what belongs to one process, and return plain data"
-        ) from error
+        what = f"{name} cannot be sent between the driver and its tasks: {error}"
+        fix = (
+            "Create or open inside the function what belongs to one process, and return plain data"
+        )
+        raise JobError(f"{what}. {fix}") from error
 
 
 def deserialize(data: bytes) -> object:
@@ -66,7 +67,6 @@ def train_experiment(experiment: Experiment, config: RunConfig, hooks: Sequence[
 
 
 def main(folder: Path) -> int:
-    """Call the function in the folder, and write its value or its error there."""
     try:
         function = _load(folder / FUNCTION)
         value = serialize(function(), "what the function returned")
@@ -90,10 +90,9 @@ def _load(path: Path) -> Callable[[], object]:
     try:
         function = deserialize(path.read_bytes())
     except ModuleNotFoundError as error:
-        raise JobError(
-            f"there is no module {error.name!r} on the executors: install it there, or send it "
-            "with spark.addArtifact(..., pyfile=True) or sparkContext.addPyFile(...)"
-        ) from None
+        what = f"there is no module {error.name!r} on the executors"
+        send = "spark.addArtifact(..., pyfile=True) or sparkContext.addPyFile(...)"
+        raise JobError(f"{what}: install it there, or send it with {send}") from None
     assert callable(function)
     return function
 

@@ -28,14 +28,14 @@ class Connection:
 
     @classmethod
     def connect(cls, host: str, port: int) -> Self:
-        """Connect a task to its driver."""
         try:
             sock = socket.create_connection((host, port), _CONNECT_SECONDS)
         except OSError as error:
-            raise LaunchError(
-                f"the driver cannot be reached at {host}:{port} ({error}): let executors connect "
-                "to it, on a port of your choice if need be (driver_port=...)"
-            ) from None
+            what = f"the driver cannot be reached at {host}:{port} ({error})"
+            fix = (
+                "let executors connect to it, on a port of your choice if need be (driver_port=...)"
+            )
+            raise LaunchError(f"{what}: {fix}") from None
         sock.settimeout(None)
         # With these settings the system notices within two minutes that the driver's host is down.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -108,7 +108,6 @@ def dataset(
 
 
 def select(batch: Mapping[str, Tensor], features: str | Sequence[str], label: str | None) -> Batch:
-    """Return the features of a batch, with the label if there is one."""
     x = batch[features] if isinstance(features, str) else {name: batch[name] for name in features}
     return x if label is None else (x, batch[label])
 
@@ -147,10 +146,9 @@ def _find_cache(session: SparkSession, cache_dir: str | None) -> str:
         return resolve(str(found).rstrip("/"))
     master = session.conf.get("spark.master", "")
     if not master.startswith("local"):
-        raise DataError(
-            f"no directory to write the DataFrame to: name one that the driver and every executor "
-            f"of {master} can reach, with cache_dir=... or {SETTING}"
-        )
+        where = f"that the driver and every executor of {master} can reach"
+        fix = f"name one {where}, with cache_dir=... or {SETTING}"
+        raise DataError(f"no directory to write the DataFrame to: {fix}")
     temporary = tempfile.mkdtemp(prefix="phalanx-dataframe-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary

@@ -97,7 +97,6 @@ def predict_udf(
 def predict_columns(
     path: str, signature: str, columns: Sequence[pd.Series], batch_size: int
 ) -> Mapping[str, Array]:
-    """Return the outputs for all rows of these columns, by name."""
     import tensorflow as tf  # noqa: PLC0415
 
     chosen = _load(path)[signature]

@@ -58,7 +58,6 @@ class JobState:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the job failed, as far as it is known."""
         return min(self._failures, key=lambda failure: failure.cause, default=None)
 
     def is_running(self, task: Task) -> bool:

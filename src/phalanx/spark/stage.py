@@ -136,7 +136,6 @@ class SparkSlots:
 
 
 def count_slots(context: SparkContext, gpus: int = 0, gpu_resource_name: str = "gpu") -> SparkSlots:
-    """Count the slots of all executors for tasks with so many GPUs."""
     # No public API tells what an executor can run; this is the source of Spark's web UI.
     executors = context._jsc.sc().statusStore().executorList(True)
     is_local = context.master.startswith("local") and "local-cluster" not in context.master

@@ -1,5 +1,6 @@
 """The commands of `phalanx records` that write the same records to other files."""
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -49,13 +50,10 @@ def split(
 
 def _parse_share(text: str) -> tuple[str, float]:
     path, _, share = text.rpartition("=")
-    try:
-        parsed = float(share)
-    except ValueError:
-        path, parsed = "", 0.0
-    if not path:
-        raise click.UsageError(f"--share {text}: write it as in --share train.tfrecord=0.9")
-    return path, parsed
+    with suppress(ValueError):
+        if path:
+            return path, float(share)
+    raise click.UsageError(f"--share {text}: write it as in --share train.tfrecord=0.9")
 
 
 @click.command()
