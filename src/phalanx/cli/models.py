@@ -254,14 +254,13 @@ def _split(flags: str) -> list[str]:
 def _load_signatures(
     model: str, flags: list[str], model_dir: str | None, find_checkpoint: FindCheckpoint
 ) -> dict[str, Signature]:
-    from phalanx.train.export.signatures import load_signatures, make_servable, trace_signatures  # noqa: PLC0415
+    from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
 
     if Path(model).is_dir():
-        from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
-
-        return load_signatures(find_version(model)[0])
+        return signatures.load_signatures(saved_model.find_version(model)[0])
     program, trained = load_model(model, flags, model_dir, find_checkpoint)
-    return trace_signatures(make_servable(program.experiment, trained.model, trained.input_spec))
+    servable = signatures.make_servable(program.experiment, trained.model, trained.input_spec)
+    return signatures.trace_signatures(servable)
 
 
 @contextmanager
@@ -317,14 +316,14 @@ def serve(
     """
     silence_tensorflow()
     from phalanx.serving.server import ModelServer, ServedModel  # noqa: PLC0415
-    from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
-    from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
+    from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
 
-    path, number = find_version(directory.rstrip("/"), version)
+    path, number = saved_model.find_version(directory.rstrip("/"), version)
     full = Path(directory).resolve()
     # A directory called by a number is a version of the model that its parent is called after.
     name = name or (full.parent.name if full.name.isdecimal() else full.name)
-    model = ServedModel(name, number, load_signatures(path), max_batch, batch_wait)
+    loaded = signatures.load_signatures(path)
+    model = ServedModel(name, number, loaded, max_batch, batch_wait)
     server = ModelServer(model, host, port)
     signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
     signal.signal(signal.SIGINT, lambda *_: server.shut_down())

@@ -15,14 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phalanx.errors import (
-    ConfigurationError,
-    Interrupted,
-    JobError,
-    PeerError,
-    PhalanxError,
-    TrainingError,
-)
+from phalanx import errors
 from phalanx.launch.job_store import write_atomically
 from phalanx.spark.job_controller import Cause
 
@@ -41,7 +34,9 @@ def serialize(value: object, name: str) -> bytes:
     try:
         import cloudpickle  # noqa: PLC0415
     except ImportError:
-        raise JobError("cloudpickle is not installed: pip install 'phalanx[spark]'") from None
+        raise errors.JobError(
+            "cloudpickle is not installed: pip install 'phalanx[spark]'"
+        ) from None
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:
@@ -49,7 +44,7 @@ def serialize(value: object, name: str) -> bytes:
         fix = (
             "Create or open inside the function what belongs to one process, and return plain data"
         )
-        raise JobError(f"{what}. {fix}") from error
+        raise errors.JobError(f"{what}. {fix}") from error
 
 
 def deserialize(data: bytes) -> object:
@@ -74,8 +69,8 @@ def main(folder: Path) -> int:
         if end.code not in (None, 0):
             return _fail(folder, f"it ended with {end.code!r}", Cause.ORIGIN, False)
         value = serialize(None, "nothing")
-    except PhalanxError as error:
-        is_final = isinstance(error, ConfigurationError)
+    except errors.PhalanxError as error:
+        is_final = isinstance(error, errors.ConfigurationError)
         return _fail(folder, str(error), _cause(error), is_final, error.exit_code)
     except BaseException as error:
         # Without this frame: the user's traceback begins with the user's code.
@@ -92,15 +87,15 @@ def _load(path: Path) -> Callable[[], object]:
     except ModuleNotFoundError as error:
         what = f"there is no module {error.name!r} on the executors"
         send = "spark.addArtifact(..., pyfile=True) or sparkContext.addPyFile(...)"
-        raise JobError(f"{what}: install it there, or send it with {send}") from None
+        raise errors.JobError(f"{what}: install it there, or send it with {send}") from None
     assert callable(function)
     return function
 
 
-def _cause(error: PhalanxError) -> Cause:
-    if isinstance(error, PeerError | Interrupted):
+def _cause(error: errors.PhalanxError) -> Cause:
+    if isinstance(error, errors.PeerError | errors.Interrupted):
         return Cause.PEER
-    return Cause.REPORTED if isinstance(error, TrainingError) else Cause.ORIGIN
+    return Cause.REPORTED if isinstance(error, errors.TrainingError) else Cause.ORIGIN
 
 
 def _fail(folder: Path, text: str, cause: Cause, is_final: bool, code: int = 1) -> int:
