@@ -1,7 +1,5 @@
 """A trained program and its runs, for the commands that read them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import runpy

@@ -1,7 +1,5 @@
 """Run a command in this process, which loads TensorFlow only once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from click.testing import CliRunner

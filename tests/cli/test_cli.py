@@ -1,7 +1,5 @@
 """The `phalanx` command line as a whole."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

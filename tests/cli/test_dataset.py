@@ -1,7 +1,5 @@
 """`phalanx dataset`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.cli.in_process import invoke

@@ -1,7 +1,5 @@
 """The display of a running job."""
 
-from __future__ import annotations
-
 import io
 import threading
 

@@ -1,7 +1,5 @@
 """Following a job across outages of its backend, and with a closed pipe."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

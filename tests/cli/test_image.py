@@ -1,7 +1,5 @@
 """`phalanx image`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`phalanx manifest`."""
 
-from __future__ import annotations
-
 import yaml
 from tests.cli.in_process import invoke
 

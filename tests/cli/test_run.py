@@ -1,7 +1,5 @@
 """`phalanx run`: its arguments, its dry run, and wrong use, which exits with 2."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which description of the cluster `detect` finds, and which comes first."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig, detect

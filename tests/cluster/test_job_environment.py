@@ -1,7 +1,5 @@
 """The variables with which a launcher describes a job to its tasks."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx import ClusterError, Role, Task

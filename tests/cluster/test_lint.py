@@ -1,7 +1,5 @@
 """The problems of TF_CONFIG that `lint` finds, and their fixes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

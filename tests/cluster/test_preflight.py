@@ -1,7 +1,5 @@
 """Check peers over real sockets: which answer, which do not, and why."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

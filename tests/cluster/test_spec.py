@@ -1,7 +1,5 @@
 """Roles, tasks and clusters."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

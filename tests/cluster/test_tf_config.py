@@ -1,7 +1,5 @@
 """Reading and writing TF_CONFIG."""
 
-from __future__ import annotations
-
 import json
 import string
 from typing import Any

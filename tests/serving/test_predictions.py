@@ -1,7 +1,5 @@
 """Predictions, and the files they are written to."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

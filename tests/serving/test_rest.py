@@ -1,7 +1,5 @@
 """Requests and responses of the REST API."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

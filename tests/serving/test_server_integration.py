@@ -1,7 +1,5 @@
 """`phalanx serve` as a client of TensorFlow Serving sees it."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

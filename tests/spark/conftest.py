@@ -1,7 +1,5 @@
 """A real Spark with executors of its own, for those tests that need it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Features and labels of a batch."""
 
-from __future__ import annotations
-
 from phalanx.spark.dataframe import select
 
 

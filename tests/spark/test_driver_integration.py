@@ -1,7 +1,5 @@
 """What becomes of tasks whose driver is killed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The example: DataFrame, TFRecord files, a ps and two workers, predictions in a DataFrame."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A SavedModel as a function of the columns of a real Spark."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`run` without Spark: the same tasks, job controller and processes, on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The settings of MirroredStrategyRunner."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx.errors import JobError

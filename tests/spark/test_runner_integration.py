@@ -1,7 +1,5 @@
 """`run` on a real Spark with executors in processes of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

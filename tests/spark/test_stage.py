@@ -1,7 +1,5 @@
 """Too few slots are told in seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx.errors import JobError

@@ -1,7 +1,5 @@
 """What the process of a task is started with."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The `phalanx` command line. Each command is a module, which is imported when it is called."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
@@ -15,27 +13,19 @@ import click
 import phalanx
 from phalanx.errors import PhalanxError
 
-COMMANDS = (
-    "board",
-    "cancel",
-    "check",
-    "compare",
-    "data-service",
-    "dataset",
-    "evaluate",
-    "export",
-    "image",
-    "launch",
-    "logs",
-    "manifest",
-    "predict",
-    "records",
-    "run",
-    "runs",
-    "serve",
-    "status",
-    "tf-config",
-)
+# The commands of each module. A module with a single one calls it `command`.
+_MODULES = {
+    "cluster": ("check", "tf-config"),
+    "jobs": ("cancel", "logs", "status"),
+    "models": ("evaluate", "export", "predict", "serve"),
+    "runs": ("board", "compare", "runs"),
+}
+_ALONE = ("data-service", "dataset", "image", "launch", "manifest", "records", "run")
+COMMANDS = {name: f"phalanx.cli.{name}".replace("-", "_") for name in _ALONE} | {
+    name: f"phalanx.cli.{module}:{name}".replace("-", "_")
+    for module, names in _MODULES.items()
+    for name in names
+}
 
 
 class LazyGroup(click.Group):
@@ -51,17 +41,17 @@ class LazyGroup(click.Group):
         return sorted(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the object `command` of the command's module."""
         if cmd_name not in self._modules:
             return None
-        command = import_module(self._modules[cmd_name]).command
+        module, _, name = self._modules[cmd_name].partition(":")
+        command = getattr(import_module(module), name or "command")
         assert isinstance(command, click.Command)
         return command
 
 
 @click.group(
     cls=LazyGroup,
-    modules={name: f"phalanx.cli.{name.replace('-', '_')}" for name in COMMANDS},
+    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(phalanx.__version__, prog_name="phalanx")

@@ -1,18 +1,15 @@
 """`phalanx data-service`: run the servers of tf.data service."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 
 import click
 
-from phalanx.cli.trained_model import silence_tensorflow
+from phalanx.cli.models import silence_tensorflow
 from phalanx.cluster.lint import find_address_problem
 
 _PORT = click.IntRange(1, 65535)
@@ -66,8 +63,7 @@ def worker(address: str, port: int, host: str | None) -> None:
     Example:
       phalanx data-service worker dispatcher-host:5050 --port 5051
     """
-    problem = find_address_problem("DISPATCHER", address)
-    if problem:
+    if problem := find_address_problem("DISPATCHER", address):
         raise click.UsageError(str(problem))
     name = host or socket.gethostname()
     silence_tensorflow()
@@ -79,11 +75,7 @@ def worker(address: str, port: int, host: str | None) -> None:
 
 def _run(serve: Callable[[], None], what: str) -> None:
     """Run the server until SIGTERM or SIGINT, and exit with 0."""
-
-    def exit_cleanly(number: int, frame: FrameType | None) -> None:
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, exit_cleanly)
-    signal.signal(signal.SIGINT, exit_cleanly)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     click.echo(f"phalanx: {what} (stop with Ctrl-C)", err=True)
     serve()

@@ -1,9 +1,6 @@
 """`phalanx dataset`: write well-known datasets as TFRecord files."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -38,7 +35,7 @@ def command() -> None:
 @_OUT
 @_VALIDATION
 @_SHARDS
-def cifar10(source: str | None, out: str, **options: Any) -> None:
+def cifar10(**options: Any) -> None:
     """Write CIFAR-10: 50,000 training and 10,000 evaluation images of 32 x 32 pixels.
 
     PATH is cifar-10-batches-py, the binary version, or the archive of either. Each image has 3072
@@ -50,9 +47,7 @@ def cifar10(source: str | None, out: str, **options: Any) -> None:
     """
     from phalanx.data.datasets import convert_cifar10  # noqa: PLC0415
 
-    with _show_download() as progress:
-        counts = convert_cifar10(source, out, progress=progress, **options)
-    _print_counts(out, counts)
+    _download(convert_cifar10, **options)
 
 
 @command.command()
@@ -64,7 +59,7 @@ def cifar10(source: str | None, out: str, **options: Any) -> None:
 @_OUT
 @_VALIDATION
 @_SHARDS
-def mnist(source: str | None, out: str, **options: Any) -> None:
+def mnist(**options: Any) -> None:
     """Write MNIST: 60,000 training and 10,000 evaluation digits of 28 x 28 pixels.
 
     \b
@@ -73,9 +68,7 @@ def mnist(source: str | None, out: str, **options: Any) -> None:
     """
     from phalanx.data.datasets import convert_mnist  # noqa: PLC0415
 
-    with _show_download() as progress:
-        counts = convert_mnist(source, out, progress=progress, **options)
-    _print_counts(out, counts)
+    _download(convert_mnist, **options)
 
 
 @command.command()
@@ -103,10 +96,10 @@ def _print_counts(out: str, counts: dict[str, int]) -> None:
         click.echo(f"{count}\t{out.rstrip('/')}/{name}.tfrecord")
 
 
-@contextmanager
-def _show_download() -> Iterator[Callable[[int, int], None] | None]:
+def _download(convert: Callable[..., dict[str, int]], out: str, **options: Any) -> None:
     with show_progress("downloading", style="download") as update:
-        if update is None:
-            yield None
-        else:
-            yield lambda done, total: update(completed=done, total=total or None, visible=True)
+        progress = update and (
+            lambda done, total: update(completed=done, total=total or None, visible=True)
+        )
+        counts = convert(out=out, progress=progress, **options)
+    _print_counts(out, counts)

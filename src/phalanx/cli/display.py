@@ -1,7 +1,5 @@
 """The display of a running job: a live table on a terminal, plain lines in a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue
@@ -10,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -29,15 +27,14 @@ _COLOURS = {
     Role.DISPATCHER: "blue",
     Role.DATA_WORKER: "blue",
 }
+# In the order in which tasks are shown when the terminal has no room for all.
 _STATE_COLOURS = {
-    TaskState.WAITING: "dim",
-    TaskState.RUNNING: "bold",
-    TaskState.DONE: "green",
     TaskState.FAILED: "bold red",
+    TaskState.RUNNING: "bold",
+    TaskState.WAITING: "dim",
+    TaskState.DONE: "green",
     TaskState.ENDED: "dim",
 }
-# The order in which tasks are shown when the terminal has no room for all.
-_URGENCY = [TaskState.FAILED, TaskState.RUNNING, TaskState.WAITING, TaskState.DONE, TaskState.ENDED]
 
 
 class QueuedDisplay:
@@ -60,7 +57,6 @@ class QueuedDisplay:
         self._thread.start()
 
     def drop_if_full(self) -> None:
-        """From now on, drop output when the queue is full."""
         self._drop_if_full.set()
 
     def finish(self, seconds: float) -> bool:
@@ -136,7 +132,7 @@ class LiveDisplay:
         self._started = time.monotonic()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
 
-    def __enter__(self) -> LiveDisplay:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
@@ -166,7 +162,8 @@ class LiveDisplay:
         room = max(3, self._console.height // 2 - 4)
         shown = statuses
         if len(statuses) > room:
-            by_urgency = sorted(statuses, key=lambda status: _URGENCY.index(status.state))
+            order = list(_STATE_COLOURS)
+            by_urgency = sorted(statuses, key=lambda status: order.index(status.state))
             shown = sorted(by_urgency[:room], key=lambda status: status.task)
         # A line as wide as the terminal wraps when the terminal echoes ^C into it.
         width = self._console.width - 1

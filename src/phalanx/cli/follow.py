@@ -1,7 +1,5 @@
 """Follow a job that its backend runs, and report how it ended."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """`phalanx image`: write the Dockerfile of a program, and build the image."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -10,15 +8,7 @@ import click
 
 from phalanx.cli.follow import print_message
 from phalanx.errors import JobError
-from phalanx.launch.containers.image import (
-    DOCKERFILE,
-    LOCK,
-    Contents,
-    check_pinned,
-    lock_environment,
-    plan_image,
-    read_requirements,
-)
+from phalanx.launch.containers import image
 from phalanx.launch.job import Program, ProgramKind
 
 
@@ -69,13 +59,12 @@ def command(
     here = Path.cwd()
     paths = tuple(_relative(path, here) for path in (program, *more))
     needed = tuple(_relative(path, here) for path in wheels)
-    lock = lock_environment()
-    wanted = (
-        read_requirements(Path(requirements))
-        if requirements
-        else _require_phalanx(lock, needed, gpu)
-    )
-    contents = Contents(
+    lock = image.lock_environment()
+    if requirements:
+        wanted = image.read_requirements(Path(requirements))
+    else:
+        wanted = _require_phalanx(lock, needed, gpu)
+    contents = image.Contents(
         program=Program(ProgramKind.FILE, paths[0]),
         paths=paths,
         requirements=wanted,
@@ -84,13 +73,13 @@ def command(
         gpu=gpu,
         wheels=needed,
     )
-    check_pinned(contents)
-    plan = plan_image(contents)
+    image.check_pinned(contents)
+    plan = image.plan_image(contents)
     if dry_run:
         click.echo(plan.render(), nl=False)
         return
     plan.write(here)
-    print_message(f"{DOCKERFILE} and {LOCK} are written")
+    print_message(f"{image.DOCKERFILE} and {image.LOCK} are written")
     if tag:
         print_message(f"building {tag}, which may take minutes")
         plan.build(here, tag)
@@ -101,14 +90,12 @@ def _relative(path: str, here: Path) -> str:
     """Return the path in the build context, which is this directory."""
     full = (here / path).resolve()
     if not full.is_relative_to(here.resolve()):
-        raise JobError(
-            f"{path} is outside of this directory, which is the build context of the image"
-        )
+        what = "this directory, which is the build context of the image"
+        raise JobError(f"{path} is outside of {what}")
     return full.relative_to(here.resolve()).as_posix()
 
 
 def _require_phalanx(lock: dict[str, str], wheels: tuple[str, ...], gpu: bool) -> tuple[str, ...]:
-    """Return the requirement of this version of Phalanx with TensorFlow."""
     if "phalanx" not in lock and not wheels:
         raise JobError(
             "this Phalanx is installed from a directory, which the image cannot install: build a "

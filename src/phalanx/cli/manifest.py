@@ -1,7 +1,5 @@
 """`phalanx manifest`: print the manifests that serve a model with TensorFlow Serving."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +46,9 @@ def command(kind: str, model: str, **values: Any) -> None:
     name = values["name"] or make_name(model.rstrip("/"))
     check_name(name)
     needs = Resources(values["cpus"], values["memory"], values["gpus"] or 0)
-    credentials = values["credentials"]
+    labels, credentials = dict(values["label"]), values["credentials"]
     container = Container(
-        values["image"],
-        mounts=values["mount"],
-        labels=dict(values["label"]),
-        credentials=credentials,
+        values["image"], mounts=values["mount"], labels=labels, credentials=credentials
     )
     server = TensorFlowServing(name, model.rstrip("/"), container, needs, values["replicas"])
     if kind == "compose":

@@ -1,7 +1,5 @@
 """Progress bars on a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +9,7 @@ from typing import Literal
 
 @contextmanager
 def show_progress(
-    description: str,
-    total: int | None = None,
-    style: Literal["bar", "count", "download"] = "bar",
+    description: str, total: int | None = None, style: Literal["bar", "count", "download"] = "bar"
 ) -> Iterator[Callable[..., None] | None]:
     """Show a progress bar on stderr and yield `rich.progress.Progress.update` of its task.
 

@@ -1,7 +1,5 @@
 """`phalanx run`: run all tasks of a job on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -11,7 +9,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -116,7 +113,6 @@ def command(**values: Any) -> None:
 
 
 def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
-    """Run the plan to its end, display it, and return the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
     output_closed = threading.Event()
@@ -151,10 +147,7 @@ def _wait(
 ) -> JobResult:
     """Wait for the end of the job; cancel it on a signal, and kill it on a second Ctrl-C."""
     interrupts = 0
-    while True:
-        result = handle.wait(0.1)
-        if result is not None:
-            return result
+    while (result := handle.wait(0.1)) is None:
         if output_closed.is_set():
             handle.cancel(JobResult(1, "the reader of its output closed the pipe"))
         while signals:
@@ -164,31 +157,24 @@ def _wait(
             interrupts += number == signal.SIGINT
             if interrupts > 1:
                 handle.kill()
+    return result
 
 
-@contextlib.contextmanager
-def _open_display(tasks: list[Task]) -> Iterator[Observer]:
+def _open_display(tasks: list[Task]) -> contextlib.AbstractContextManager[Observer]:
     if sys.stdout.isatty():
-        with LiveDisplay(tasks, Console()) as live:
-            yield live
-    else:
-        yield PlainDisplay(tasks)
+        return LiveDisplay(tasks, Console())
+    return contextlib.nullcontext(PlainDisplay(tasks))
 
 
 @contextlib.contextmanager
 def _catch_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore."""
     received: list[signal.Signals] = []
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-
-    before = {
-        each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in caught}
     for each, handler in before.items():
         if handler != signal.SIG_IGN:
-            signal.signal(each, receive)
+            signal.signal(each, lambda number, _: received.append(signal.Signals(number)))
     try:
         yield received
     finally:

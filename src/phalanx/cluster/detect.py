@@ -1,7 +1,5 @@
 """Detect this process's task and its cluster, whatever started the process."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +41,5 @@ def detect(environ: Mapping[str, str] | None = None, argv: Sequence[str] | None 
     """
     environ = os.environ if environ is None else environ
     argv = sys.argv[1:] if argv is None else argv
-    for detector in DETECTORS:
-        found = detector(environ, argv)
-        if found is not None:
-            return found
-    return TFConfig()
+    found = (detector(environ, argv) for detector in DETECTORS)
+    return next((config for config in found if config is not None), TFConfig())

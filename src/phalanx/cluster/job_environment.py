@@ -8,8 +8,6 @@ Slurm and Kubernetes number processes and have no roles: there the shape maps ea
 With any launcher the shape tells the chief whether an evaluator exists.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -31,9 +29,8 @@ def parse_shape(text: str) -> list[Task]:
     for part in text.split(","):
         name, equals, count = part.strip().partition("=")
         if not equals or not count.isdecimal():
-            raise ClusterError(
-                f"{SHAPE_VARIABLE} is {text!r}: write counts by role, as in chief=1,worker=2,ps=1"
-            )
+            fix = "write counts by role, as in chief=1,worker=2,ps=1"
+            raise ClusterError(f"{SHAPE_VARIABLE} is {text!r}: {fix}")
         counts[Role.parse_any(name)] = int(count)
     if counts.get(Role.CHIEF, 0) > 1:
         raise ClusterError(f"{SHAPE_VARIABLE} is {text!r}: a cluster has at most one chief")
@@ -59,15 +56,13 @@ def has_evaluator(environ: Mapping[str, str]) -> bool:
 def find_task(tasks: list[Task], number: int, source: str) -> Task:
     """Return the task of process `number`; errors call the origin of the number `source`."""
     if number >= len(tasks):
-        raise ClusterError(
-            f"{source} is {number}, but {SHAPE_VARIABLE} has {len(tasks)} tasks, numbered from 0: "
-            f"set the shape to as many tasks as there are processes"
-        )
+        known = f"{SHAPE_VARIABLE} has {len(tasks)} tasks, numbered from 0"
+        fix = "set the shape to as many tasks as there are processes"
+        raise ClusterError(f"{source} is {number}, but {known}: {fix}")
     return tasks[number]
 
 
 def read_port(environ: Mapping[str, str], default: int) -> int:
-    """Return PHALANX_PORT, or the default if it is not set."""
     text = environ.get(PORT_VARIABLE) or str(default)
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise ClusterError(f"{PORT_VARIABLE} is {text!r}: set it to a port from 1 to 65535")

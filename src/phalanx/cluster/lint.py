@@ -1,7 +1,5 @@
 """Find every problem of a TF_CONFIG at once, each with its fix."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re
@@ -93,7 +91,8 @@ def _lint_cluster(cluster: object, tasks: set[Task]) -> Iterator[Problem]:
     readable = {}
     for name, members in cluster.items():
         if name not in ROLE_NAMES:
-            yield Problem(f"cluster.{_bare(name)}", "no such role", _role_fix(name))
+            bare = name if name.isidentifier() else json.dumps(name)
+            yield Problem(f"cluster.{bare}", "no such role", _role_fix(name))
         elif problem := _find_members_problem(name, members):
             yield problem
         else:
@@ -106,42 +105,28 @@ def _lint_cluster(cluster: object, tasks: set[Task]) -> Iterator[Problem]:
         tasks.add(task)
         if task.role is Role.CHIEF:
             chiefs.append(where)
-        problem = find_address_problem(where, address)
-        if problem:
+        if problem := find_address_problem(where, address):
             yield problem
         else:
             host, port = split_address(str(address))
             same = ("127.0.0.1" if host.lower() == "localhost" else host.lower(), port)
             if same in used:
-                yield Problem(
-                    where,
-                    f"{address} is the address of {used[same]} too",
-                    "Give every task an address of its own (one host may have several ports).",
-                )
+                fix = "Give every task an address of its own (one host may have several ports)."
+                yield Problem(where, f"{address} is the address of {used[same]} too", fix)
             used.setdefault(same, where)
     if len(chiefs) > 1:
-        yield Problem(
-            "cluster",
-            f"{len(chiefs)} chiefs ({', '.join(chiefs)}); a master is a chief",
-            "Keep one and make the others workers.",
-        )
+        what = f"{len(chiefs)} chiefs ({', '.join(chiefs)}); a master is a chief"
+        yield Problem("cluster", what, "Keep one and make the others workers.")
     elif chiefs and Task(Role.CHIEF) not in tasks:
         yield Problem(chiefs[0], "the only chief has index 0", 'Write {"chief": ["host:port"]}.')
     roles = {task.role for task in tasks}
     if Role.PS in roles and Role.WORKER not in roles:
-        yield Problem(
-            "cluster",
-            "ps without worker: no task trains with the parameter servers",
-            'Add a worker, or leave "ps" out.',
-            tolerated=bool(chiefs),
-        )
+        what = "ps without worker: no task trains with the parameter servers"
+        yield Problem("cluster", what, 'Add a worker, or leave "ps" out.', tolerated=bool(chiefs))
     if Role.EVALUATOR in roles:
-        yield Problem(
-            "cluster.evaluator",
-            "an evaluator is inside the cluster, and TensorFlow waits for it forever",
-            'Take "evaluator" out of "cluster"; the evaluator\'s own "task" is enough.',
-            tolerated=True,
-        )
+        what = "an evaluator is inside the cluster, and TensorFlow waits for it forever"
+        fix = 'Take "evaluator" out of "cluster"; the evaluator\'s own "task" is enough.'
+        yield Problem("cluster.evaluator", what, fix, tolerated=True)
 
 
 def _find_members_problem(name: str, members: object) -> Problem | None:
@@ -149,11 +134,9 @@ def _find_members_problem(name: str, members: object) -> Problem | None:
     if isinstance(members, list):
         return None
     if isinstance(members, dict):
-        bad = [key for key in members if not _INDEX.fullmatch(key)]
-        if not bad:
-            return None
+        bad = [_shown(key) for key in members if not _INDEX.fullmatch(key)]
         fix = 'Number sparse entries from 0: {"1": "host:port"}.'
-        return Problem(where, f"{_shown(bad[0])} is not an index", fix)
+        return Problem(where, f"{bad[0]} is not an index", fix) if bad else None
     fix = 'Write ["host:port", …].'
     if isinstance(members, str):
         fix = f"Write {json.dumps([each.strip() for each in members.split(',')])}."
@@ -186,12 +169,9 @@ def find_address_problem(where: str, address: object) -> Problem | None:
 
 def _lint_task(config: Mapping[str, object], tasks: set[Task]) -> Iterator[Problem]:
     if "task" not in config:
-        yield Problem(
-            "TF_CONFIG",
-            "no task: nothing says which task of the cluster this process is",
-            'Add "task": {"type": "worker", "index": 0}.',
-            tolerated=not config.get("cluster"),
-        )
+        what = "no task: nothing says which task of the cluster this process is"
+        fix = 'Add "task": {"type": "worker", "index": 0}.'
+        yield Problem("TF_CONFIG", what, fix, tolerated=not config.get("cluster"))
         return
     task = config["task"]
     if not isinstance(task, dict):
@@ -226,9 +206,8 @@ def _lint_task(config: Mapping[str, object], tasks: set[Task]) -> Iterator[Probl
 def _lint_membership(task: Task, tasks: set[Task]) -> Iterator[Problem]:
     """Check that the cluster has the task. An evaluator and a single process need no entry."""
     indices = sorted(each.index for each in tasks if each.role is task.role)
-    if task in tasks or (not indices and task.role is Role.EVALUATOR):
-        return
-    if not tasks and task.index == 0 and task.role is not Role.PS:
+    is_single = not tasks and task.index == 0 and task.role is not Role.PS
+    if task in tasks or is_single or (not indices and task.role is Role.EVALUATOR):
         return
     if not indices:
         what = f"the cluster has no {task.role}"
@@ -241,28 +220,23 @@ def _lint_membership(task: Task, tasks: set[Task]) -> Iterator[Problem]:
 
 
 def _lint_settings(config: Mapping[str, object]) -> Iterator[Problem]:
-    model_dir = config.get("model_dir", "unset")
-    if not isinstance(model_dir, str) or not model_dir:
-        what = f"{_shown(model_dir)} is not a path"
-        yield Problem("model_dir", what, "Write a path or leave it out.")
-    environment = config.get("environment", "local")
-    if environment not in ENVIRONMENTS:
-        what = f"{_shown(environment)} is not known"
-        yield Problem("environment", what, 'Write "local" or "cloud".')
+    path = config.get("model_dir", "unset")
+    if not isinstance(path, str) or not path:
+        yield Problem("model_dir", f"{_shown(path)} is not a path", "Write a path or leave it out.")
+    name = config.get("environment", "local")
+    if name not in ENVIRONMENTS:
+        yield Problem("environment", f"{_shown(name)} is not known", 'Write "local" or "cloud".')
 
 
 def _unknown_keys(where: str, given: Iterable[str], known: Sequence[str]) -> Iterator[Problem]:
     """Report keys that look misspelled; other unknown keys may come from other tools."""
     for key in given:
-        if key not in known:
-            meant = _closest(key, known)
-            if meant:
-                yield Problem(where, f"unknown key {_shown(key)}", f'Did you mean "{meant}"?')
+        if key not in known and (meant := _closest(key, known)):
+            yield Problem(where, f"unknown key {_shown(key)}", f'Did you mean "{meant}"?')
 
 
 def _role_fix(name: object) -> str:
-    meant = _closest(name, ROLE_NAMES) if isinstance(name, str) else None
-    if meant:
+    if isinstance(name, str) and (meant := _closest(name, ROLE_NAMES)):
         return f'Did you mean "{meant}"?'
     return "Use chief (or master), worker, ps or evaluator."
 
@@ -291,13 +265,7 @@ def _ranges(numbers: list[int]) -> str:
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
-    if value is None:
-        return "null"
-    return names.get(type(value), "a number")
-
-
-def _bare(name: str) -> str:
-    return name if name.isidentifier() else json.dumps(name)
+    return "null" if value is None else names.get(type(value), "a number")
 
 
 def _shown(value: object) -> str:

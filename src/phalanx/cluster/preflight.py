@@ -1,7 +1,5 @@
 """Check which peers of a task are reachable, and why others are not."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -49,27 +47,23 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     for _ in attempts:
         if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
             break
+    now = time.monotonic()
     return [
-        PeerReport(
-            task,
-            address,
-            attempt.outcome(),
-            (attempt.finished or time.monotonic()) - started,
-        )
+        PeerReport(task, address, attempt.outcome(), (attempt.finished or now) - started)
         for (task, address), attempt in zip(peers, attempts, strict=True)
     ]
 
 
+@dataclass
 class _Attempt:
     """The attempts to connect to one peer, in a thread."""
 
-    def __init__(self, address: str, deadline: float, wait: bool) -> None:
-        self.address = address
-        self.deadline = deadline
-        self.wait = wait
-        self.reason: str | None = None
-        self.finished: float | None = None
-        self._doing = "resolving its name"
+    address: str
+    deadline: float
+    wait: bool
+    reason: str | None = None
+    finished: float | None = None
+    doing: str = "resolving its name"
 
     def run(self, done: threading.Semaphore) -> None:
         self.reason = self._connect()
@@ -84,16 +78,16 @@ class _Attempt:
         return self.reason if self.finished else self.reason or self.timed_out()
 
     def timed_out(self) -> str:
-        return f"timed out while {self._doing} (host down, or a firewall in between)"
+        return f"timed out while {self.doing} (host down, or a firewall in between)"
 
     def _connect(self) -> str | None:
         host, port = split_address(self.address)
-        self._doing = "resolving its name"
+        self.doing = "resolving its name"
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             return f"its name does not resolve ({getattr(error, 'strerror', None) or error})"
-        self._doing = "connecting"
+        self.doing = "connecting"
         reason = "its name has no address"
         for family, kind, protocol, _, address in found:
             try:

@@ -1,11 +1,10 @@
 """Roles, tasks and clusters: plain data that every other part of Phalanx shares."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Self
 
 from phalanx.errors import ClusterError
 
@@ -25,19 +24,17 @@ class Role(StrEnum):
     DATA_WORKER = "data-worker"
 
     @classmethod
-    def parse(cls, name: str) -> Role:
+    def parse(cls, name: str) -> Self:
         """Return the role with this name in TF_CONFIG; `master` is an older name of the chief."""
         if name == "master":
-            return cls.CHIEF
+            return cls("chief")
         if name in DATA_ROLES or name not in list(cls):
-            raise ClusterError(
-                f"there is no role {name!r}: the roles are chief (or master), "
-                "worker, ps and evaluator"
-            )
+            known = "chief (or master), worker, ps and evaluator"
+            raise ClusterError(f"there is no role {name!r}: the roles are {known}")
         return cls(name)
 
     @classmethod
-    def parse_any(cls, name: str) -> Role:
+    def parse_any(cls, name: str) -> Self:
         """Return the role with this name, which may also be one of tf.data service."""
         return cls(name) if name in DATA_ROLES else cls.parse(name)
 
@@ -66,7 +63,7 @@ class Task:
         return f"{self.role}-{self.index}"
 
     @classmethod
-    def parse(cls, name: str) -> Task:
+    def parse(cls, name: str) -> Self:
         """Return the task with this name.
 
         >>> Task.parse("data-worker-1") == Task(Role.DATA_WORKER, 1)
@@ -75,7 +72,7 @@ class Task:
         role, _, index = name.rpartition("-")
         return cls(Role(role), int(index))
 
-    def __lt__(self, other: Task) -> bool:
+    def __lt__(self, other: Self) -> bool:
         return (_ORDER[self.role], self.index) < (_ORDER[other.role], other.index)
 
 
@@ -118,7 +115,7 @@ class Cluster:
         workers: Iterable[str] = (),
         ps: Iterable[str] = (),
         evaluators: Iterable[str] = (),
-    ) -> Cluster:
+    ) -> Self:
         """Make a cluster from the addresses of each role, indexed in the order given.
 
         Args:
@@ -130,19 +127,10 @@ class Cluster:
         Returns:
             The cluster.
         """
-        by_role = {
-            Role.CHIEF: [chief] if chief is not None else [],
-            Role.WORKER: workers,
-            Role.PS: ps,
-            Role.EVALUATOR: evaluators,
-        }
-        return cls(
-            {
-                Task(role, index): address
-                for role, addresses in by_role.items()
-                for index, address in enumerate(addresses)
-            }
-        )
+        roles = (Role.CHIEF, Role.WORKER, Role.PS, Role.EVALUATOR)
+        hosts = ([] if chief is None else [chief], workers, ps, evaluators)
+        by_role = zip(roles, hosts, strict=True)
+        return cls({Task(role, i): at for role, each in by_role for i, at in enumerate(each)})
 
     def tasks(self, *roles: Role) -> list[Task]:
         """Return the tasks of these roles, or of all roles if none is given, by role and index."""
@@ -167,11 +155,10 @@ class Cluster:
             return Task(Role.CHIEF)
         return Task(Role.WORKER)
 
-    def without_evaluators(self) -> Cluster:
+    def without_evaluators(self) -> Self:
         """Return the cluster for `tf.distribute`, which waits forever for a listed evaluator."""
-        return Cluster(
-            {task: at for task, at in self.addresses.items() if task.role is not Role.EVALUATOR}
-        )
+        kept = {task: at for task, at in self.addresses.items() if task.role is not Role.EVALUATOR}
+        return replace(self, addresses=kept)
 
 
 def split_address(address: str) -> tuple[str, int]:

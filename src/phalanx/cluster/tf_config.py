@@ -1,7 +1,5 @@
 """TF_CONFIG: the only module that reads and writes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,11 +102,9 @@ def _dump_cluster(cluster: Cluster) -> dict[str, list[str] | dict[str, str]]:
     """Write a role as a list if its indices have no gap, otherwise in TensorFlow's sparse form."""
     dumped: dict[str, list[str] | dict[str, str]] = {}
     for role in Role:
-        tasks = cluster.tasks(role)
-        if not tasks:
-            continue
-        if [task.index for task in tasks] == list(range(len(tasks))):
-            dumped[role.value] = cluster.hosts(role)
-        else:
-            dumped[role.value] = {str(task.index): cluster.addresses[task] for task in tasks}
+        hosts = {task.index: cluster.addresses[task] for task in cluster.tasks(role)}
+        if hosts:
+            has_gap = list(hosts) != list(range(len(hosts)))
+            sparse = {str(index): address for index, address in hosts.items()}
+            dumped[role.value] = sparse if has_gap else list(hosts.values())
     return dumped

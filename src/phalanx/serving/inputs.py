@@ -1,7 +1,5 @@
 """Batches of a model's inputs from files: TFRecords, images, CSV, JSON lines."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import csv
@@ -55,8 +53,7 @@ def read_batches(
                 yield from _read_records(path, signatures, size)
                 continue
             signature = signatures[DEFAULT_SIGNATURE]
-            read = _read_csv if suffixes is _CSV else _read_lines
-            rows = read(path, signature)
+            rows = (_read_csv if suffixes is _CSV else _read_lines)(path, signature)
             while batch := list(islice(rows, size)):
                 yield _stack(batch, signature)
 
@@ -74,19 +71,17 @@ def _find_format(path: str) -> Suffixes:
     for suffixes in () if path.endswith(".gz") else (_IMAGES, _LINES, _CSV):
         if name.endswith(suffixes):
             return suffixes
-    raise ConfigurationError(
-        f"{path}: its name must end with .tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
-    )
+    known = ".tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
+    raise ConfigurationError(f"{path}: its name must end with {known}")
 
 
 def _read_records(
     path: str, signatures: Mapping[str, Signature], size: int
 ) -> Iterator[InputBatch]:
     if EXAMPLES_SIGNATURE not in signatures:
-        raise ConfigurationError(
-            "the model does not take Examples, because the shapes of its inputs are not known: "
-            "write example_features() and preprocess() in the experiment"
-        )
+        what = "the model does not take Examples, because the shapes of its inputs are not known"
+        fix = "write example_features() and preprocess() in the experiment"
+        raise ConfigurationError(f"{what}: {fix}")
     for chunk in read_chunks(path, most=size):
         yield InputBatch(EXAMPLES_SIGNATURE, {"examples": tf.constant(list(chunk))}, len(chunk))
 
@@ -96,10 +91,8 @@ def _read_images(
 ) -> Iterator[InputBatch]:
     name, spec = _find_only_input(signature, "images")
     if spec.shape.rank != 4 or not spec.shape[1:].is_fully_defined():
-        raise ConfigurationError(
-            f"the input {name} has the shape {list(spec.shape)}: images need [None, height, "
-            "width, channels]"
-        )
+        given = f"the input {name} has the shape {list(spec.shape)}"
+        raise ConfigurationError(f"{given}: images need [None, height, width, channels]")
     height, width, channels = spec.shape[1:]
     scale = 1.0 if raw_pixels or not spec.dtype.is_floating else 1 / 255
     for start in range(0, len(paths), size):
@@ -107,9 +100,8 @@ def _read_images(
         pixels = []
         for path in chosen:
             try:
-                image = tf.io.decode_image(
-                    tf.io.read_file(path), channels=channels, expand_animations=False
-                )
+                data = tf.io.read_file(path)
+                image = tf.io.decode_image(data, channels=channels, expand_animations=False)
             except tf.errors.InvalidArgumentError as error:
                 raise DataError(f"{path} is not an image: {error.message}") from None
             pixels.append(tf.image.resize(tf.cast(image, tf.float32) * scale, [height, width]))
@@ -158,8 +150,7 @@ def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
                 raise DataError(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(row, dict):
                 row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
-            missing = set(signature.inputs) - set(row)
-            if missing:
+            if missing := set(signature.inputs) - set(row):
                 raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
             yield row
 
@@ -171,10 +162,8 @@ def _stack(rows: Sequence[Row], signature: Signature) -> InputBatch:
         if values.ndim == spec.shape.rank - 1:
             values = values[..., np.newaxis]
         if not spec.shape.is_compatible_with(values.shape):
-            raise DataError(
-                f"{name} has the shape {list(values.shape[1:])} in the file, but the model takes "
-                f"{list(spec.shape[1:])}"
-            )
+            found = f"{name} has the shape {list(values.shape[1:])} in the file"
+            raise DataError(f"{found}, but the model takes {list(spec.shape[1:])}")
         tensors[name] = tf.constant(values)
     return InputBatch(DEFAULT_SIGNATURE, tensors, len(rows))
 
@@ -213,7 +202,6 @@ def _to_bytes(value: object) -> object:
 
 def _find_only_input(signature: Signature, what: str) -> tuple[str, TensorSpec]:
     if len(signature.inputs) != 1:
-        raise ConfigurationError(
-            f"{what}: the model has the inputs {', '.join(signature.inputs)}; give them by name"
-        )
+        names = ", ".join(signature.inputs)
+        raise ConfigurationError(f"{what}: the model has the inputs {names}; give them by name")
     return next(iter(signature.inputs.items()))

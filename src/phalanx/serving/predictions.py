@@ -1,13 +1,11 @@
 """Predictions for the rows of files, written as JSON lines or Parquet."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import tensorflow as tf
 
@@ -17,11 +15,47 @@ from phalanx.train.export.signatures import Signature
 from phalanx.train.types import Array, NamedArrays
 
 
-class PredictionWriter(Protocol):
-    """Writes the predictions of one batch after the other."""
+class JSONLinesWriter:
+    """Writes a row for each example; `keys` are further columns of it."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
 
     def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        """Write a row for each example; `keys` are further columns of it."""
+        lists = {name: as_json(values) for name, values in arrays.items()}
+        for index in range(len(next(iter(arrays.values())))):
+            row = {**(keys[index] if keys else {}), **{n: v[index] for n, v in lists.items()}}
+            self._file.write(json.dumps(row) + "\n")
+
+
+class ParquetWriter:
+    """Writes a row group for each batch, with columns nested as the outputs are."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow  # noqa: PLC0415
+            from pyarrow import parquet  # noqa: PLC0415
+        except ImportError:
+            fix = "pip install pyarrow, or write .jsonl"
+            raise ConfigurationError(f"Parquet needs pyarrow: {fix}") from None
+        self._pyarrow, self._parquet = pyarrow, parquet
+        self._path = path
+        self._writer: Any = None
+
+    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
+        columns = {name: [key[name] for key in keys] for name in (keys[0] if keys else ())}
+        outputs = {n: v if v.ndim == 1 else v.tolist() for n, v in arrays.items()}
+        table = self._pyarrow.table({**columns, **outputs})
+        if self._writer is None:
+            self._writer = self._parquet.ParquetWriter(self._path, table.schema)
+        self._writer.write_table(table.cast(self._writer.schema))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+PredictionWriter = JSONLinesWriter | ParquetWriter
 
 
 def predict(
@@ -36,9 +70,8 @@ def predict(
         try:
             outputs = signatures[batch.signature].predict(batch.tensors)
         except tf.errors.InvalidArgumentError as error:
-            raise DataError(
-                f"the model failed on the batch that starts at row {rows}: {error.message}"
-            ) from None
+            where = f"the batch that starts at row {rows}"
+            raise DataError(f"the model failed on {where}: {error.message}") from None
         writer.write(outputs, batch.keys)
         rows += batch.rows
         notify(rows)
@@ -67,61 +100,14 @@ def open_writer(out: str, stdout: IO[str]) -> Iterator[PredictionWriter]:
         raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
     try:
         if target.suffix == ".parquet":
-            parquet = ParquetWriter(unfinished)
-            try:
+            with closing(ParquetWriter(unfinished)) as parquet:
                 yield parquet
-            finally:
-                parquet.close()
         else:
             with unfinished.open("w", encoding="utf-8") as file:
                 yield JSONLinesWriter(file)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-class JSONLinesWriter:
-    """Writes one JSON object for each row."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        lists = {name: as_json(values) for name, values in arrays.items()}
-        for index in range(len(next(iter(arrays.values())))):
-            row = {**(keys[index] if keys else {}), **{n: v[index] for n, v in lists.items()}}
-            self._file.write(json.dumps(row) + "\n")
-
-
-class ParquetWriter:
-    """Writes a row group for each batch, with columns nested as the outputs are."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            import pyarrow  # noqa: PLC0415
-            from pyarrow import parquet  # noqa: PLC0415
-        except ImportError:
-            raise ConfigurationError(
-                "Parquet needs pyarrow: pip install pyarrow, or write .jsonl"
-            ) from None
-        self._pyarrow, self._parquet = pyarrow, parquet
-        self._path = path
-        self._writer: Any = None
-
-    def write(self, arrays: NamedArrays, keys: Sequence[Mapping[str, str]]) -> None:
-        columns: dict[str, object] = {
-            name: [key[name] for key in keys] for name in (keys[0] if keys else ())
-        }
-        for name, values in arrays.items():
-            columns[name] = values if values.ndim == 1 else values.tolist()
-        table = self._pyarrow.table(columns)
-        if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._path, table.schema)
-        self._writer.write_table(table.cast(self._writer.schema))
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
 
 
 def as_json(values: Array, *, as_base64: bool = False) -> Any:
@@ -138,9 +124,7 @@ def _encode(value: object, as_base64: bool) -> object:
         return [_encode(inner, as_base64) for inner in value]
     if not isinstance(value, bytes):
         return value
-    try:
+    with suppress(UnicodeDecodeError):
         if not as_base64:
             return value.decode()
-    except UnicodeDecodeError:
-        pass
     return {"b64": base64.b64encode(value).decode()}

@@ -3,8 +3,6 @@
 https://www.tensorflow.org/tfx/serving/api_rest
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +18,6 @@ _DTYPES = {"float32": "FLOAT", "float64": "DOUBLE", "float16": "HALF"}
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """A request to predict: a signature and its inputs."""
-
     signature: str
     arrays: NamedArrays
     rows: int
@@ -45,11 +41,8 @@ def parse_request(body: bytes, signatures: Mapping[str, Signature]) -> PredictRe
     by_row = "instances" in request
     if by_row == ("inputs" in request):
         raise DataError("give either 'instances' or 'inputs', and not both")
-    columns = (
-        _parse_instances(request["instances"], specs)
-        if by_row
-        else _parse_inputs(request["inputs"], specs)
-    )
+    parse = _parse_instances if by_row else _parse_inputs
+    columns = parse(request["instances" if by_row else "inputs"], specs)
     arrays = {key: _parse_array(key, columns[key], spec) for key, spec in specs.items()}
     counts = {key: len(array) for key, array in arrays.items() if array.ndim}
     if len(set(counts.values())) > 1:
@@ -62,26 +55,20 @@ def format_response(request: PredictRequest, outputs: NamedArrays) -> bytes:
     # TensorFlow Serving encodes outputs whose names end with _bytes as base64.
     columns = {n: as_json(v, as_base64=n.endswith("_bytes")) for n, v in outputs.items()}
     only = next(iter(columns.values())) if len(columns) == 1 else None
-    if not request.by_row:
-        return json.dumps({"outputs": columns if only is None else only}).encode()
-    if only is not None:
-        return json.dumps({"predictions": only}).encode()
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return json.dumps({"predictions": rows}).encode()
+    values = columns if only is None else only
+    if request.by_row and only is None:
+        rows = zip(*columns.values(), strict=True)
+        values = [dict(zip(columns, row, strict=True)) for row in rows]
+    return json.dumps({"predictions" if request.by_row else "outputs": values}).encode()
 
 
 def format_status(version: int) -> bytes:
-    """Return the response to a request for the model's status."""
-    status = {
-        "version": str(version),
-        "state": "AVAILABLE",
-        "status": {"error_code": "OK", "error_message": ""},
-    }
+    error = {"error_code": "OK", "error_message": ""}
+    status = {"version": str(version), "state": "AVAILABLE", "status": error}
     return json.dumps({"model_version_status": [status]}, indent=1).encode()
 
 
 def format_metadata(name: str, version: int, signatures: Mapping[str, Signature]) -> bytes:
-    """Return the response to a request for the model's signatures."""
     described = {
         key: {
             "inputs": {n: _describe(n, spec) for n, spec in signature.inputs.items()},
@@ -90,13 +77,9 @@ def format_metadata(name: str, version: int, signatures: Mapping[str, Signature]
         }
         for key, signature in signatures.items()
     }
-    return json.dumps(
-        {
-            "model_spec": {"name": name, "signature_name": "", "version": str(version)},
-            "metadata": {"signature_def": {"signature_def": described}},
-        },
-        indent=1,
-    ).encode()
+    spec = {"name": name, "signature_name": "", "version": str(version)}
+    metadata = {"signature_def": {"signature_def": described}}
+    return json.dumps({"model_spec": spec, "metadata": metadata}, indent=1).encode()
 
 
 def _parse_instances(rows: object, specs: NamedSpecs) -> Mapping[str, object]:
@@ -109,9 +92,8 @@ def _parse_instances(rows: object, specs: NamedSpecs) -> Mapping[str, object]:
         return {_find_only_name(specs): rows}
     for number, row in enumerate(rows):
         if set(row) != set(specs):
-            raise DataError(
-                f"instance {number} has {sorted(row)}, but the inputs are {sorted(specs)}"
-            )
+            known = sorted(specs)
+            raise DataError(f"instance {number} has {sorted(row)}, but the inputs are {known}")
     return {name: [row[name] for row in rows] for name in specs}
 
 
@@ -145,11 +127,7 @@ def _parse_array(name: str, value: object, spec: TensorSpec) -> Array:
 def _describe(name: str, spec: TensorSpec) -> Mapping[str, object]:
     rank = spec.shape.rank
     sizes = [] if rank is None else [-1 if size is None else size for size in spec.shape]
-    return {
-        "dtype": f"DT_{_DTYPES.get(spec.dtype.name, spec.dtype.name.upper())}",
-        "tensor_shape": {
-            "dim": [{"size": str(size), "name": ""} for size in sizes],
-            "unknown_rank": rank is None,
-        },
-        "name": f"{name}:0",
-    }
+    dtype = f"DT_{_DTYPES.get(spec.dtype.name, spec.dtype.name.upper())}"
+    dimensions = [{"size": str(size), "name": ""} for size in sizes]
+    shape = {"dim": dimensions, "unknown_rank": rank is None}
+    return {"dtype": dtype, "tensor_shape": shape, "name": f"{name}:0"}

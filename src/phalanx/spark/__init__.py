@@ -6,8 +6,6 @@
 The names are imported when they are first used, and PySpark and TensorFlow with them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from phalanx.lazy_names import lazy_names

@@ -15,16 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phalanx.errors import (
-    ConfigurationError,
-    Interrupted,
-    JobError,
-    PeerError,
-    PhalanxError,
-    TrainingError,
-)
+from phalanx import errors
 from phalanx.launch.job_store import write_atomically
-from phalanx.spark.job_state import Cause
+from phalanx.spark.job_controller import Cause
 
 if TYPE_CHECKING:
     from phalanx.train.config import RunConfig
@@ -41,18 +34,20 @@ def serialize(value: object, name: str) -> bytes:
     try:
         import cloudpickle  # noqa: PLC0415
     except ImportError:
-        raise JobError("cloudpickle is not installed: pip install 'phalanx[spark]'") from None
+        raise errors.JobError(
+            "cloudpickle is not installed: pip install 'phalanx[spark]'"
+        ) from None
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:
-        raise JobError(
-            f"{name} cannot be sent between the driver and its tasks: {error}. Create or open "
-            "inside the function what belongs to one process, and return plain data"
-        ) from error
+        what = f"{name} cannot be sent between the driver and its tasks: {error}"
+        fix = (
+            "Create or open inside the function what belongs to one process, and return plain data"
+        )
+        raise errors.JobError(f"{what}. {fix}") from error
 
 
 def deserialize(data: bytes) -> object:
-    """Load a value that `serialize` has pickled."""
     import cloudpickle  # noqa: PLC0415
 
     value: object = cloudpickle.loads(data)
@@ -67,7 +62,6 @@ def train_experiment(experiment: Experiment, config: RunConfig, hooks: Sequence[
 
 
 def main(folder: Path) -> int:
-    """Call the function in the folder, and write its value or its error there."""
     try:
         function = _load(folder / FUNCTION)
         value = serialize(function(), "what the function returned")
@@ -75,8 +69,8 @@ def main(folder: Path) -> int:
         if end.code not in (None, 0):
             return _fail(folder, f"it ended with {end.code!r}", Cause.ORIGIN, False)
         value = serialize(None, "nothing")
-    except PhalanxError as error:
-        is_final = isinstance(error, ConfigurationError)
+    except errors.PhalanxError as error:
+        is_final = isinstance(error, errors.ConfigurationError)
         return _fail(folder, str(error), _cause(error), is_final, error.exit_code)
     except BaseException as error:
         # Without this frame: the user's traceback begins with the user's code.
@@ -91,18 +85,17 @@ def _load(path: Path) -> Callable[[], object]:
     try:
         function = deserialize(path.read_bytes())
     except ModuleNotFoundError as error:
-        raise JobError(
-            f"there is no module {error.name!r} on the executors: install it there, or send it "
-            "with spark.addArtifact(..., pyfile=True) or sparkContext.addPyFile(...)"
-        ) from None
+        what = f"there is no module {error.name!r} on the executors"
+        send = "spark.addArtifact(..., pyfile=True) or sparkContext.addPyFile(...)"
+        raise errors.JobError(f"{what}: install it there, or send it with {send}") from None
     assert callable(function)
     return function
 
 
-def _cause(error: PhalanxError) -> Cause:
-    if isinstance(error, PeerError | Interrupted):
+def _cause(error: errors.PhalanxError) -> Cause:
+    if isinstance(error, errors.PeerError | errors.Interrupted):
         return Cause.PEER
-    return Cause.REPORTED if isinstance(error, TrainingError) else Cause.ORIGIN
+    return Cause.REPORTED if isinstance(error, errors.TrainingError) else Cause.ORIGIN
 
 
 def _fail(folder: Path, text: str, cause: Cause, is_final: bool, code: int = 1) -> int:

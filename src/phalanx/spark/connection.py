@@ -4,13 +4,11 @@ The task sends its token, then its output and how it has ended. The driver sends
 task, and `leave` once all tasks have ended. Functions and results travel with Spark, not here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
 import threading
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from phalanx.errors import LaunchError
 
@@ -29,15 +27,15 @@ class Connection:
         self._lock = threading.Lock()
 
     @classmethod
-    def connect(cls, host: str, port: int) -> Connection:
-        """Connect a task to its driver."""
+    def connect(cls, host: str, port: int) -> Self:
         try:
             sock = socket.create_connection((host, port), _CONNECT_SECONDS)
         except OSError as error:
-            raise LaunchError(
-                f"the driver cannot be reached at {host}:{port} ({error}): let executors connect "
-                "to it, on a port of your choice if need be (driver_port=...)"
-            ) from None
+            what = f"the driver cannot be reached at {host}:{port} ({error})"
+            fix = (
+                "let executors connect to it, on a port of your choice if need be (driver_port=...)"
+            )
+            raise LaunchError(f"{what}: {fix}") from None
         sock.settimeout(None)
         # With these settings the system notices within two minutes that the driver's host is down.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

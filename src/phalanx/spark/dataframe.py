@@ -108,7 +108,6 @@ def dataset(
 
 
 def select(batch: Mapping[str, Tensor], features: str | Sequence[str], label: str | None) -> Batch:
-    """Return the features of a batch, with the label if there is one."""
     x = batch[features] if isinstance(features, str) else {name: batch[name] for name in features}
     return x if label is None else (x, batch[label])
 
@@ -118,11 +117,8 @@ def _columns(df: DataFrame, features: str | Sequence[str] | None, label: str | N
     wanted = [features] if isinstance(features, str) else list(features)
     if label is not None and label not in wanted:
         wanted.append(label)
-    missing = [name for name in wanted if name not in df.columns]
-    if missing:
-        raise DataError(
-            f"there is no column {', '.join(missing)}: there are {', '.join(df.columns)}"
-        )
+    if missing := ", ".join(name for name in wanted if name not in df.columns):
+        raise DataError(f"there is no column {missing}: there are {', '.join(df.columns)}")
     return wanted
 
 
@@ -150,10 +146,9 @@ def _find_cache(session: SparkSession, cache_dir: str | None) -> str:
         return resolve(str(found).rstrip("/"))
     master = session.conf.get("spark.master", "")
     if not master.startswith("local"):
-        raise DataError(
-            f"no directory to write the DataFrame to: name one that the driver and every executor "
-            f"of {master} can reach, with cache_dir=... or {SETTING}"
-        )
+        where = f"that the driver and every executor of {master} can reach"
+        fix = f"name one {where}, with cache_dir=... or {SETTING}"
+        raise DataError(f"no directory to write the DataFrame to: {fix}")
     temporary = tempfile.mkdtemp(prefix="phalanx-dataframe-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.records.storage import is_remote
 
@@ -59,10 +61,9 @@ def predict_udf(
     if batch_size < 1:
         raise ConfigurationError(f"batch_size is {batch_size}: it must be at least 1")
     if needs_local_copy(saved_model):
-        raise ConfigurationError(
-            f"{saved_model} cannot be loaded: TensorFlow 2.21 does not read it from there; copy it "
-            "to a directory that every executor has"
-        )
+        reason = "TensorFlow 2.21 does not read it from there"
+        fix = "copy it to a directory that every executor has"
+        raise ConfigurationError(f"{saved_model} cannot be loaded: {reason}; {fix}")
     if not is_remote(saved_model):
         # Executors have a working directory of their own.
         saved_model = os.path.abspath(saved_model)  # noqa: PTH100
@@ -96,24 +97,20 @@ def predict_udf(
 def predict_columns(
     path: str, signature: str, columns: Sequence[pd.Series], batch_size: int
 ) -> Mapping[str, Array]:
-    """Return the outputs for all rows of these columns, by name."""
-    import numpy as np  # noqa: PLC0415
     import tensorflow as tf  # noqa: PLC0415
 
     chosen = _load(path)[signature]
+    names = sorted(chosen.inputs)
     if len(columns) != len(chosen.inputs):
-        raise DataError(
-            f"the signature {signature} takes {len(chosen.inputs)} columns "
-            f"({', '.join(sorted(chosen.inputs))}), but {len(columns)} were given"
-        )
-    arrays = {
-        name: _array(name, column, chosen.inputs[name])
-        for name, column in zip(sorted(chosen.inputs), columns, strict=True)
-    }
+        wanted = f"{len(chosen.inputs)} columns ({', '.join(names)})"
+        given = f"but {len(columns)} were given"
+        raise DataError(f"the signature {signature} takes {wanted}, {given}")
+    pairs = zip(names, columns, strict=True)
+    arrays = {name: _array(name, column, chosen.inputs[name]) for name, column in pairs}
     parts = []
     for begin in range(0, max(len(columns[0]), 1), batch_size):
-        batch = {name: tf.constant(array[begin : begin + batch_size], chosen.inputs[name].dtype)
-                 for name, array in arrays.items()}  # fmt: skip
+        rows = slice(begin, begin + batch_size)
+        batch = {n: tf.constant(v[rows], chosen.inputs[n].dtype) for n, v in arrays.items()}
         parts.append({name: value.numpy() for name, value in chosen.call(**batch).items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -127,8 +124,6 @@ def _load(path: str) -> Mapping[str, Signature]:
 
 
 def _array(name: str, column: pd.Series, spec: ElementSpec) -> Array:
-    import numpy as np  # noqa: PLC0415
-
     if column.isna().any():
         raise DataError(f"the column for {name} has nulls: fill them, or leave those rows out")
     shape = [len(column), *(-1 if size is None else size for size in spec.shape[1:])]
@@ -140,16 +135,12 @@ def _array(name: str, column: pd.Series, spec: ElementSpec) -> Array:
         nested = [_to_list(value) for value in column]
         return np.array(nested, spec.dtype.as_numpy_dtype).reshape(shape)
     except (ValueError, TypeError) as error:
-        raise DataError(
-            f"the column for {name} makes no {spec.dtype.name} tensor of the shape "
-            f"{list(spec.shape)}: {error}"
-        ) from None
+        wanted = f"{spec.dtype.name} tensor of the shape {list(spec.shape)}"
+        raise DataError(f"the column for {name} makes no {wanted}: {error}") from None
 
 
 def _to_list(value: object) -> object:
     """Convert nested arrays, which are arrays of objects, for NumPy."""
-    import numpy as np  # noqa: PLC0415
-
     if isinstance(value, np.ndarray) and value.dtype == object:
         return [_to_list(each) for each in value]
     return value
@@ -158,16 +149,14 @@ def _to_list(value: object) -> object:
 def _outputs(path: str, signature: str, output: str | None) -> dict[str, ElementSpec]:
     signatures = _load(path)
     if signature not in signatures:
-        raise ConfigurationError(
-            f"{path} has no signature {signature}: it has {', '.join(sorted(signatures))}"
-        )
+        known = ", ".join(sorted(signatures))
+        raise ConfigurationError(f"{path} has no signature {signature}: it has {known}")
     outputs = dict(sorted(signatures[signature].outputs.items()))
     if output is None:
         return outputs
     if output not in outputs:
-        raise ConfigurationError(
-            f"the signature {signature} has no output {output}: it has {', '.join(outputs)}"
-        )
+        where, known = f"the signature {signature}", ", ".join(outputs)
+        raise ConfigurationError(f"{where} has no output {output}: it has {known}")
     return {output: outputs[output]}
 
 

@@ -1,6 +1,8 @@
-"""The driver's end of a job: receives messages of all tasks, shows their output, and ends them."""
+"""The driver's end of a job: receives messages of all tasks, shows their output, and ends them.
 
-from __future__ import annotations
+The rules of launch/termination.py apply. In addition, when a task fails because of another one, its
+failure may be reported first; the tasks then run on for a moment, until the cause is known.
+"""
 
 import contextlib
 import queue
@@ -9,16 +11,89 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Self
 
-from phalanx.cluster.spec import Task
+from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
+from phalanx.launch.termination import GracePeriods, deciding_tasks, time_left
 from phalanx.spark.connection import Connection, TaskMessage
-from phalanx.spark.job_state import Cause, Failure, JobState
 
+CAUSE_SECONDS = 5.0
 _TICK_SECONDS = 0.1
 _TOKEN_SECONDS = 10.0
 _CLOSE_SECONDS = 10.0
+
+
+class Cause(IntEnum):
+    """How close a task's failure is to the cause of the job's failure; the lowest is reported."""
+
+    ORIGIN = 0  # The failure began in this task.
+    REPORTED = 1  # Another task reported its failure to this one.
+    PEER = 2  # Another task could not be reached.
+    LOST = 3  # The connection to the task was lost.
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task failed; `is_final` if a restart cannot help."""
+
+    task: Task
+    text: str
+    cause: Cause = Cause.ORIGIN
+    is_final: bool = False
+
+
+class JobState:
+    """The tasks of one job. The time is passed in."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._running = set(tasks)
+        self._deciding = set(deciding_tasks(tasks))
+        self._end_requested_at: dict[Task, float] = {}
+        self._failures: list[Failure] = []
+        self._settled_at: float | None = None
+        self._grace_periods = GracePeriods()
+
+    @property
+    def failure(self) -> Failure | None:
+        return min(self._failures, key=lambda failure: failure.cause, default=None)
+
+    def is_running(self, task: Task) -> bool:
+        return task in self._running
+
+    def task_ended(self, task: Task, failure: Failure | None, now: float) -> None:
+        """Record the end of a task; after a request to end, or after success, it is no failure."""
+        self._running.discard(task)
+        self._deciding.discard(task)
+        has_succeeded = self._settled_at is not None and not self._failures
+        if failure is not None and task not in self._end_requested_at and not has_succeeded:
+            self._failures.append(failure)
+        if self._settled_at is None and (self._failures or not self._deciding):
+            self._settled_at = now
+
+    def tasks_to_end(self, now: float) -> list[Task]:
+        """Return the tasks to end now; each task is returned once."""
+        requested = self._end_requested_at
+        due = [task for task in sorted(self._running - set(requested)) if self._is_due(task, now)]
+        requested.update(dict.fromkeys(due, now))
+        return due
+
+    def is_over(self, now: float) -> bool:
+        """Return whether no task runs any more, or those that do have exceeded their time."""
+        late = self._grace_periods.grace + CAUSE_SECONDS
+        requested = self._end_requested_at
+        return all(now > requested.get(task, now) + late for task in self._running)
+
+    def _is_due(self, task: Task, now: float) -> bool:
+        if self._settled_at is None:
+            return False
+        cause_unknown = self.failure is not None and self.failure.cause is not Cause.ORIGIN
+        if cause_unknown and now < self._settled_at + CAUSE_SECONDS and task.role is not Role.PS:
+            return False
+        left = time_left(task, self._running, bool(self._failures), self._grace_periods)
+        return now >= self._settled_at + left
 
 
 class JobController:
@@ -51,19 +126,16 @@ class JobController:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        is_dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual else socket.AF_INET
+        address, backlog = ("", self._requested_port), len(self._tasks) + 16
         try:
             self._server = socket.create_server(
-                ("", self._requested_port),
-                family=family,
-                dualstack_ipv6=family == socket.AF_INET6,
-                backlog=len(self._tasks) + 16,
+                address, family=family, dualstack_ipv6=is_dual, backlog=backlog
             )
         except OSError as error:
-            raise JobError(
-                f"the driver cannot listen on port {self._requested_port} ({error.strerror}): "
-                "choose another driver_port, or leave it out"
-            ) from None
+            what = f"the driver cannot listen on port {self._requested_port} ({error.strerror})"
+            raise JobError(f"{what}: choose another driver_port, or leave it out") from None
         self._start(self._accept)
         self._start(self._control)
         return self
@@ -83,7 +155,6 @@ class JobController:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the job failed, as far as the tasks have reported it."""
         return self._state.failure
 
     def disconnect(self) -> None:
@@ -92,9 +163,8 @@ class JobController:
             connection.close()
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(
-            target=target, args=arguments, name="phalanx-job-controller", daemon=True
-        )
+        name = "phalanx-job-controller"
+        thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -155,8 +225,8 @@ class JobController:
                 lost = Failure(task, "its connection to the driver broke", Cause.LOST)
                 self._state.task_ended(task, lost, now)
         elif "ended" in message:
-            error = message["ended"]
-            failure = Failure(
-                task, str(error["text"]), Cause(error["cause"]), bool(error["is_final"])
-            ) if error else None  # fmt: skip
+            failure = None
+            if error := message["ended"]:
+                cause, is_final = Cause(error["cause"]), bool(error["is_final"])
+                failure = Failure(task, str(error["text"]), cause, is_final)
             self._state.task_ended(task, failure, now)

@@ -1,7 +1,5 @@
 """For programs written for spark-tensorflow-distributor."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass
@@ -59,26 +57,19 @@ class MirroredStrategyRunner:
         Returns:
             What the function has returned on the first task.
         """
-        job = SparkJob(
-            tuple(make_tasks({Role.WORKER: self._count_tasks()})),
-            local_mode=self.local_mode,
-            gpus_per_task=None if self.use_gpu else 0,
-            gpu_resource_name=self.gpu_resource_name,
-        )
+        tasks = tuple(make_tasks({Role.WORKER: self._count_tasks()}))
+        gpus = None if self.use_gpu else 0
+        job = SparkJob(tasks, self.local_mode, gpus, self.gpu_resource_name)
         return run_function(partial(self._call, partial(train_fn, **kwargs)), job)
 
     def _count_tasks(self) -> int:
-        if self.local_mode:
-            return 1
-        if not self.use_gpu:
-            return self.num_slots
+        if self.local_mode or not self.use_gpu:
+            return 1 if self.local_mode else self.num_slots
         setting = f"spark.task.resource.{self.gpu_resource_name}.amount"
         amount = find_session().sparkContext.getConf().get(setting)
         if amount is None or float(amount) < 1:
-            raise JobError(
-                f"use_gpu is True, but {setting} is {'not set' if amount is None else amount}: "
-                "start Spark with GPUs for its tasks, at least one each, or set use_gpu=False"
-            )
+            fix = "start Spark with GPUs for its tasks, at least one each, or set use_gpu=False"
+            raise JobError(f"use_gpu is True, but {setting} is {amount or 'not set'}: {fix}")
         return math.ceil(self.num_slots / int(float(amount)))
 
     def _call(self, function: Function) -> Any:
@@ -90,17 +81,13 @@ class MirroredStrategyRunner:
         if self.local_mode and self.use_gpu:
             gpus = tf.config.list_physical_devices("GPU")
             if len(gpus) < self.num_slots:
-                raise JobError(
-                    f"num_slots is {self.num_slots}, but this machine has {len(gpus)} GPUs: take "
-                    "fewer, or set use_gpu=False"
-                )
+                found = f"num_slots is {self.num_slots}, but this machine has {len(gpus)} GPUs"
+                raise JobError(f"{found}: take fewer, or set use_gpu=False")
             tf.config.set_visible_devices(gpus[: self.num_slots], "GPU")
         if self.use_custom_strategy:
             return function()
-        distribute = tf.distribute
-        local, multi = distribute.MirroredStrategy, distribute.MultiWorkerMirroredStrategy
-        strategy = local() if self.local_mode else multi()
-        with strategy.scope():
+        name = "MirroredStrategy" if self.local_mode else "MultiWorkerMirroredStrategy"
+        with getattr(tf.distribute, name)().scope():
             return function()
 
 

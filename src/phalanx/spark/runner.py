@@ -16,23 +16,15 @@ from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxErr
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import check_counts, cluster_counts, make_tasks
 from phalanx.records.storage import is_remote
+from phalanx.spark import stage
 from phalanx.spark.child_process import deserialize, serialize, train_experiment
-from phalanx.spark.job_controller import JobController
-from phalanx.spark.job_state import Cause, Failure
-from phalanx.spark.stage import (
-    count_slots,
-    find_session,
-    run_on_driver,
-    run_on_spark,
-    too_few_slots,
-    wait_for_slots,
-)
+from phalanx.spark.job_controller import Cause, Failure, JobController
 from phalanx.spark.task import Assignment
+from phalanx.train.config import RunConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from phalanx.train.config import RunConfig
     from phalanx.train.experiment import Experiment
     from phalanx.train.hooks.base import Hook
 
@@ -46,8 +38,6 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class SparkJob:
-    """The tasks of a job, and where and how they run."""
-
     tasks: tuple[Task, ...]
     local_mode: bool = False
     gpus_per_task: int | None = None
@@ -123,17 +113,9 @@ def run(
     if restarts < 0:
         raise JobError(f"restarts is {restarts}: it must be at least 0")
     function = _make_function(train, config, arguments, hooks, mode)
-    job = SparkJob(
-        tuple(make_tasks(counts)),
-        local_mode,
-        gpus_per_task,
-        gpu_resource_name,
-        dict(environment or {}),
-        wait_seconds,
-        driver_port,
-        log,
-        spark,
-    )
+    tasks, variables = tuple(make_tasks(counts)), dict(environment or {})
+    gpus = (gpus_per_task, gpu_resource_name)
+    job = SparkJob(tasks, local_mode, *gpus, variables, wait_seconds, driver_port, log, spark)
     return run_function(function, job, restarts)
 
 
@@ -160,13 +142,13 @@ class _AttemptError(Exception):
 
 
 def _run_once(function: bytes, job: SparkJob) -> Any:
-    session = None if job.local_mode else find_session(job.spark)
+    session = None if job.local_mode else stage.find_session(job.spark)
     run_id = secrets.token_hex(8)
     tag = f"phalanx-{run_id}"
     if session is not None:
-        context = session.sparkContext
-        count = partial(count_slots, context, job.gpus_per_task or 0, job.gpu_resource_name)
-        wait_for_slots(len(job.tasks), count_roles(job.tasks), count, job.wait_seconds)
+        needed = (job.gpus_per_task or 0, job.gpu_resource_name)
+        count = partial(stage.count_slots, session.sparkContext, *needed)
+        stage.wait_for_slots(len(job.tasks), count_roles(job.tasks), count, job.wait_seconds)
 
     def cancel(absent: Sequence[Task] = ()) -> None:
         if session is not None:
@@ -178,31 +160,26 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
     def show(task: Task, lines: list[str]) -> None:
         job.log("\n".join(f"{str(task).ljust(width)} | {line}" for line in lines))
 
-    controller = JobController(
+    with JobController(
         job.tasks, show, port=job.driver_port, wait_seconds=_START_SECONDS, on_absent=cancel
-    )
-    with controller:
+    ) as controller:
         host = "127.0.0.1"
         if session is not None:
             host = session.sparkContext.getConf().get("spark.driver.host", host)
-        driver = (host, controller.port)
-        assignment = Assignment(
-            job.tasks, driver, controller.token, run_id, function, job.environment
-        )
+        origin = ((host, controller.port), controller.token, run_id)
+        assignment = Assignment(job.tasks, *origin, function, job.environment)
         try:
             if session is None:
                 trainers = sum(task.role in (Role.CHIEF, Role.WORKER) for task in job.tasks)
                 threads = max(1, Machine.inspect().processors // trainers)
-                values = run_on_driver(
-                    assignment, threads, job.gpus_per_task, controller.disconnect
-                )
+                end = controller.disconnect
+                values = stage.run_on_driver(assignment, threads, job.gpus_per_task, end)
             else:
-                values = run_on_spark(
-                    session, assignment, tag, job.gpus_per_task, job.gpu_resource_name
-                )
+                gpus = (job.gpus_per_task, job.gpu_resource_name)
+                values = stage.run_on_spark(session, assignment, tag, *gpus)
         except Exception as error:
             if controller.absent and session is not None:
-                raise too_few_slots(len(job.tasks), count_roles(job.tasks), count()) from None
+                raise stage.too_few_slots(len(job.tasks), count_roles(job.tasks), count()) from None
             raise _explain(controller.failure, error) from error
         except BaseException:
             cancel()
@@ -236,9 +213,8 @@ def _reason(error: Exception) -> str:
     errors = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
     reason = errors[0] if errors else (first.splitlines() or [type(error).__name__])[-1]
     if reason == "ModuleNotFoundError: No module named 'phalanx'":
-        reason += (
-            ": install phalanx for the Python of the executors, or name another (PYSPARK_PYTHON)"
-        )
+        fix = "install phalanx for the Python of the executors, or name another (PYSPARK_PYTHON)"
+        return f"{reason}: {fix}"
     return reason
 
 
@@ -258,25 +234,19 @@ def _make_function(
     if not callable(train):
         raise JobError(f"{train!r} cannot be trained: give an Experiment or a function")
     given = {"config": config is not None, "hooks": bool(hooks), "mode": mode is not None}
-    for name, is_given in given.items():
-        if is_given:
-            raise JobError(
-                f"{name} is for experiments: pass what a function needs in arguments={{...}}"
-            )
+    if name := next((name for name, is_given in given.items() if is_given), None):
+        fix = "pass what a function needs in arguments={...}"
+        raise JobError(f"{name} is for experiments: {fix}")
     return partial(train, **(arguments or {}))
 
 
 def _complete(config: RunConfig | None, mode: str | None) -> RunConfig:
-    from phalanx.train.config import RunConfig  # noqa: PLC0415
-
     config = config or RunConfig()
     if mode is not None:
         config = config.replace(mode=mode)
     if config.model_dir is None:
-        raise ConfigurationError(
-            "model_dir is not set: name a directory that every executor can reach, in "
-            "RunConfig(model_dir=...)"
-        )
+        fix = "name a directory that every executor can reach, in RunConfig(model_dir=...)"
+        raise ConfigurationError(f"model_dir is not set: {fix}")
     if not is_remote(config.model_dir):
         # Executors have a working directory of their own.
         config = config.replace(model_dir=os.path.abspath(config.model_dir))  # noqa: PTH100

@@ -16,7 +16,6 @@ from phalanx.spark.task import Assignment, TaskPlacement, run_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.resource import ResourceProfile
     from pyspark.sql import SparkSession
 
 Values = Sequence[bytes | None]
@@ -73,17 +72,13 @@ def run_on_spark(
     conf = context.getConf()
     configured = conf.get(f"spark.task.resource.{gpu_resource_name}.amount", "0")
     if gpus and gpus != float(configured):
-        cpus = int(conf.get("spark.task.cpus", "1"))
-        rdd = rdd.withResources(_profile(cpus, gpus, gpu_resource_name))
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests  # noqa: PLC0415
+
+        requests = TaskResourceRequests().cpus(int(conf.get("spark.task.cpus", "1")))
+        requests = requests.resource(gpu_resource_name, gpus)
+        rdd = rdd.withResources(ResourceProfileBuilder().require(requests).build)
     with _tagged(context, tag, f"phalanx: {', '.join(map(str, assignment.tasks))}"):
         return list(rdd.barrier().mapPartitions(run_partition).collect())
-
-
-def _profile(cpus: int, gpus: int, gpu_resource_name: str) -> ResourceProfile:
-    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests  # noqa: PLC0415
-
-    requests = TaskResourceRequests().cpus(cpus).resource(gpu_resource_name, gpus)
-    return ResourceProfileBuilder().require(requests).build
 
 
 @contextlib.contextmanager
@@ -140,14 +135,10 @@ class SparkSlots:
     free: int
 
 
-def count_slots(
-    spark_context: SparkContext, gpus: int = 0, gpu_resource_name: str = "gpu"
-) -> SparkSlots:
-    """Count the slots of all executors for tasks with so many GPUs."""
+def count_slots(context: SparkContext, gpus: int = 0, gpu_resource_name: str = "gpu") -> SparkSlots:
     # No public API tells what an executor can run; this is the source of Spark's web UI.
-    executors = spark_context._jsc.sc().statusStore().executorList(True)
-    master = spark_context.master
-    is_local = master.startswith("local") and "local-cluster" not in master
+    executors = context._jsc.sc().statusStore().executorList(True)
+    is_local = context.master.startswith("local") and "local-cluster" not in context.master
     total = free = 0
     for index in range(executors.size()):
         executor = executors.apply(index)
@@ -184,14 +175,9 @@ def wait_for_slots(
 
 
 def too_few_slots(needed: int, tasks: str, slots: SparkSlots) -> JobError:
-    """Return the error for tasks that do not fit into the free slots."""
-    remedy = (
-        "wait until other jobs are done, or ask for fewer tasks"
-        if slots.total >= needed
-        else "ask for fewer tasks, or give Spark more executors or cores (spark.executor.cores, "
-        "spark.task.cpus)"
-    )
-    return JobError(
-        f"{tasks} need {needed} slots at the same time, but {slots.free} of Spark's {slots.total} "
-        f"are free: {remedy}"
-    )
+    remedy = "wait until other jobs are done, or ask for fewer tasks"
+    if slots.total < needed:
+        settings = "(spark.executor.cores, spark.task.cpus)"
+        remedy = f"ask for fewer tasks, or give Spark more executors or cores {settings}"
+    found = f"{slots.free} of Spark's {slots.total} are free"
+    return JobError(f"{tasks} need {needed} slots at the same time, but {found}: {remedy}")

@@ -1,7 +1,5 @@
 """One task on an executor or the driver: reserves a port, gathers all addresses, runs a process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -25,7 +23,7 @@ from phalanx.launch.task_commands import DEFAULTS, thread_variables
 from phalanx.launch.termination import GracePeriods
 from phalanx.spark.child_process import ERROR, FUNCTION, VALUE
 from phalanx.spark.connection import Connection, TaskMessage
-from phalanx.spark.job_state import CAUSE_SECONDS, Cause
+from phalanx.spark.job_controller import CAUSE_SECONDS, Cause
 
 # The driver decides when tasks end: here a task ends at once when it is asked to.
 _GRACE_PERIODS = GracePeriods(linger=0, evaluator_linger=0)
@@ -34,8 +32,6 @@ _LEAVE_SECONDS = _GRACE_PERIODS.grace + 3 * CAUSE_SECONDS
 
 @dataclass(frozen=True)
 class Assignment:
-    """What every task of a job gets from the driver."""
-
     tasks: tuple[Task, ...]
     driver: tuple[str, int]
     token: str
@@ -82,7 +78,6 @@ def run_task(
 def plan_process(
     assignment: Assignment, placement: TaskPlacement, cluster: Cluster, folder: Path
 ) -> ProcessPlan:
-    """Plan the process of a task: its command and what is added to its environment."""
     task = assignment.tasks[placement.index]
     run_id = f"{assignment.run_id}-{task}"
     environment = {

@@ -1,7 +1,5 @@
 """The detectors of host lists in flags and in environment variables."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig

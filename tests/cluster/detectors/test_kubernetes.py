@@ -1,7 +1,5 @@
 """The detector of Indexed Jobs of Kubernetes."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig

@@ -1,7 +1,5 @@
 """The detector of Slurm."""
 
-from __future__ import annotations
-
 import pytest
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig

@@ -8,7 +8,7 @@ import time
 import click
 
 from phalanx.cli.follow import follow_job, print_message
-from phalanx.cli.status import attach
+from phalanx.cli.jobs import attach
 from phalanx.cluster.spec import count_roles
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import LastingHandle, LastingLauncher, PlanT, TaskState

@@ -1,7 +1,5 @@
 """`phalanx records`: inspect, verify, repair and convert TFRecord files."""
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import islice
@@ -10,15 +8,8 @@ import click
 
 from phalanx import records
 from phalanx.cli.option_factories import count_option
+from phalanx.cli.records import view
 from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, split
-from phalanx.cli.records.view import (
-    SizeHistogram,
-    format_bytes,
-    format_table,
-    format_value,
-    print_summary,
-    show_bytes,
-)
 from phalanx.errors import DataError, RecordError
 from phalanx.records.framing import walk
 from phalanx.records.storage import file_size
@@ -53,9 +44,9 @@ def info(files: tuple[str, ...]) -> None:
       phalanx records info 'data/train-*.tfrecord'
     """
     paths = records.expand(files)
-    sizes = SizeHistogram()
+    sizes = view.SizeHistogram()
     rows = []
-    with show_bytes(paths, "reading") as advance:
+    with view.show_bytes(paths, "reading") as advance:
         for path in paths:
             compressions: list[records.Compression] = []
             before = sizes.count
@@ -65,20 +56,19 @@ def info(files: tuple[str, ...]) -> None:
                 sizes.add(part.spans.tolist()[1::2])
                 advance(len(part.data))
             count = f"{sizes.count - before:,}"
-            rows.append((path, count, format_bytes(file_size(path)), compressions[0].value))
-    click.echo(format_table(("file", "records", "size", "compression"), rows))
+            rows.append((path, count, view.format_bytes(file_size(path)), compressions[0].value))
+    click.echo(view.format_table(("file", "records", "size", "compression"), rows))
     click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return
-    click.echo(
-        f"record sizes {format_bytes(sizes.least)} {sizes.draw()} {format_bytes(sizes.greatest)}"
-    )
+    least, greatest = view.format_bytes(sizes.least), view.format_bytes(sizes.greatest)
+    click.echo(f"record sizes {least} {sizes.draw()} {greatest}")
     try:
         summary = records.summarize(paths)
     except RecordError as error:
         click.echo(f"\nnot Examples: {error}")
     else:
-        print_summary(summary)
+        view.print_summary(summary)
 
 
 @command.command()
@@ -101,10 +91,10 @@ def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
         if as_json:
             click.echo(row_to_json(row))
             continue
-        click.echo(f"record {number} ({format_bytes(len(messages[number]))})")
+        click.echo(f"record {number} ({view.format_bytes(len(messages[number]))})")
         for name, value in row.items():
             if value is not None:
-                click.echo(f"  {name}: {format_value(value)}")
+                click.echo(f"  {name}: {view.format_value(value)}")
 
 
 @command.command()
@@ -128,7 +118,7 @@ def schema(files: tuple[str, ...], as_json: bool, save: str | None, most: int | 
         click.echo(summary.schema.dumps(), nl=False)
     else:
         click.echo(f"{summary.records:,} records")
-        print_summary(summary)
+        view.print_summary(summary)
     if save:
         summary.schema.save(save)
 
@@ -142,11 +132,9 @@ def count(files: tuple[str, ...]) -> None:
     Example:
       phalanx records count 'data/*.tfrecord'
     """
-    paths = records.expand(files)
     total = 0
-    for path in paths:
-        found = records.count_records(path)
-        total += found
+    for path in (paths := records.expand(files)):
+        total += (found := records.count_records(path))
         click.echo(f"{found}\t{path}")
     if len(paths) > 1:
         click.echo(f"{total}\ttotal")
@@ -166,7 +154,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
       phalanx records verify 'data/*.tfrecord'
     """
     paths = records.expand(files)
-    with show_bytes(paths, "verifying") as advance:
+    with view.show_bytes(paths, "verifying") as advance:
         reports = records.verify_all(paths, threads=threads, progress=advance)
     damaged = [report for report in reports if not report.is_sound]
     if as_json:
@@ -177,7 +165,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
             for damage in report.damage:
                 click.echo(str(damage))
         total = sum(report.records for report in reports)
-        size = format_bytes(sum(report.size for report in reports))
+        size = view.format_bytes(sum(report.size for report in reports))
         suffix = f"; {len(damaged)} damaged" if damaged else ""
         click.echo(f"{total:,} sound records in {len(reports)} files ({size}){suffix}")
         for report in reports:
@@ -186,8 +174,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
         if damaged:
             path = damaged[0].path
             click.echo(f"save the rest with: phalanx records repair {path} --out NEW")
-    if damaged:
-        sys.exit(1)
+    sys.exit(1 if damaged else 0)
 
 
 @command.command()
@@ -203,10 +190,10 @@ def repair(file: str, out: str) -> None:
     path, *others = records.expand(file)
     if others:
         raise DataError(f"{file} is {1 + len(others)} files: repair one at a time")
-    with show_bytes([path], "repairing") as advance:
+    with view.show_bytes([path], "repairing") as advance:
         report = records.repair(path, out, progress=advance)
     for damage in report.damage:
-        click.echo(f"dropped {format_bytes(damage.size)}: {damage}")
+        click.echo(f"dropped {view.format_bytes(damage.size)}: {damage}")
     suffix = "" if report.damage else "; nothing was damaged"
     click.echo(f"{report.records:,} records written to {out}{suffix}")
 
@@ -232,9 +219,4 @@ def _as_dict(report: records.Report) -> dict[str, object]:
         {"index": each.index, "offset": each.offset, "bytes": each.size, "reason": each.reason}
         for each in report.damage
     ]
-    return {
-        "file": report.path,
-        "records": report.records,
-        "bytes": report.size,
-        "damage": damage,
-    }
+    return {"file": report.path, "records": report.records, "bytes": report.size, "damage": damage}

@@ -1,7 +1,6 @@
 """The commands of `phalanx records` that write the same records to other files."""
 
-from __future__ import annotations
-
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from phalanx import records
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.progress import show_progress
 from phalanx.cli.records.view import show_bytes
+from phalanx.records import file_operations
 
 FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 OUT = click.option("--out", "-o", required=True, metavar="FILE", help="The file to write.")
@@ -36,8 +36,6 @@ def split(
       phalanx records split all.tfrecord --shards 10 --out data/train.tfrecord
       phalanx records split all.tfrecord --share train.tfrecord=0.9 --share eval.tfrecord=0.1
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     if (shards is None) == (not shares) or (shards is not None and out is None):
         raise click.UsageError("give --shards with --out, or --share for each file")
     parsed = dict(map(_parse_share, shares))
@@ -52,13 +50,10 @@ def split(
 
 def _parse_share(text: str) -> tuple[str, float]:
     path, _, share = text.rpartition("=")
-    try:
-        parsed = float(share)
-    except ValueError:
-        path, parsed = "", 0.0
-    if not path:
-        raise click.UsageError(f"--share {text}: write it as in --share train.tfrecord=0.9")
-    return path, parsed
+    with suppress(ValueError):
+        if path:
+            return path, float(share)
+    raise click.UsageError(f"--share {text}: write it as in --share train.tfrecord=0.9")
 
 
 @click.command()
@@ -71,8 +66,6 @@ def merge(files: tuple[str, ...], out: str) -> None:
     Example:
       phalanx records merge 'data/train-*.tfrecord' --out train.tfrecord
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     with show_bytes(records.expand(files), "merging") as advance:
         number = file_operations.merge(files, out, progress=advance)
     click.echo(f"{number:,} records written to {out}")
@@ -93,8 +86,6 @@ def shuffle(
     Example:
       phalanx records shuffle 'data/*.tfrecord' --out shuffled.tfrecord --shards 10 --seed 1
     """
-    from phalanx.records import file_operations  # noqa: PLC0415
-
     with show_bytes(records.expand(files), "shuffling") as advance:
         number = file_operations.shuffle(
             files, out, seed=seed, shards=shards, memory=memory << 20, progress=advance

@@ -1,7 +1,5 @@
 """How `phalanx records` prints sizes, values and summaries."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,26 +44,21 @@ def show_bytes(paths: list[str], description: str) -> Iterator[Callable[[int], N
 
 
 def print_summary(summary: Summary) -> None:
-    """Print a table of the features."""
     rows = []
     for found in summary.features:
         share = f"{100 * found.missing / summary.records:.3g}%" if found.missing else "-"
         what = "bytes " if found.feature.kind is Kind.BYTES else ""
         values = "-" if found.least is None else f"{what}{found.least:g} to {found.greatest:g}"
-        lengths = str(found.shortest)
-        if found.shortest != found.longest:
-            lengths += f" to {found.longest}"
+        many = f" to {found.longest}" if found.shortest != found.longest else ""
+        lengths = f"{found.shortest}{many}"
         rows.append((found.feature.name, found.feature.describe(), share, lengths, values))
-    if rows:
-        click.echo(
-            "\n" + format_table(("feature", "type", "missing", "values each", "range"), rows)
-        )
-    else:
-        click.echo("\nno features: these records are not Examples, or are empty Examples")
+    if not rows:
+        return click.echo("\nno features: these records are not Examples, or are empty Examples")
+    header = ("feature", "type", "missing", "values each", "range")
+    return click.echo("\n" + format_table(header, rows))
 
 
 def format_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Align the columns of a table."""
     rows = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

@@ -1,7 +1,5 @@
 """Comma-separated host lists, in the flags or the environment of TensorFlow 1 programs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.spec import Cluster, Role, Task
@@ -23,18 +21,14 @@ def detect_flags(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | 
 
 def detect_variables(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     """Read JOB_NAME, TASK_INDEX, PS_HOSTS, WORKER_HOSTS and MASTER_HOST."""
-    hosts = {name: environ.get(name, "") for name in ("PS_HOSTS", "WORKER_HOSTS", "MASTER_HOST")}
+    names = ("JOB_NAME", "TASK_INDEX", "PS_HOSTS", "WORKER_HOSTS", "MASTER_HOST")
+    found = {name.lower(): environ[name] for name in names if name in environ}
+    found["chief_host"] = found.pop("master_host", "")
     # Build servers set JOB_NAME too: alone it means nothing.
-    if not environ.get("JOB_NAME") or not any(hosts.values()):
+    hosts = ("ps_hosts", "worker_hosts", "chief_host")
+    if not found.get("job_name") or not any(found.get(name) for name in hosts):
         return None
-    return from_host_lists(
-        job_name=environ["JOB_NAME"],
-        task_index=environ.get("TASK_INDEX", "0"),
-        ps_hosts=hosts["PS_HOSTS"],
-        worker_hosts=hosts["WORKER_HOSTS"],
-        chief_host=hosts["MASTER_HOST"],
-        source="the variables JOB_NAME, TASK_INDEX, PS_HOSTS, WORKER_HOSTS and MASTER_HOST",
-    )
+    return from_host_lists(**found, source=f"the variables {', '.join(names[:-1])} and {names[-1]}")
 
 
 def from_host_lists(
@@ -48,12 +42,10 @@ def from_host_lists(
 ) -> TFConfig:
     """Return the cluster and its task `task_index` of `job_name`; errors name the `source`."""
     if not task_index.isdecimal():
-        raise ClusterError(
-            f"{source} give the task index {task_index!r}: number the tasks of a role from 0"
-        )
-    cluster = Cluster.of(
-        chief=chief_host or None, workers=_split(worker_hosts), ps=_split(ps_hosts)
-    )
+        given = f"{source} give the task index {task_index!r}"
+        raise ClusterError(f"{given}: number the tasks of a role from 0")
+    workers, ps = _split(worker_hosts), _split(ps_hosts)
+    cluster = Cluster.of(chief=chief_host or None, workers=workers, ps=ps)
     try:
         role = Role.parse(job_name)
     except ClusterError as error:
@@ -67,11 +59,9 @@ def _read_flags(argv: Sequence[str]) -> dict[str, str]:
     for position, argument in enumerate(argv):
         if argument == "--":
             break
-        if not argument.startswith("-"):
-            continue
         name, equals, value = argument.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if name in _FLAGS:
+        if argument.startswith("-") and name in _FLAGS:
             following = argv[position + 1] if position + 1 < len(argv) else ""
             found[name] = value if equals else following
     return found

@@ -7,8 +7,6 @@ roles. A Job must set PHALANX_SHAPE, because Kubernetes does not tell a pod how 
 It may set PHALANX_PORT, and PHALANX_SERVICE if the Service is not called NAME.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from phalanx.cluster.job_environment import SHAPE_VARIABLE, find_task, parse_shape, read_port
@@ -29,10 +27,9 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     middles = (f"-{role}-", f"-{role}-0-") if role else ("-",)
     middle = next((each for each in middles if hostname.endswith(f"{each}{index}")), None)
     if middle is None:
-        raise ClusterError(
-            f"JOB_COMPLETION_INDEX is {index}, but HOSTNAME is {hostname!r}: the pods of an "
-            f"Indexed Job are called NAME{middles[0]}{index}; do not set hostNetwork or hostname"
-        )
+        found = f"JOB_COMPLETION_INDEX is {index}, but HOSTNAME is {hostname!r}"
+        rule = f"the pods of an Indexed Job are called NAME{middles[0]}{index}"
+        raise ClusterError(f"{found}: {rule}; do not set hostNetwork or hostname")
     job = hostname.removesuffix(f"{middle}{index}")
     service = environ.get("PHALANX_SERVICE") or job
     port = read_port(environ, DEFAULT_PORT)

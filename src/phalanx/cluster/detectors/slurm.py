@@ -4,8 +4,6 @@ The first task is the chief and the others are workers, unless PHALANX_SHAPE giv
 tasks of each role. Task k of a node listens on the job's port + k; PHALANX_PORT sets that port.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,10 +22,8 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
         return None
     tasks = parse_shape(environ.get(SHAPE_VARIABLE) or f"chief=1,worker={len(nodes) - 1}")
     if len(tasks) != len(nodes):
-        raise ClusterError(
-            f"{SHAPE_VARIABLE} has {len(tasks)} tasks, but srun started {len(nodes)}: "
-            f"start as many (srun --ntasks={len(tasks)})"
-        )
+        found = f"{SHAPE_VARIABLE} has {len(tasks)} tasks, but srun started {len(nodes)}"
+        raise ClusterError(f"{found}: start as many (srun --ntasks={len(tasks)})")
     port = read_port(environ, _job_port(environ.get("SLURM_JOB_ID", "")))
     addresses = {
         task: f"{node}:{port + local_index}"
@@ -41,7 +37,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
 def _locate_tasks(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return each task's node and its index on that node, in the order of SLURM_PROCID."""
     nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
-    counts = list(_expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1")))
+    counts = _expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
     located = [
         (node, index) for node, count in zip(nodes, counts, strict=False) for index in range(count)
     ]
@@ -49,10 +45,9 @@ def _locate_tasks(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     if distribution == "cyclic":
         return sorted(located, key=lambda each: each[1])
     if distribution != "block":
-        raise ClusterError(
-            f"SLURM_DISTRIBUTION is {distribution!r}, which does not locate the tasks: "
-            "use srun --distribution=block or cyclic, or set TF_CONFIG"
-        )
+        found = f"SLURM_DISTRIBUTION is {distribution!r}, which does not locate the tasks"
+        fix = "use srun --distribution=block or cyclic, or set TF_CONFIG"
+        raise ClusterError(f"{found}: {fix}")
     return located
 
 
@@ -62,10 +57,8 @@ def expand_nodes(nodelist: str) -> list[str]:
     >>> expand_nodes("gpu[01-03,7],login")
     ['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']
     """
-    names = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist):
-        names += _expand_brackets(part)
-    return names
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodelist)
+    return [name for part in parts for name in _expand_brackets(part)]
 
 
 def _expand_brackets(pattern: str) -> list[str]:
@@ -95,8 +88,7 @@ def _expand_ranges(ranges: str) -> Iterator[str]:
 def _expand_counts(text: str) -> Iterator[int]:
     """Expand `2(x3),1` to 2, 2, 2, 1."""
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        for _ in range(int(times or 1)):
-            yield int(count)
+        yield from [int(count)] * int(times or 1)
 
 
 def _job_port(job: str) -> int:

@@ -1,10 +1,8 @@
 """Who has to end, and which failure is told: the rules, with a clock made up."""
 
-from __future__ import annotations
-
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.termination import GracePeriods
-from phalanx.spark.job_state import CAUSE_SECONDS, Cause, Failure, JobState
+from phalanx.spark.job_controller import CAUSE_SECONDS, Cause, Failure, JobState
 
 CHIEF, WORKER, OTHER = Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)
 PS, EVALUATOR = Task(Role.PS), Task(Role.EVALUATOR)

@@ -1,6 +1,4 @@
-"""`phalanx tf-config`: make TF_CONFIG, and check it."""
-
-from __future__ import annotations
+"""`phalanx tf-config` and `phalanx check`: make TF_CONFIG, lint it, and reach its tasks."""
 
 import os
 import sys
@@ -9,14 +7,18 @@ from typing import BinaryIO
 
 import click
 
+from phalanx.cli.option_factories import time_option
+from phalanx.cli.options import POSITIVE_DURATION
+from phalanx.cluster import detect
 from phalanx.cluster.lint import Problem, lint
+from phalanx.cluster.preflight import check_peers
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, Environment, TFConfig
 from phalanx.errors import ClusterError
 
 
 @click.group()
-def command() -> None:
+def tf_config() -> None:
     """Make TF_CONFIG for a task, or check one.
 
     \b
@@ -26,7 +28,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@tf_config.command()
 @click.argument("role", type=click.Choice(["chief", "master", "worker", "ps", "evaluator"]))
 @click.argument("index", type=click.IntRange(min=0), default=0)
 @click.option(
@@ -61,20 +63,18 @@ def make(
           --worker localhost:2223 --worker localhost:2224)
     """
     if not (chiefs or workers or ps):
-        raise ClusterError(
-            "no address was given: add the addresses of the tasks, as in --worker a:2222"
-        )
+        fix = "add the addresses of the tasks, as in --worker a:2222"
+        raise ClusterError(f"no address was given: {fix}")
     if len(chiefs) > 1:
         raise ClusterError(f"{len(chiefs)} chiefs were given ({', '.join(chiefs)}): keep one")
     cluster = Cluster.of(chief=chiefs[0] if chiefs else None, workers=workers, ps=ps)
     text = TFConfig(cluster, Task(Role.parse(role), index), trial, model_dir, environment).dumps()
-    problems = lint(text)
-    if problems:
+    if problems := lint(text):
         raise ClusterError("the cluster is invalid:" + _list_problems(problems))
     click.echo(text)
 
 
-@command.command(name="lint")
+@tf_config.command(name="lint")
 @click.argument("config", required=False)
 def lint_command(config: str | None) -> None:
     """List every problem of a TF_CONFIG, with its fix.
@@ -87,8 +87,7 @@ def lint_command(config: str | None) -> None:
       phalanx tf-config lint '{"cluster": {"worker": ["a"]}, "task": {"type": "worker"}}'
     """
     text, source = _read_config(config, sys.stdin.buffer)
-    problems = lint(text)
-    if problems:
+    if problems := lint(text):
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         click.echo(f"{count} in {source}:{_list_problems(problems)}")
         sys.exit(1)
@@ -100,9 +99,8 @@ def _read_config(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
     if config is None:
         text = os.environ.get(VARIABLE)
         if text is None:
-            raise ClusterError(
-                f"there is nothing to check: {VARIABLE} is not set; pass the JSON, a file, or -"
-            )
+            reason = f"{VARIABLE} is not set; pass the JSON, a file, or -"
+            raise ClusterError(f"there is nothing to check: {reason}")
         return text, VARIABLE
     if config.lstrip()[:1] in ("", "{", "[", '"'):
         return config, "the argument"
@@ -120,3 +118,35 @@ def _read_config(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
 
 def _list_problems(problems: list[Problem]) -> str:
     return "".join(f"\n  - {problem}" for problem in problems)
+
+
+@click.command()
+@time_option("--timeout", "The time limit for all peers together.", "10s", POSITIVE_DURATION)
+@click.option("--wait", is_flag=True, help="Retry until every peer answers or the time is up.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list the peers that answer.")
+def check(timeout: float, wait: bool, verbose: bool) -> None:
+    """Connect to every peer of this task, and report which do not answer, and why.
+
+    The cluster is read from TF_CONFIG, from the variables JOB_NAME, TASK_INDEX, PS_HOSTS and
+    WORKER_HOSTS, or from those of Slurm or Kubernetes. The exit code is 1 if a peer does not
+    answer.
+
+    \b
+    Example:
+      TF_CONFIG=$(phalanx tf-config make worker 0 --worker a:2222 --worker b:2222) \\
+          phalanx check --timeout 5
+    """
+    # The flags of this command do not describe the task: only the environment is read.
+    config = detect(argv=[])
+    reports = check_peers(config, timeout=timeout, wait=wait)
+    if not reports:
+        click.echo(f"{config.task} has no peers: there is nothing to reach")
+        return
+    for report in reports:
+        if report.reason:
+            click.echo(f"FAIL  {report}")
+        elif verbose:
+            click.echo(f"ok    {report} ({report.seconds * 1000:.0f} ms)")
+    failed = sum(report.reason is not None for report in reports)
+    click.echo(f"{config.task}: {len(reports) - failed} of {len(reports)} peers answer")
+    sys.exit(1 if failed else 0)

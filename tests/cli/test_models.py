@@ -1,8 +1,7 @@
-"""`phalanx predict`."""
-
-from __future__ import annotations
+"""`phalanx evaluate`, `phalanx export` and `phalanx predict`."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,68 @@ import pytest
 from tests.cli.conftest import PROGRAM
 from tests.cli.in_process import invoke
 
+from phalanx.train.model_dir.metrics_log import read_evaluations
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def copied_runs(runs_folder: Path, tmp_path: Path) -> None:
+    """Evaluations are written into the run: each test has its own copy."""
+    shutil.copytree(runs_folder, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.mark.usefixtures("copied_runs")
+def test_evaluate_evaluates_every_checkpoint_of_a_finished_run() -> None:
+    before = [found.step for found in read_evaluations("runs/a")]
+    assert before == [10, 20]
+    done = invoke("evaluate", "train.py")
+    # Checkpoints that the run evaluated just before it saved them may be evaluated again.
+    steps = [json.loads(line)["step"] for line in done.stdout.splitlines()]
+    assert {0, 5, 15} <= set(steps) <= {0, 5, 10, 15, 20}
+    assert [found.step for found in read_evaluations("runs/a")] == [0, 5, 10, 15, 20]
+    assert invoke("evaluate", "train.py").stdout == ""
+
+
+@pytest.mark.usefixtures("copied_runs")
+def test_evaluate_once_evaluates_the_chosen_checkpoint() -> None:
+    for which, step in (("last", 20), ("5", 5), ("best", 20)):
+        done = invoke("evaluate", "train.py", "--once", "--checkpoint", which)
+        assert json.loads(done.stdout)["step"] == step, which
+
+
+def test_export_writes_the_next_version_and_prints_its_path(
+    trained: Path, exported: Path, tmp_path: Path
+) -> None:
+    assert (exported / "1/saved_model.pb").exists()
+    out = tmp_path / "models"
+    arguments = ["export", trained / "train.py", "--model-dir", trained / "run", "--out", out]
+    assert invoke(*arguments).stdout == f"{out}/1\n"
+    assert invoke(*arguments).stdout == f"{out}/2\n"
+    assert invoke(*arguments, "--version", 7).stdout == f"{out}/7\n"
+
+
+def test_export_without_a_checkpoint_is_an_error(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = invoke("export", trained / "train.py", "--model-dir", "nowhere", "--out", "models")
+    assert done.returncode == 2
+    assert "there is no checkpoint in nowhere" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_without_a_model_dir_is_an_error(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import phalanx\nphalanx.run(phalanx.Experiment(), phalanx.RunConfig(train_steps=1))"
+    )
+    done = invoke("export", program, "--out", tmp_path / "models")
+    assert done.returncode == 2
+    assert "sets no model_dir: name the directory of its run with --model-dir" in done.stderr
 
 
 def rows(text: str) -> list[Any]:

@@ -1,0 +1,332 @@
+"""`phalanx evaluate`, `export`, `predict` and `serve`: what trained models are used for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from phalanx.cli.option_factories import count_option, port_option, time_option
+from phalanx.cli.progress import show_progress
+from phalanx.errors import ConfigurationError
+from phalanx.train.console import show_log
+from phalanx.train.model_dir.layout import choose_checkpoint, step_of
+from phalanx.train.model_dir.metrics_log import MetricsEntry
+from phalanx.train.runtime.signals import catch_sigterm
+
+if TYPE_CHECKING:
+    from phalanx.train.experiment_loader import LoadedProgram
+    from phalanx.train.export.signatures import Signature
+    from phalanx.train.model_dir.checkpoint_loader import TrainedModel
+
+_REPORT_SECONDS = 5.0
+
+BEST = click.Choice(["min", "max"])
+Best = Literal["min", "max"] | None
+# From a run's directory to the path of the checkpoint that the options choose, and its evaluation.
+FindCheckpoint = Callable[[str], tuple[str, MetricsEntry]]
+
+
+def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add --checkpoint, --metric and --best, which the command takes as a FindCheckpoint."""
+
+    @click.option(
+        "--checkpoint",
+        default="last",
+        show_default=True,
+        metavar="last|best|STEP",
+        help="The checkpoint to load; best is the best of the evaluated ones that still exist.",
+    )
+    @click.option(
+        "--metric",
+        default="loss",
+        show_default=True,
+        metavar="NAME",
+        help="The metric that decides which checkpoint is the best.",
+    )
+    @click.option(
+        "--best",
+        type=BEST,
+        help="Whether the lowest or the highest value is best.  [default: by the metric's name]",
+    )
+    @wraps(function)
+    def command(*, checkpoint: str, metric: str, best: Best, **values: object) -> None:
+        find = partial(choose_checkpoint, which=checkpoint, metric=metric, best=best)
+        function(find_checkpoint=find, **values)
+
+    return command
+
+
+def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedProgram:
+    """Return the program's experiment and its config, in which --model-dir takes precedence."""
+    silence_tensorflow()
+    from phalanx.train.experiment_loader import load_program  # noqa: PLC0415
+
+    program = load_program(path, arguments)
+    directory = model_dir or program.config.model_dir
+    if not directory:
+        fix = "name the directory of its run with --model-dir"
+        raise ConfigurationError(f"{path} sets no model_dir: {fix}")
+    return replace(program, config=program.config.replace(model_dir=directory))
+
+
+def load_model(
+    path: str, arguments: Sequence[str], model_dir: str | None, find_checkpoint: FindCheckpoint
+) -> tuple[LoadedProgram, TrainedModel]:
+    program = load_experiment(path, arguments, model_dir)
+    from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
+
+    found, evaluation = find_checkpoint(str(program.config.model_dir))
+    trained = load_trained(program.experiment, program.config, found)
+    return program, replace(trained, evaluation=evaluation)
+
+
+def silence_tensorflow() -> None:
+    """Suppress the messages of TensorFlow except its errors; call it before TensorFlow loads."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+@click.command()
+@click.argument("program", type=click.Path(dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--once", is_flag=True, help="Evaluate one existing checkpoint, and exit.")
+@click.option("--skip", is_flag=True, help="Evaluate only the newest checkpoint each time.")
+@time_option("--throttle", "The minimum time between the starts of two evaluations.", "0s")
+@time_option("--limit", "Exit after this time.")
+@time_option("--wait", "Fail after this time without a new checkpoint or heartbeat.", "10m")
+@checkpoint_options
+def evaluate(
+    program: str,
+    arguments: tuple[str, ...],
+    model_dir: str | None,
+    once: bool,
+    skip: bool,
+    throttle: float,
+    limit: float | None,
+    wait: float,
+    find_checkpoint: FindCheckpoint,
+) -> None:
+    """Evaluate each checkpoint that the run of PROGRAM saves, until the run ends.
+
+    Any machine that can read the run's directory can run this command. Each result is a JSON line
+    on standard output, a line of DIR/eval/eval.jsonl, and a point of a TensorBoard curve. With
+    --once, evaluate only the last checkpoint, or the one that --checkpoint names.
+
+    \b
+    Example:
+      phalanx evaluate train.py --model-dir runs/digits --throttle 1m
+      phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
+      phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
+    """
+    found = load_experiment(program, arguments, model_dir)
+    from phalanx.train.loop import checkpoint_evaluator  # noqa: PLC0415
+
+    show_log()
+    directory = str(found.config.model_dir)
+    chosen = find_checkpoint(directory)[0] if once else None
+    evaluator = checkpoint_evaluator.open_evaluator(found.experiment, found.config)
+    with evaluator as (evaluate, _), catch_sigterm() as stop:
+
+        def report(path: str) -> dict[str, float]:
+            values = evaluate(path)
+            shown = {name: v if math.isfinite(v) else None for name, v in values.items()}
+            click.echo(json.dumps({"step": step_of(path), **shown}))
+            return values
+
+        if chosen is not None:
+            report(chosen)
+        else:
+            options = checkpoint_evaluator.WatchOptions(skip, throttle, limit, wait)
+            checkpoint_evaluator.evaluate_checkpoints(directory, report, options, stop)
+
+
+@click.command()
+@click.argument("program", type=click.Path(dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--out", required=True, metavar="DIR", help="The directory of the model's versions.")
+@click.option(
+    "--version",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of the new version.  [default: the next]",
+)
+@checkpoint_options
+def export(
+    program: str,
+    arguments: tuple[str, ...],
+    model_dir: str | None,
+    out: str,
+    version: int | None,
+    find_checkpoint: FindCheckpoint,
+) -> None:
+    """Export the model that PROGRAM trained as a SavedModel into DIR/VERSION.
+
+    PROGRAM runs up to its call of phalanx.run, with ARGUMENTS (after --) as its flags, and trains
+    nothing. The SavedModel has two signatures: serving_default takes the model's inputs, and
+    serving_examples takes serialized Examples, to which it applies the experiment's preprocessing.
+    The command prints the path of the new version.
+
+    \b
+    Example:
+      phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
+      phalanx serve models/digits
+    """
+    found, trained_model = load_model(program, arguments, model_dir, find_checkpoint)
+    from phalanx.train.export.saved_model import export  # noqa: PLC0415
+
+    click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))
+
+
+@click.command()
+@click.argument("model")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option(
+    "--program-flags",
+    default="",
+    metavar="TEXT",
+    help="The flags of the program, as one argument: '--data-dir data --num-layers 20'.",
+)
+@click.option(
+    "--out",
+    default="-",
+    metavar="FILE",
+    help="A .jsonl or .parquet file.  [default: JSON lines on standard output]",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option("--raw-pixels", is_flag=True, help="Pass pixels as 0 to 255 instead of 0 to 1.")
+@checkpoint_options
+def predict(
+    model: str,
+    files: tuple[str, ...],
+    model_dir: str | None,
+    program_flags: str,
+    out: str,
+    batch_size: int,
+    raw_pixels: bool,
+    find_checkpoint: FindCheckpoint,
+) -> None:
+    """Predict each row of FILES with MODEL, in order.
+
+    MODEL is a program with its --model-dir, or a directory that `phalanx export` wrote. FILES are
+    TFRecords of Examples, CSV files with a header, JSON lines, or images, which are resized to the
+    model's input. Each input needs a column or key of its name. A model with one input also takes
+    all columns as one vector, and JSON lines that are plain values.
+
+    \b
+    Example:
+      phalanx predict train.py --model-dir runs/digits --checkpoint best digits/*.png
+      phalanx predict models/digits test.tfrecord --out predictions.parquet
+    """
+    silence_tensorflow()
+    signatures = _load_signatures(model, _split(program_flags), model_dir, find_checkpoint)
+    from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
+    from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
+
+    batches = read_batches(files, signatures, batch_size, raw_pixels)
+    with _show_rows(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
+        rows = predict(signatures, batches, writer, notify)
+    if out != "-":
+        click.echo(f"{rows} predictions in {out}", err=True)
+
+
+def _split(flags: str) -> list[str]:
+    try:
+        return shlex.split(flags)
+    except ValueError as error:
+        raise click.BadParameter(f"{flags!r}: {error}", param_hint="--program-flags") from None
+
+
+def _load_signatures(
+    model: str, flags: list[str], model_dir: str | None, find_checkpoint: FindCheckpoint
+) -> dict[str, Signature]:
+    from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
+
+    if Path(model).is_dir():
+        return signatures.load_signatures(saved_model.find_version(model)[0])
+    program, trained = load_model(model, flags, model_dir, find_checkpoint)
+    servable = signatures.make_servable(program.experiment, trained.model, trained.input_spec)
+    return signatures.trace_signatures(servable)
+
+
+@contextmanager
+def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal; otherwise print a line every few seconds."""
+    with show_progress("predicting", total) as update:
+        if update is not None:
+            yield lambda rows: update(completed=rows)
+            return
+    last = time.monotonic()
+
+    def notify(rows: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            last = time.monotonic()
+            click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
+
+    yield notify
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--name", metavar="NAME", help="The name of the model.  [default: that of its directory]"
+)
+@click.option(
+    "--version", type=int, metavar="N", help="The version to serve.  [default: the highest]"
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@port_option(8501)
+@count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
+@time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
+def serve(
+    directory: str,
+    name: str | None,
+    version: int | None,
+    host: str,
+    port: int,
+    max_batch: int,
+    batch_wait: float,
+) -> None:
+    """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
+
+    The server answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET
+    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM. Simultaneous requests
+    are batched into one call of the model. The server is for development: it has neither TLS nor
+    authentication.
+
+    \b
+    Example:
+      phalanx serve models/digits --port 8501
+      curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
+    """
+    silence_tensorflow()
+    from phalanx.serving.server import ModelServer, ServedModel  # noqa: PLC0415
+    from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
+
+    path, number = saved_model.find_version(directory.rstrip("/"), version)
+    full = Path(directory).resolve()
+    # A directory called by a number is a version of the model that its parent is called after.
+    name = name or (full.parent.name if full.name.isdecimal() else full.name)
+    loaded = signatures.load_signatures(path)
+    model = ServedModel(name, number, loaded, max_batch, batch_wait)
+    server = ModelServer(model, host, port)
+    signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
+    signal.signal(signal.SIGINT, lambda *_: server.shut_down())
+    url = f"http://{host}:{server.port}/v1/models/{name}:predict"
+    click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
+    server.run()
