@@ -1,7 +1,5 @@
 """Pipelines as graphs have the same examples and types as in this process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 import pyarrow as pa  # noqa: E402
 
 from phalanx.data import Pipeline, RecordSource, Share  # noqa: E402
-from phalanx.data.graph_dataset import graph_dataset  # noqa: E402
+from phalanx.data.tensors import graph_dataset  # noqa: E402
 from phalanx.errors import DataError  # noqa: E402
 from phalanx.records import write_examples  # noqa: E402
 

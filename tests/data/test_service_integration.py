@@ -1,7 +1,5 @@
 """tf.data service in real processes, started beside a job by the launcher."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

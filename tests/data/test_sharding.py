@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.cluster import Cluster, Role, Task
 from phalanx.data import Share, share_of
-from phalanx.data.sharding import count_share
+from phalanx.data.order import count_share
 from phalanx.errors import DataError
 
 CLUSTER = Cluster.of(chief="a:1", workers=["b:1", "c:1"], ps=["d:1"], evaluators=["e:1"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 keras = pytest.importorskip("keras", reason="needs phalanx[cpu]")
@@ -7,7 +5,7 @@ keras = pytest.importorskip("keras", reason="needs phalanx[cpu]")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from phalanx.models.batch_norm import FusedBatchNormalization  # noqa: E402
+from phalanx.models.resnet import FusedBatchNormalization  # noqa: E402
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -10,8 +10,6 @@
 Each image of a batch is changed differently; the seed determines how.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from phalanx.data.types import Tensor

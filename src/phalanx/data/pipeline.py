@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.order import Order, ReadRequest
+from phalanx.data.order import Order, ReadRequest, ShardInfo, Share, count_share
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import ShardInfo, Share, count_share
-from phalanx.data.sources import ArraySource, BinarySource, Source
-from phalanx.data.table_source import ParquetSource, TableSource, read_csv
+from phalanx.data.sources import (
+    ArraySource,
+    BinarySource,
+    ParquetSource,
+    Source,
+    TableSource,
+    read_csv,
+)
 from phalanx.data.types import Array, Batch, BatchFunction, Columns, Default, Specs, Tensor
 from phalanx.errors import DataError
 from phalanx.records import Schema
@@ -250,7 +255,7 @@ class Pipeline:
         """Make a `tf.data.Dataset` of the batches of one worker.
 
         Inside a graph, as for the workers of parameter servers, it has the same examples in an
-        order of TensorFlow's own; see `phalanx.data.graph_dataset`.
+        order of TensorFlow's own; see `phalanx.data.tensors`.
 
         Args:
             batch_size: The number of examples in each batch of this worker.
@@ -267,8 +272,7 @@ class Pipeline:
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.graph_dataset import graph_dataset  # noqa: PLC0415
-        from phalanx.data.tensors import to_tensors  # noqa: PLC0415
+        from phalanx.data.tensors import graph_dataset, to_tensors  # noqa: PLC0415
 
         self._check()
         if service is not None:

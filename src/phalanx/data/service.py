@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
 from phalanx.cluster.preflight import check_peers
-from phalanx.data.graph_dataset import graph_dataset
+from phalanx.data.order import Share
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Share
+from phalanx.data.tensors import graph_dataset
 from phalanx.errors import DataError
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Type aliases that the modules of phalanx.data share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 

@@ -8,8 +8,6 @@ table = records.read_table("train-*.tfrecord")              # an Arrow table of 
 records.write_examples("out.tfrecord", table)
 """
 
-from __future__ import annotations
-
 from phalanx.records.compression import Compression
 from phalanx.records.example import (
     decode_examples,

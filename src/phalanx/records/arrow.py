@@ -1,7 +1,5 @@
 """Conversion of decoded features to Arrow columns without a copy, and of Arrow columns back."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 

@@ -1,16 +1,12 @@
 """Gzip and zlib compression of whole TFRecord files, and its detection."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from enum import StrEnum
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from phalanx.records.codec import FrameStatus, codec
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 _WINDOW = {"gzip": 31, "zlib": 15}
 _BLOCK = 1 << 17

@@ -5,8 +5,6 @@ convert("train.tfrecord", "train.jsonl")
 convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/2.jpg, ...
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -22,12 +22,11 @@ from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.schema import Schema
 from phalanx.records.storage.listing import expand
 from phalanx.records.summary import decode_chunk, find_schema, summarize_chunk
-from phalanx.records.types import Array, Examples, Paths, Row, Value
+from phalanx.records.types import Array, Buffer, Examples, Paths, Row, Value
 from phalanx.records.writer import RecordWriter, ShardedWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Buffer
 
     from phalanx.records.arrow import Kinds
 

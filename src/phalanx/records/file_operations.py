@@ -3,8 +3,6 @@
 Records are copied unchanged.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

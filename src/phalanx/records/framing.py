@@ -4,8 +4,6 @@ A file is a sequence of frames: the data's length (8 bytes, little-endian), the 
 the data, the data's checksum. Checksums are masked CRC-32C. The whole file may be compressed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,11 +1,9 @@
 """Writing TFRecord files atomically, as one file or as shards."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from phalanx.errors import DataError
 from phalanx.open_files import allow_open_files
@@ -13,9 +11,7 @@ from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Compressor, compression_for
 from phalanx.records.framing import OVERHEAD, read_chunks
 from phalanx.records.storage import AtomicFile, exists, is_remote, open_atomic
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 BUFFER = 1 << 20
 

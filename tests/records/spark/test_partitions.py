@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from datetime import date
 
 import pyarrow as pa
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.spark.partitions import (
+from phalanx.records.spark.columns import (
     NULL,
     partition_path,
     partition_types,

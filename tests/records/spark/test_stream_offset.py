@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import pytest
 
 from phalanx.errors import DataError
-from phalanx.records.spark.stream_offset import StreamOffset, select_files_between
+from phalanx.records.spark.dataset import StreamOffset, select_files_between
 from phalanx.records.storage.listing import FoundFile
 
 

@@ -6,16 +6,13 @@ protobuf. The native one is used if it was built; `PHALANX_CODEC=python` disable
 Spans are pairs of int64: the offset of a record's data, and its length.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 RAGGED = -1
 

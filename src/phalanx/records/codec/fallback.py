@@ -14,12 +14,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.records.codec import RAGGED, FrameStatus, RawColumn, SourceColumn
-from phalanx.records.types import ProtobufMessage, Value
+from phalanx.records.types import Buffer, ProtobufMessage, Value
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from typing_extensions import Buffer
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16

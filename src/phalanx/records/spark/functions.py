@@ -1,7 +1,5 @@
 """Functions beside `format("tfrecord")`: all save modes, partition pruning, fast counts, UDFs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 
@@ -14,14 +12,17 @@ from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
 from phalanx.records.example import decode_examples, encode_examples
-from phalanx.records.spark.columns import RecordType, features_of, from_features, to_features
-from phalanx.records.spark.dataset import find_dataset
-from phalanx.records.spark.options import Options
-from phalanx.records.spark.partitions import (
+from phalanx.records.spark.columns import (
+    RecordType,
     check_partition_columns,
+    features_of,
+    from_features,
     partition_types,
     partition_value,
+    to_features,
 )
+from phalanx.records.spark.dataset import find_dataset
+from phalanx.records.spark.options import Options
 from phalanx.records.storage import exists, resolve
 
 _MODES = {

@@ -10,8 +10,6 @@ becomes the list of the old files until they are deleted. If the driver dies at 
 see either all old files or all new ones, and `_SUCCESS` does not exist.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +20,15 @@ import pyarrow.compute as pc
 
 from phalanx.errors import DataError
 from phalanx.records import storage
-from phalanx.records.spark.columns import RecordType, check_byte_array, encode, features_of
+from phalanx.records.spark.columns import (
+    RecordType,
+    check_byte_array,
+    check_partition_columns,
+    encode,
+    features_of,
+    partition_path,
+)
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.partitions import check_partition_columns, partition_path
 from phalanx.records.storage.listing import COMMIT_PREFIX, list_all
 from phalanx.records.writer import RecordWriter
 

@@ -1,7 +1,5 @@
 """Files by path: local by default, on any fsspec file system for a path with a scheme."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

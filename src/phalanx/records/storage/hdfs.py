@@ -1,22 +1,17 @@
 """An fsspec file system for HDFS on a native client, without Java."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
 import socket
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem as NativeFileSystem
 from hdfs_native.fsspec import ViewfsFileSystem
 
 from phalanx.errors import DataError
-from phalanx.records.types import FileSystem
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer, FileSystem
 
 DEFAULT_PORT = 8020
 _CONNECT_SECONDS = 10.0

@@ -1,7 +1,5 @@
 """Which files a path, a glob or a directory stands for."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
