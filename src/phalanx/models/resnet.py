@@ -93,8 +93,6 @@ def best_data_format() -> DataFormat:
 
 @dataclass(frozen=True)
 class _Layers:
-    """The building blocks of the network."""
-
     version: int
     bottleneck: bool
     weight_decay: float

@@ -16,7 +16,6 @@ _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int6
 
 @cache
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow types of the columns that the features are decoded to."""
     return pa.schema([pa.field(feature.name, _arrow_type(feature)) for feature in schema.features])
 
 
@@ -41,7 +40,6 @@ def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBa
 
 
 def empty_rows(count: int) -> pa.RecordBatch:
-    """A batch of `count` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
@@ -65,27 +63,23 @@ def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
         array = pa.Array.from_buffers(
             pa.list_(array.type), steps.size // 4 - 1, [None, steps], children=[array]
         )
-    type_ = _arrow_type(feature)
+    buffers = [validity]
     if feature.width == RAGGED:
-        buffers = [validity, pa.py_buffer(column.row_offsets)]
-    else:
-        buffers = [validity]
-    return pa.Array.from_buffers(type_, rows, buffers, children=[array])
+        buffers.append(pa.py_buffer(column.row_offsets))
+    return pa.Array.from_buffers(_arrow_type(feature), rows, buffers, children=[array])
 
 
 def from_arrow_schema(schema: pa.Schema) -> Schema:
-    """The features that columns of these types are encoded to."""
     features = []
     for column in schema:
-        type_, depth, size = _unwrap(column.type), 0, None
+        type_, shape, depth = _unwrap(column.type), (), 0
         while is_list(type_):
-            size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
+            shape = (type_.list_size if pa.types.is_fixed_size_list(type_) else None,)
             type_, depth = _unwrap(type_.value_type), depth + 1
         if pa.types.is_null(type_):
             continue
         if depth > 2:
             raise _unusable(column.name, column.type)
-        shape = () if depth == 0 else (size,)
         features.append(Feature(column.name, _kind_of(column.name, type_), shape, depth == 2))
     return Schema(tuple(features))
 
@@ -197,13 +191,11 @@ def _unwrap(type_: pa.DataType) -> pa.DataType:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Does a column of this type hold lists, of fixed or any length?"""
     is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     return bool(is_any or pa.types.is_fixed_size_list(type_))
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Does a column of this type hold integers or floats?"""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
@@ -221,15 +213,9 @@ def kind_of(type_: pa.DataType) -> Kind | None:
         return Kind.INT64
     if types.is_floating(type_):
         return Kind.FLOAT
-    if (
-        types.is_binary(type_)
-        or types.is_string(type_)
-        or types.is_large_binary(type_)
-        or types.is_large_string(type_)
-        or types.is_fixed_size_binary(type_)
-    ):
-        return Kind.BYTES
-    return None
+    is_small = types.is_binary(type_) or types.is_string(type_)
+    is_large = types.is_large_binary(type_) or types.is_large_string(type_)
+    return Kind.BYTES if is_small or is_large or types.is_fixed_size_binary(type_) else None
 
 
 def _kind_of(name: str, type_: pa.DataType) -> Kind:

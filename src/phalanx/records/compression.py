@@ -90,8 +90,6 @@ class Decompressor:
 
 
 class Compressor:
-    """Compresses what is written to a file."""
-
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self._file = file
         self._stream = zlib.compressobj(6, zlib.DEFLATED, _WINDOW[compression])

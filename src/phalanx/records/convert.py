@@ -6,13 +6,14 @@ convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/
 """
 
 import base64
+import io
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -67,25 +68,27 @@ def convert(
         raise DataError(f"one of {source} and {out} must be TFRecord")
     if shards is not None and out_format != "tfrecord":
         raise DataError("only TFRecord files can be written in shards")
+    count = 0
+
+    def count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in batches:
+            yield batch
+            count += batch.num_rows
+            if progress is not None:
+                progress(batch.num_rows)
+
     if out_format == "tfrecord":
-        batches = _report_progress(_READERS[source_format](source), progress)
-        return write_examples(out, batches, shards=shards)
+        return write_examples(out, count_rows(_READERS[source_format](source)), shards=shards)
     files = expand(source)
     schema = find_schema(files)
-    batches = _report_progress(read_batches(files, schema), progress)
+    batches = count_rows(read_batches(files, schema))
     if out_format == "images":
-        return _write_images(out, batches, image)
-    with writing(out) as file:
-        return _WRITERS[out_format](file, batches, schema)
-
-
-def _report_progress(
-    batches: Iterator[pa.RecordBatch], progress: Progress | None
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch
-        if progress is not None:
-            progress(batch.num_rows)
+        _write_images(out, batches, image)
+    else:
+        with writing(out) as file:
+            _WRITERS[out_format](file, batches, schema)
+    return count
 
 
 def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
@@ -114,15 +117,8 @@ def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
 def _read_jsonl(source: str) -> Iterator[pa.RecordBatch]:
     for path in expand(source):
         with open_input(path) as file:
-            yield from to_batches(_parse_lines(path, _lines(file)))
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    rest = b""
-    while block := file.read(1 << 20):
-        *lines, rest = (rest + block).split(b"\n")
-        yield from lines
-    yield rest
+            lines = io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
+            yield from to_batches(_parse_lines(path, lines))
 
 
 def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[Row]:
@@ -165,25 +161,21 @@ def _read_images(source: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
+def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    count = 0
     with pq.ParquetWriter(file, schema.to_arrow()) as writer:
         for batch in batches:
             writer.write_batch(batch)
-            count += batch.num_rows
-    return count
 
 
-def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
+def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
     from pyarrow import csv  # noqa: PLC0415
 
     lists = [feature.name for feature in schema.features if feature.shape or feature.sequence]
     if lists:
         raise DataError(f"CSV holds single values, and these are lists: {', '.join(lists)}; "
                         "write Parquet or JSON lines")  # fmt: skip
-    count = 0
     types = pa.schema([pa.field(f.name, pa.string() if f.type == pa.binary() else f.type)
                        for f in schema.to_arrow()])  # fmt: skip
     with csv.CSVWriter(file, types) as writer:
@@ -193,17 +185,12 @@ def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema
             except pa.ArrowInvalid as error:
                 raise DataError(f"CSV holds text, and a feature holds other bytes ({error}); "
                                 "write Parquet or JSON lines") from None  # fmt: skip
-            count += batch.num_rows
-    return count
 
 
-def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
-    count = 0
+def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
     for batch in batches:
         for row in batch.to_pylist():
             file.write(row_to_json(row).encode() + b"\n")
-            count += 1
-    return count
 
 
 def row_to_json(row: Row) -> str:
@@ -230,21 +217,17 @@ def _from_json(value: Any) -> Value:
     return value.encode() if isinstance(value, str) else value
 
 
-def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None) -> int:
-    root, count = Path(out), 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            name = image or _find_image(row)
-            info = identify_image(row.get(name) or b"")
-            if info is None:
-                raise DataError(f"feature {name!r} of example {count} holds no image")
-            label = row.get("label_name", row.get("label"))
-            directory = root / _directory_name(label)
-            directory.mkdir(parents=True, exist_ok=True)
-            ending = "jpg" if info.format == "jpeg" else info.format
-            (directory / f"{count:06d}.{ending}").write_bytes(row[name])
-            count += 1
-    return count
+def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None) -> None:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, row in enumerate(rows):
+        name = image or _find_image(row)
+        info = identify_image(row.get(name) or b"")
+        if info is None:
+            raise DataError(f"feature {name!r} of example {number} holds no image")
+        directory = Path(out) / _directory_name(row.get("label_name", row.get("label")))
+        directory.mkdir(parents=True, exist_ok=True)
+        ending = "jpg" if info.format == "jpeg" else info.format
+        (directory / f"{number:06d}.{ending}").write_bytes(row[name])
 
 
 def _directory_name(label: Value) -> str:
@@ -267,7 +250,7 @@ _READERS: dict[str, Callable[[str], Iterator[pa.RecordBatch]]] = {
     "jsonl": _read_jsonl,
     "images": _read_images,
 }
-_WRITERS: dict[str, Callable[[BinaryIO, Iterator[pa.RecordBatch], Schema], int]] = {
+_WRITERS: dict[str, Callable[[BinaryIO, Iterator[pa.RecordBatch], Schema], None]] = {
     "parquet": _write_parquet,
     "csv": _write_csv,
     "jsonl": _write_jsonl,

@@ -34,8 +34,6 @@ BATCH_SIZE = 4096
 
 
 class ReadOptions(TypedDict, total=False):
-    """The options of `read_batches`."""
-
     batch_size: int | None
     columns: Sequence[str] | None
     threads: int
@@ -338,10 +336,5 @@ def _to_arrow(name: str, values: Array | Sequence[Value] | pa.Array) -> pa.Array
         return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
     try:
         return pa.array(values)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-    ) as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise DataError(f"column {name!r} cannot become a feature: {error}") from None

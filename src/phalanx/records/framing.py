@@ -202,7 +202,6 @@ class _Window:
         self.offset += size
 
     def fill(self) -> None:
-        """Read more bytes after those in memory."""
         size = self._stop - self._start
         memory = self._memory
         if size == len(memory):

@@ -1,12 +1,10 @@
 """Schemas: the names, kinds and shapes of the features of Examples."""
 
-from __future__ import annotations
-
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
@@ -62,11 +60,8 @@ class Feature:
     @property
     def width(self) -> int:
         """The number of values in a row; RAGGED for any number."""
-        if self.sequence:
-            return RAGGED
-        if not self.shape:
-            return 1
-        return RAGGED if self.shape[0] is None else self.shape[0]
+        size = self.shape[0] if self.shape else 1
+        return RAGGED if self.sequence or size is None else size
 
     def describe(self) -> str:
         """Describe kind and shape, as in `int64`, `float[3]`, `bytes[any]` or `float[steps][3]`."""
@@ -86,8 +81,7 @@ class Schema:
     features: tuple[Feature, ...]
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
             raise DataError(f"the schema names these features twice: {', '.join(twice)}")
 
@@ -98,33 +92,31 @@ class Schema:
 
     @property
     def names(self) -> list[str]:
-        """The names of the features."""
         return [feature.name for feature in self.features]
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise DataError(
-            f"there is no feature {name!r}: there are {', '.join(self.names) or 'none'}"
-        )
+        there = ", ".join(self.names) or "none"
+        raise DataError(f"there is no feature {name!r}: there are {there}")
 
-    def select(self, names: list[str]) -> Schema:
+    def select(self, names: list[str]) -> Self:
         """The schema of only these features; readers do not decode the others."""
-        return Schema(tuple(self[name] for name in names))
+        return type(self)(tuple(self[name] for name in names))
 
     def codec_columns(self) -> list[tuple[bytes, int, bool, int]]:
         """The columns for `Codec.decode`."""
         return [(f.name.encode(), f.kind.number, f.sequence, f.width) for f in self.features]
 
-    def to_arrow(self) -> pa.Schema:
+    def to_arrow(self) -> "pa.Schema":
         """The Arrow schema of the columns that the features are decoded to."""
         from phalanx.records.arrow import to_arrow_schema  # noqa: PLC0415
 
         return to_arrow_schema(self)
 
     @classmethod
-    def from_arrow(cls, schema: pa.Schema) -> Schema:
+    def from_arrow(cls, schema: "pa.Schema") -> "Schema":
         """The schema of the features that Arrow columns of these types are encoded to."""
         from phalanx.records.arrow import from_arrow_schema  # noqa: PLC0415
 
@@ -132,14 +124,10 @@ class Schema:
 
     def dumps(self) -> str:
         """Serialize the schema to JSON."""
-        features = [
-            {"name": f.name, "kind": f.kind.value, "shape": list(f.shape), "sequence": f.sequence}
-            for f in self.features
-        ]
-        return json.dumps({"version": _VERSION, "features": features}, indent=2) + "\n"
+        return json.dumps({"version": _VERSION, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def loads(cls, text: str, source: str = "the schema") -> Schema:
+    def loads(cls, text: str, source: str = "the schema") -> Self:
         """Parse a schema from JSON.
 
         Args:
@@ -169,7 +157,7 @@ class Schema:
         write_bytes(os.fspath(path), self.dumps().encode())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Schema:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a schema from a file."""
         name = os.fspath(path)
         with open_input(name) as file:

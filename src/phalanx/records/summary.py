@@ -1,7 +1,5 @@
 """Summaries of files of Examples: the schema that fits all records, and statistics."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -92,31 +90,22 @@ def summarize(paths: Paths, *, most: int | None = None) -> Summary:
         for chunk in read_chunks(path, most=left):
             for column in decode_chunk(path, chunk, None):
                 key = column.name, column.sequence
-                if key not in found:
-                    found[key] = _FeatureCounter(column.name, column.sequence, records)
-                found[key].add(path, chunk, column)
-            rows = len(chunk)
+                counter = found.setdefault(key, _FeatureCounter(*key, records))
+                counter.add(path, chunk, column)
             for counter in found.values():
-                counter.end_chunk(rows)
-            records += rows
+                counter.end_chunk(len(chunk))
+            records += len(chunk)
             if most is not None and records >= most:
                 break
     return _finish(records, found.values())
 
 
 def summarize_chunk(chunk: Chunk) -> Summary:
-    """Summarize records in memory."""
     counters = []
     for column in decode_chunk("<memory>", chunk, None):
         counters.append(_FeatureCounter(column.name, column.sequence, 0))
         counters[-1].add("<memory>", chunk, column)
     return _finish(len(chunk), counters)
-
-
-def _finish(records: int, counters: Iterable[_FeatureCounter]) -> Summary:
-    """Features that hold no list in any record have no kind, and are left out."""
-    summaries = [counter.finish() for counter in counters if counter.kind]
-    return Summary(records, tuple(sorted(summaries, key=lambda summary: summary.feature.name)))
 
 
 def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColumn]:
@@ -138,9 +127,7 @@ class _FeatureCounter:
 
     def __init__(self, name: bytes, sequence: bool, rows_before: int) -> None:
         self.name, self.sequence = name, sequence
-        self.kind = 0
-        self.missing = rows_before
-        self.values = 0
+        self.kind, self.missing, self.values = 0, rows_before, 0
         self.shortest, self.longest = sys.maxsize, 0
         self.narrowest, self.widest = sys.maxsize, 0
         self.least: float | None = None
@@ -189,9 +176,8 @@ class _FeatureCounter:
         self._seen_in_chunk = False
 
     def finish(self) -> FeatureSummary:
-        low, high = self.shortest, self.longest
-        if self.sequence:
-            low, high = self.narrowest, self.widest
+        lengths, widths = (self.shortest, self.longest), (self.narrowest, self.widest)
+        low, high = widths if self.sequence else lengths
         shape: tuple[int | None, ...] = (None,)
         if low == high and high > 0:
             shape = () if high == 1 else (high,)
@@ -201,15 +187,14 @@ class _FeatureCounter:
             raise DataError(f"a feature is called {self.name!r}, which is not UTF-8: "
                             "give a schema without it") from None  # fmt: skip
         feature = Feature(name, KINDS[self.kind], shape, self.sequence)
-        return FeatureSummary(
-            feature,
-            missing=self.missing,
-            values=self.values,
-            shortest=self.shortest,
-            longest=self.longest,
-            least=self.least,
-            greatest=self.greatest,
-        )
+        sizes = self.values, self.shortest, self.longest
+        return FeatureSummary(feature, self.missing, *sizes, self.least, self.greatest)
+
+
+def _finish(records: int, counters: Iterable[_FeatureCounter]) -> Summary:
+    """Features that hold no list in any record have no kind, and are left out."""
+    summaries = [counter.finish() for counter in counters if counter.kind]
+    return Summary(records, tuple(sorted(summaries, key=lambda summary: summary.feature.name)))
 
 
 def _first_present(column: RawColumn) -> int:

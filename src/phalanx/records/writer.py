@@ -194,7 +194,6 @@ class ShardedWriter:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the files."""
         return [writer.path for writer in self.writers]
 
     def write(self, record: Buffer) -> None:

@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from phalanx.records.types import Buffer
 
 RAGGED = -1
+ColumnSpecs: TypeAlias = Sequence[tuple[bytes, int, bool, int]]
+"""The name, kind, sequence and width of each column to decode."""
 
 
 class FrameStatus(IntEnum):
@@ -88,14 +90,9 @@ class Codec(Protocol):
         """The records as the bytes of a TFRecord file."""
 
     def decode(
-        self,
-        data: Buffer,
-        spans: Buffer,
-        columns: Sequence[tuple[bytes, int, bool, int]] | None,
-        sequence: bool,
-        /,
+        self, data: Buffer, spans: Buffer, columns: ColumnSpecs | None, sequence: bool, /
     ) -> list[RawColumn]:
-        """Decode messages to `columns` (name, kind, sequence, width), or to all found if None."""
+        """Decode messages to `columns`, or to all found if None."""
 
     def encode(
         self, columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool, /

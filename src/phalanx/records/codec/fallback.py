@@ -3,21 +3,17 @@
 The results are the same as those of the native codec, but it is much slower.
 """
 
-from __future__ import annotations
-
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
-from phalanx.records.codec import RAGGED, FrameStatus, RawColumn, SourceColumn
+from phalanx.records.codec import RAGGED, ColumnSpecs, FrameStatus, RawColumn, SourceColumn
 from phalanx.records.types import Buffer, ProtobufMessage, Value
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16
@@ -39,28 +35,22 @@ class DecodeError(ValueError):
     """Its arguments: the row, the feature or None, and a description."""
 
 
-def _make_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
+def _table_entry(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
 
 
-_TABLE = _make_table()
+_TABLE = [_table_entry(byte) for byte in range(256)]
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """The CRC-32C of data that follows data whose CRC-32C is `crc`."""
     if google_crc32c is not None:
         return int(google_crc32c.extend(crc, bytes(data)))
     return crc32c_by_table(data, crc)
 
 
 def crc32c_by_table(data: Buffer, crc: int = 0) -> int:
-    """The CRC-32C in pure Python."""
     crc ^= 0xFFFFFFFF
     for byte in bytes(data):
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -88,7 +78,6 @@ def _read_frame(data: memoryview, at: int, check_data: bool) -> tuple[FrameStatu
 
 
 def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer, int, int, int]:
-    """Find records; see `Codec.scan`."""
     view = memoryview(data).cast("B")
     if not 0 <= start <= len(view):
         raise ValueError("scan starts outside the data")
@@ -104,7 +93,6 @@ def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer,
 
 
 def find(data: Buffer, start: int) -> tuple[int, bool]:
-    """Find the next undamaged record; see `Codec.find`."""
     view = memoryview(data).cast("B")
     for at in range(max(start, 0), len(view)):
         status, _ = _read_frame(view, at, True)
@@ -114,7 +102,6 @@ def find(data: Buffer, start: int) -> tuple[int, bool]:
 
 
 def frame(records: Iterable[Buffer]) -> Buffer:
-    """The records as the bytes of a TFRecord file."""
     out = bytearray()
     for record in records:
         data = bytes(record)
@@ -193,8 +180,6 @@ def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
 
 
 class _Column:
-    """A column to which rows are added."""
-
     def __init__(self, name: bytes, kind: int, sequence: bool, width: int) -> None:
         self.name, self.kind, self.sequence, self.width = name, kind, sequence, width
         self.values: list[Value] = []
@@ -269,12 +254,8 @@ class _Column:
 
 
 def decode(
-    data: Buffer,
-    spans: Buffer,
-    columns: Sequence[tuple[bytes, int, bool, int]] | None,
-    sequence: bool,
+    data: Buffer, spans: Buffer, columns: ColumnSpecs | None, sequence: bool
 ) -> list[RawColumn]:
-    """Decode messages to columns."""
     from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
@@ -352,7 +333,6 @@ def _to_int64s(offsets: Buffer | None) -> memoryview | None:
 def encode(
     columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool
 ) -> tuple[Buffer, Buffer]:
-    """Encode columns to messages."""
     sources = [_open_source(column) for column in columns]
     out, ends = bytearray(), array("q")
     for row in range(rows):
@@ -364,11 +344,8 @@ def encode(
             if source.sequence:
                 assert source.step_offsets is not None
                 steps = message.feature_lists.feature_list[source.name]
-                for step in range(first, end):
-                    values = source.values[
-                        source.step_offsets[step] : source.step_offsets[step + 1]
-                    ]
-                    _fill(steps.feature.add(), source.field, values)
+                for begin, stop in pairwise(source.step_offsets[first : end + 1]):
+                    _fill(steps.feature.add(), source.field, source.values[begin:stop])
             else:
                 features = message.context if sequence else message.features
                 _fill(features.feature[source.name], source.field, source.values[first:end])

@@ -52,8 +52,6 @@ PartitionValues = dict[str, str | None]
 
 
 class RecordType(StrEnum):
-    """The type of the records."""
-
     EXAMPLE = "Example"
     SEQUENCE_EXAMPLE = "SequenceExample"
     BYTE_ARRAY = "ByteArray"
@@ -246,7 +244,6 @@ def _from_vectors(array: pa.StructArray) -> pa.Array:
 
 
 def partition_path(values: Mapping[str, Value]) -> str:
-    """The directory for rows with these values."""
     return "/".join(f"{_escape(name)}={_to_text(value)}" for name, value in values.items())
 
 
@@ -293,7 +290,6 @@ def partition_types(values: Iterable[PartitionValues]) -> dict[str, pa.DataType]
 
 
 def check_partition_columns(partition_by: Iterable[str], columns: list[str]) -> None:
-    """Check that the columns to partition by exist."""
     missing = [name for name in partition_by if name not in columns]
     if missing:
         raise DataError(f"there is no column {', '.join(missing)} to partition by: there are "

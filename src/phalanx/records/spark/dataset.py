@@ -258,7 +258,6 @@ def select_files_between(
 
 
 def sort_by_age(files: Iterable[FoundFile]) -> list[FoundFile]:
-    """The files, the oldest first."""
     return sorted(files, key=lambda file: (file.modified, file.path))
 
 

@@ -1,12 +1,10 @@
 """The options of `format("tfrecord")`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from phalanx.errors import DataError
 from phalanx.records.compression import Compression
@@ -15,15 +13,9 @@ from phalanx.records.storage import resolve
 
 _HADOOP = "org.apache.hadoop.io.compress."
 _CODECS = {
-    "": Compression.NONE,
-    "none": Compression.NONE,
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    f"{_HADOOP}GzipCodec": Compression.GZIP,
-    "deflate": Compression.ZLIB,
-    "zlib": Compression.ZLIB,
-    f"{_HADOOP}DefaultCodec": Compression.ZLIB,
-    f"{_HADOOP}DeflateCodec": Compression.ZLIB,
+    Compression.NONE: ("", "none", "uncompressed"),
+    Compression.GZIP: ("gzip", f"{_HADOOP}gzipcodec"),
+    Compression.ZLIB: ("deflate", "zlib", f"{_HADOOP}defaultcodec", f"{_HADOOP}deflatecodec"),
 }
 _SUFFIXES = {Compression.NONE: "", Compression.GZIP: ".gz", Compression.ZLIB: ".deflate"}
 
@@ -54,8 +46,6 @@ class WriteLocality(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a read or a write."""
-
     paths: tuple[str, ...] = ()
     record_type: RecordType = RecordType.EXAMPLE
     compression: Compression = Compression.NONE
@@ -70,7 +60,7 @@ class Options:
     max_file_age: int = 7 * 24 * 3600
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> Self:
         """Parse and check Spark's options, whose names are not case-sensitive."""
         options = {name.lower(): text for name, text in given.items()}
         unknown = sorted(set(options) - _KNOWN)
@@ -111,7 +101,6 @@ class Options:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the files written."""
         return ".tfrecord" + _SUFFIXES[self.compression]
 
 
@@ -123,8 +112,8 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _compression(name: str) -> Compression:
-    for known, compression in _CODECS.items():
-        if known.lower() == name.lower():
+    for compression, names in _CODECS.items():
+        if name.lower() in names:
             return compression
     raise DataError(f"TensorFlow cannot read the codec {name}: use gzip or deflate")
 

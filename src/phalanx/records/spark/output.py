@@ -113,7 +113,6 @@ def hide_files(directory: str, job_id: str, names: Iterable[str]) -> None:
 
 
 def unhide_files(directory: str, job_id: str) -> None:
-    """Show all files that the job hid."""
     storage.remove(f"{directory}/{COMMIT_PREFIX}{job_id}")
 
 

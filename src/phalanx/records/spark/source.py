@@ -55,8 +55,6 @@ def freeze_loaded_objects() -> None:
 
 @dataclass
 class TFRecordPartition(InputPartition):
-    """The splits that one task reads."""
-
     splits: tuple[Split, ...]
 
 
@@ -77,8 +75,6 @@ class _Reader:
 
 
 class TFRecordReader(_Reader, datasource.DataSourceReader):
-    """Reads all files of a dataset."""
-
     def partitions(self) -> Sequence[InputPartition]:
         return self._plan(find_dataset(self.options))
 
@@ -244,8 +240,6 @@ def _temporary(directory: str, query: str) -> str:
 
 
 class TFRecordSource(datasource.DataSource):
-    """TFRecord files as a table."""
-
     @classmethod
     def name(cls) -> str:
         return "tfrecord"

@@ -64,7 +64,6 @@ def _hadoop_filesystem(path: str) -> tuple[FileSystem, str]:
 
 
 def directory_error(path: str) -> DataError:
-    """The error for a directory that was given where a file is needed."""
     return DataError(f"{path} is a directory: name its files, as in {path.rstrip('/')}/*.tfrecord")
 
 
@@ -89,7 +88,6 @@ def open_input(path: str) -> BinaryIO:
 
 
 def exists(path: str) -> bool:
-    """Does the file or directory exist?"""
     if is_remote(path):
         filesystem, inside = filesystem_of(path)
         return bool(filesystem.exists(inside))
@@ -97,7 +95,6 @@ def exists(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """The size of a file in bytes."""
     if is_remote(path):
         filesystem, inside = filesystem_of(path)
         return int(filesystem.size(inside))
@@ -185,7 +182,6 @@ def write_bytes(path: str, data: bytes = b"") -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a small file."""
     filesystem, inside = filesystem_of(path)
     return bytes(filesystem.cat_file(inside))
 

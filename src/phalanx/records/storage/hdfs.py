@@ -132,7 +132,6 @@ def check_reachable(host: str, port: int) -> None:
 
 
 def connect(scheme: str, path: str) -> tuple[FileSystem, str]:
-    """The file system of a path, and the path inside that file system."""
     pid = os.getpid()
     if any(process != pid for process, _ in _clients):
         raise DataError(
