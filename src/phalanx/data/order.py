@@ -11,8 +11,6 @@ from different blocks. Position p is always in lane p % LANES. If the number of 
 LANES, which has many divisors, each worker reads blocks that no other worker reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -100,6 +98,56 @@ class ReadRequest:
 
 
 @dataclass(frozen=True)
+class _Stripe:
+    """Blocks of `block` records that begin at `lanes`, read in turn from position `first` on."""
+
+    count: int
+    first: int
+    block: int
+    lanes: Indices
+    seed: tuple[int, int, int] | None
+    gap: int = 0
+
+    def select_shard(self, before: int, start: int, share: ShardInfo) -> ReadRequest | None:
+        """The examples of one worker from number `start` on; None if there are none."""
+        begin = before + self.first
+        skipped = max(start - begin, 0)
+        offset = skipped + (share.shard - begin - skipped) % share.num_shards
+        positions = np.arange(offset, len(self.lanes) * self.block, share.num_shards)
+        if not len(positions):
+            return None
+        lanes, used = np.unique(positions % len(self.lanes), return_inverse=True)
+        inside = positions // len(self.lanes)
+        if self.block > 1 and self.seed is not None:
+            keys = np.random.default_rng(self.seed).random((len(self.lanes), self.block))
+            inside = keys[lanes].argsort(axis=1)[used, inside]
+        ranges: list[tuple[int, int]] = []
+        bases = np.empty(len(lanes), np.int64)
+        # Ranges are sorted, and neighbours joined; a block may wrap around the end.
+        begins = self.lanes[lanes] % self.count
+        size = 0
+        for lane in np.argsort(begins, kind="stable"):
+            # Reading across a small gap is cheaper than reading twice.
+            if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
+                size += int(begins[lane]) - ranges[-1][1]
+                ranges[-1] = ranges[-1][0], int(begins[lane])
+            bases[lane] = size
+            size += self.block
+            _add_range(ranges, int(begins[lane]), self.block, self.count)
+        return ReadRequest(tuple(ranges), bases[used] + inside, begin + offset, share.num_shards)
+
+
+def _add_range(ranges: list[tuple[int, int]], begin: int, size: int, count: int) -> None:
+    end = min(begin + size, count)
+    if ranges and ranges[-1][1] == begin:
+        ranges[-1] = ranges[-1][0], end
+    else:
+        ranges.append((begin, end))
+    if begin + size > count:
+        ranges.append((0, begin + size - count))
+
+
+@dataclass(frozen=True)
 class Order:
     """The order of `count` records: shuffled if there is a seed, in blocks of at most `block`.
 
@@ -130,8 +178,7 @@ class Order:
         while epochs is None or epoch < epochs:
             before = epoch * self.count
             for stripe in self._stripes(epoch):
-                request = stripe.select_shard(before, start, num_shards, shard)
-                if request is not None:
+                if request := stripe.select_shard(before, start, Share(num_shards, shard)):
                     yield request
             epoch += 1
 
@@ -160,55 +207,3 @@ class Order:
         if done < self.count:
             lanes = shift + done + random.permutation(self.count - done)
             yield _Stripe(self.count, done, 1, lanes, None)
-
-
-@dataclass(frozen=True)
-class _Stripe:
-    """Blocks of `block` records that begin at `lanes`, read in turn from position `first` on."""
-
-    count: int
-    first: int
-    block: int
-    lanes: Indices
-    seed: tuple[int, int, int] | None
-    gap: int = 0
-
-    def select_shard(
-        self, before: int, start: int, num_shards: int, shard: int
-    ) -> ReadRequest | None:
-        """The examples of one worker from number `start` on; None if there are none."""
-        begin = before + self.first
-        skipped = max(start - begin, 0)
-        offset = skipped + (shard - begin - skipped) % num_shards
-        positions = np.arange(offset, len(self.lanes) * self.block, num_shards)
-        if not len(positions):
-            return None
-        lanes, used = np.unique(positions % len(self.lanes), return_inverse=True)
-        inside = positions // len(self.lanes)
-        if self.block > 1 and self.seed is not None:
-            keys = np.random.default_rng(self.seed).random((len(self.lanes), self.block))
-            inside = keys[lanes].argsort(axis=1)[used, inside]
-        ranges: list[tuple[int, int]] = []
-        bases = np.empty(len(lanes), np.int64)
-        # Ranges are sorted, and neighbours joined; a block may wrap around the end.
-        begins = self.lanes[lanes] % self.count
-        size = 0
-        for lane in np.argsort(begins, kind="stable"):
-            # Reading across a small gap is cheaper than reading twice.
-            if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
-                size += int(begins[lane]) - ranges[-1][1]
-                ranges[-1] = ranges[-1][0], int(begins[lane])
-            bases[lane] = size
-            size += self.block
-            _add_range(ranges, int(begins[lane]), self.block, self.count)
-        return ReadRequest(tuple(ranges), bases[used] + inside, begin + offset, num_shards)
-
-
-def _add_range(ranges: list[tuple[int, int]], begin: int, size: int, count: int) -> None:
-    end = min(begin + size, count)
-    if ranges and ranges[-1][1] == begin:
-        ranges[-1] = ranges[-1][0], end
-    else:
-        ranges.append((begin, end))
-    if begin + size > count:
-        ranges.append((0, begin + size - count))

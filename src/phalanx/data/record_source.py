@@ -1,7 +1,5 @@
 """A source for TFRecord files."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from array import array
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +40,32 @@ _THREADS = 8
 
 
 @dataclass(frozen=True)
+class _RecordFile:
+    """A TFRecord file and its index; `decompressed` holds the data of a compressed file."""
+
+    index: RecordIndex
+    decompressed: BinaryIO | None = None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
+        """Read from each offset into its memory, and return the numbers of bytes read."""
+        if self.decompressed is not None:
+            return [os.preadv(self.decompressed.fileno(), [part], at) for at, part in targets]
+        if is_remote(self.index.path):
+            with ThreadPoolExecutor(_THREADS) as pool:
+                return list(pool.map(lambda target: self._fetch(*target), targets))
+        with open_input(self.index.path) as file:
+            return [os.preadv(file.fileno(), [part], at) for at, part in targets]
+
+    def _fetch(self, offset: int, part: memoryview) -> int:
+        data = read_range(self.index.path, offset, offset + len(part))
+        part[: len(data)] = data
+        return len(data)
+
+
+@dataclass(frozen=True)
 class RecordSource(Source):
     """Examples in TFRecord files, local or remote.
 
@@ -68,7 +92,7 @@ class RecordSource(Source):
         columns: Sequence[str] | None = None,
         raw: Mapping[str, str] | None = None,
         defaults: Mapping[str, Default] | None = None,
-    ) -> RecordSource:
+    ) -> Self:
         """Open TFRecord files.
 
         Args:
@@ -116,7 +140,7 @@ class RecordSource(Source):
     def _column(self, feature: Feature, values: pa.Array) -> Column:
         if values.null_count and feature.name in self.defaults:
             values = values.fill_null(self.defaults[feature.name])
-        if values.null_count and (feature.width == RAGGED):
+        if values.null_count and feature.width == RAGGED:
             values = values.fill_null([])
         if values.null_count:
             raise DataError(
@@ -142,9 +166,7 @@ def _check_raw(feature: Feature, dtype: str) -> None:
 
 def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
     """Convert byte strings of equal length to rows of numbers."""
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[
-        values.offset : values.offset + len(values) + 1
-    ]
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
     lengths = np.unique(np.diff(offsets))
     size = np.dtype(dtype).itemsize
     if len(lengths) != 1 or lengths[0] % size:
@@ -152,32 +174,6 @@ def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
                         f"{lengths.min()} to {lengths.max()} bytes")  # fmt: skip
     data = np.frombuffer(values.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
     return data.view(dtype).reshape(len(values), -1)
-
-
-@dataclass(frozen=True)
-class _RecordFile:
-    """A TFRecord file and its index; `decompressed` holds the data of a compressed file."""
-
-    index: RecordIndex
-    decompressed: BinaryIO | None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
-        """Read from each offset into its memory, and return the numbers of bytes read."""
-        if self.decompressed is not None:
-            return [os.preadv(self.decompressed.fileno(), [part], at) for at, part in targets]
-        if is_remote(self.index.path):
-            with ThreadPoolExecutor(_THREADS) as pool:
-                return list(pool.map(lambda target: self._fetch(*target), targets))
-        with open_input(self.index.path) as file:
-            return [os.preadv(file.fileno(), [part], at) for at, part in targets]
-
-    def _fetch(self, offset: int, part: memoryview) -> int:
-        data = read_range(self.index.path, offset, offset + len(part))
-        part[: len(data)] = data
-        return len(data)
 
 
 @dataclass(frozen=True)

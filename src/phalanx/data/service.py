@@ -8,8 +8,6 @@ position.
     pipeline.dataset(128, epochs=1, service=context.data_service)  # in train.py
 """
 
-from __future__ import annotations
-
 import threading
 import zlib
 from typing import TYPE_CHECKING
@@ -57,13 +55,12 @@ def run_data_worker(
 
 
 def served_dataset(
-    pipeline: Pipeline,
+    pipeline: "Pipeline",
     dispatcher: str,
     batch_size: int,
     *,
     epochs: int | None = None,
     drop_remainder: bool = False,
-    prefetch: int | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> tf.data.Dataset:
     """The batches of a pipeline, prepared by data workers and shared by all tasks.
@@ -79,14 +76,13 @@ def served_dataset(
     dataset = graph_dataset(
         pipeline, batch_size, share=Share(), epochs=epochs, drop_remainder=is_fixed
     )
-    served = dataset.apply(
-        tf.data.experimental.service.distribute(
-            processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
-            service=dispatcher if "://" in dispatcher else f"grpc://{dispatcher}",
-            job_name=_name_job(pipeline.source, batch_size),
-        )
+    service = tf.data.experimental.service
+    distribute = service.distribute(
+        processing_mode=service.ShardingPolicy.DYNAMIC,
+        service=dispatcher if "://" in dispatcher else f"grpc://{dispatcher}",
+        job_name=_name_job(pipeline.source, batch_size),
     )
-    return served.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
+    return dataset.apply(distribute)
 
 
 def _wait_for_dispatcher(address: str, seconds: float) -> None:

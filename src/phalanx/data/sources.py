@@ -1,13 +1,11 @@
 """Sources of examples: everything that has a length and can read ranges of its records."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +14,7 @@ from phalanx.data.types import Array, Column, Columns, Indices, Ranges
 from phalanx.errors import DataError
 from phalanx.records import expand
 from phalanx.records.arrow import is_number
+from phalanx.records.convert import open_parquet
 from phalanx.records.example import column_to_numpy
 from phalanx.records.storage import file_size, is_remote, open_input, read_range
 from phalanx.records.types import Paths
@@ -106,6 +105,15 @@ class ArraySource(Source):
 
 
 @dataclass(frozen=True)
+class _BinaryFile:
+    path: str
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True)
 class BinarySource(Source):
     """Examples of a fixed number of bytes, in files without frames.
 
@@ -117,7 +125,7 @@ class BinarySource(Source):
     layout: np.dtype[np.void]
 
     @classmethod
-    def open(cls, paths: Paths, layout: Mapping[str, Any]) -> BinarySource:
+    def open(cls, paths: Paths, layout: Mapping[str, Any]) -> Self:
         """Open files.
 
         Args:
@@ -163,15 +171,6 @@ class BinarySource(Source):
 
 
 @dataclass(frozen=True)
-class _BinaryFile:
-    path: str
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-
-@dataclass(frozen=True)
 class TableSource(Source):
     """Examples in an Arrow table."""
 
@@ -189,6 +188,17 @@ class TableSource(Source):
 
 
 @dataclass(frozen=True)
+class _RowGroup:
+    path: str
+    number: int
+    rows: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+@dataclass(frozen=True)
 class ParquetSource(Source):
     """Examples in Parquet files, of which the last few row groups are cached.
 
@@ -198,21 +208,16 @@ class ParquetSource(Source):
     files: tuple[str, ...]
 
     @classmethod
-    def open(cls, paths: Paths) -> ParquetSource:
+    def open(cls, paths: Paths) -> Self:
         """Open the files that `records.expand` finds."""
         return cls(tuple(expand(paths)))
 
     @cached_property
     def _groups(self) -> FileSet[_RowGroup]:
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
         groups = []
         for path in self.files:
-            try:
-                with open_input(path) as file:
-                    metadata = pq.ParquetFile(file).metadata
-            except (pa.ArrowInvalid, OSError) as error:
-                raise _not_parquet(path, error) from None
+            with open_parquet(path) as file:
+                metadata = file.metadata
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 groups.append(_RowGroup(path, number, group.num_rows, group.total_byte_size))
@@ -235,30 +240,10 @@ class ParquetSource(Source):
         return _take_rows(tables, picks)
 
 
-@dataclass(frozen=True)
-class _RowGroup:
-    path: str
-    number: int
-    rows: int
-    size: int
-
-    def __len__(self) -> int:
-        return self.rows
-
-
 @lru_cache(maxsize=16)
 def _read_row_group(group: _RowGroup) -> pa.Table:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    with open_input(group.path) as file:
-        try:
-            return pq.ParquetFile(file).read_row_group(group.number)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _not_parquet(group.path, error) from None
-
-
-def _not_parquet(path: str, error: Exception) -> DataError:
-    return DataError(f"{path} is not a Parquet file that can be read: {error}")
+    with open_parquet(group.path) as file:
+        return file.read_row_group(group.number)
 
 
 def read_csv(paths: Paths) -> TableSource:

@@ -5,8 +5,6 @@ read data this way. The examples are the same, each once in an epoch, sharded be
 shuffled. Their order is TensorFlow's, so that a pipeline cannot be resumed at an exact position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -64,27 +62,15 @@ def signature_of(columns: Columns, batch_size: int | None) -> Specs:
 def _spec(column: Column, batch_size: int | None) -> tf.TypeSpec:
     if isinstance(column, np.ndarray):
         return tf.TensorSpec((batch_size, *column.shape[1:]), tf.as_dtype(column.dtype))
-    depth, type_ = _unwrap(column.type)
-    if pa.types.is_fixed_size_list(column.type):
-        return tf.TensorSpec((batch_size, column.type.list_size), _tensor_type(type_))
-    if depth == 0:
-        return tf.TensorSpec((batch_size,), _tensor_type(type_))
-    return tf.RaggedTensorSpec(
-        (batch_size, *[None] * depth), _tensor_type(type_), ragged_rank=depth
-    )
-
-
-def _unwrap(type_: pa.DataType) -> tuple[int, pa.DataType]:
-    depth = 0
+    depth, type_ = 0, column.type
     while is_list(type_):
         depth, type_ = depth + 1, type_.value_type
-    return depth, type_
-
-
-def _tensor_type(type_: pa.DataType) -> tf.DType:
-    if is_number(type_):
-        return tf.as_dtype(type_.to_pandas_dtype())
-    return tf.string
+    dtype = tf.as_dtype(type_.to_pandas_dtype()) if is_number(type_) else tf.string
+    if pa.types.is_fixed_size_list(column.type):
+        return tf.TensorSpec((batch_size, column.type.list_size), dtype)
+    if depth == 0:
+        return tf.TensorSpec((batch_size,), dtype)
+    return tf.RaggedTensorSpec((batch_size, *[None] * depth), dtype, ragged_rank=depth)
 
 
 def to_tensors(columns: Columns) -> dict[str, Tensor]:
@@ -113,7 +99,7 @@ def _flat(values: pa.Array) -> Array:
 
 
 def graph_dataset(
-    pipeline: Pipeline,
+    pipeline: "Pipeline",
     batch_size: int,
     *,
     share: ShardInfo,
@@ -142,8 +128,7 @@ def graph_dataset(
     if isinstance(source, RecordSource):
         signature = pipeline.signature(batch_size if drop_remainder else None)
         dataset = dataset.map(
-            lambda messages: _parse(source, messages, signature),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            lambda each: _parse(source, each, signature), num_parallel_calls=tf.data.AUTOTUNE
         )
     # Positions count the examples that all workers have read before, as in `Pipeline.dataset`.
     first, step = start + share.shard, batch_size * share.num_shards

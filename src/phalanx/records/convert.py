@@ -11,11 +11,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.parquet
 
 from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
@@ -91,16 +93,20 @@ def convert(
     return count
 
 
-def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq  # noqa: PLC0415
+@contextmanager
+def open_parquet(path: str) -> Iterator[pa.parquet.ParquetFile]:
+    """Open a Parquet file; an error while it is read names the file."""
+    with open_input(path) as file:
+        try:
+            yield pa.parquet.ParquetFile(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path} is not a Parquet file that can be read: {error}") from None
 
+
+def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
     for path in expand(source):
-        with open_input(path) as file:
-            try:
-                parquet = pq.ParquetFile(file)
-                yield from parquet.iter_batches(batch_size=BATCH_SIZE)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{path} is not a Parquet file that can be read: {error}") from None
+        with open_parquet(path) as file:
+            yield from file.iter_batches(batch_size=BATCH_SIZE)
 
 
 def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
@@ -162,9 +168,7 @@ def _read_images(source: str) -> Iterator[pa.RecordBatch]:
 
 
 def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    with pq.ParquetWriter(file, schema.to_arrow()) as writer:
+    with pa.parquet.ParquetWriter(file, schema.to_arrow()) as writer:
         for batch in batches:
             writer.write_batch(batch)
 

@@ -36,7 +36,7 @@ class RecordIndex:
     size: int
     count: int
     stride: int
-    offsets: array[int]
+    offsets: "array[int]"
 
     @classmethod
     def build(cls, path: str, *, stride: int = 1) -> Self:

@@ -110,68 +110,47 @@ def frame(records: Iterable[Buffer]) -> Buffer:
     return out
 
 
+_MESSAGES = """
+name: "phalanx/example.proto" package: "phalanx" syntax: "proto3"
+message_type { name: "BytesList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: ".phalanx.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type_name: ".phalanx.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: ".phalanx.Int64List" oneof_index: 0 } }
+message_type { name: "FeatureList"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Feature" } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED
+    type_name: ".phalanx.Features.FeatureEntry" }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: ".phalanx.Feature" } } }
+message_type { name: "FeatureLists"
+  field { name: "feature_list" number: 1 label: LABEL_REPEATED
+    type_name: ".phalanx.FeatureLists.FeatureListEntry" }
+  nested_type { name: "FeatureListEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } } }
+message_type { name: "Example" field { name: "features" number: 1 type_name: ".phalanx.Features" } }
+message_type { name: "SequenceExample"
+  field { name: "context" number: 1 type_name: ".phalanx.Features" }
+  field { name: "feature_lists" number: 2 type_name: ".phalanx.FeatureLists" } }
+"""
+
+
 @cache
 def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
     """The classes Example and SequenceExample, in a descriptor pool of their own."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
+    from google.protobuf import descriptor_pb2 as descriptors  # noqa: PLC0415
+    from google.protobuf import descriptor_pool, message_factory, text_format  # noqa: PLC0415
 
-    file = descriptor_pb2.FileDescriptorProto(
-        name="phalanx/example.proto", package="phalanx", syntax="proto3"
-    )
-    field = descriptor_pb2.FieldDescriptorProto
-
-    def add_message(name: str, *fields: tuple[str, int, int, str | None]) -> ProtobufMessage:
-        message = file.message_type.add(name=name)
-        for number, (field_name, label, type_, type_name) in enumerate(fields, 1):
-            message.field.add(
-                name=field_name, number=number, label=label, type=type_, type_name=type_name
-            )
-        return message
-
-    def add_map(message: ProtobufMessage, field_name: str, value: str) -> None:
-        entry_name = "".join(part.title() for part in field_name.split("_")) + "Entry"
-        message.field.add(
-            name=field_name,
-            number=1,
-            label=field.LABEL_REPEATED,
-            type=field.TYPE_MESSAGE,
-            type_name=f".phalanx.{message.name}.{entry_name}",
-        )
-        entry = message.nested_type.add(name=entry_name)
-        entry.options.map_entry = True
-        entry.field.add(name="key", number=1, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
-        entry.field.add(
-            name="value",
-            number=2,
-            label=field.LABEL_OPTIONAL,
-            type=field.TYPE_MESSAGE,
-            type_name=f".phalanx.{value}",
-        )
-
-    one, many, sub = field.LABEL_OPTIONAL, field.LABEL_REPEATED, field.TYPE_MESSAGE
-    add_message("BytesList", ("value", many, field.TYPE_BYTES, None))
-    add_message("FloatList", ("value", many, field.TYPE_FLOAT, None))
-    add_message("Int64List", ("value", many, field.TYPE_INT64, None))
-    feature = add_message(
-        "Feature",
-        ("bytes_list", one, sub, ".phalanx.BytesList"),
-        ("float_list", one, sub, ".phalanx.FloatList"),
-        ("int64_list", one, sub, ".phalanx.Int64List"),
-    )
-    feature.oneof_decl.add(name="kind")
-    for number in range(3):
-        feature.field[number].oneof_index = 0
-    add_message("FeatureList", ("feature", many, sub, ".phalanx.Feature"))
-    add_map(add_message("Features"), "feature", "Feature")
-    add_map(add_message("FeatureLists"), "feature_list", "FeatureList")
-    add_message("Example", ("features", one, sub, ".phalanx.Features"))
-    add_message(
-        "SequenceExample",
-        ("context", one, sub, ".phalanx.Features"),
-        ("feature_lists", one, sub, ".phalanx.FeatureLists"),
-    )
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(text_format.Parse(_MESSAGES, descriptors.FileDescriptorProto()))
     example, sequence_example = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"phalanx.{name}"))
         for name in ("Example", "SequenceExample")
