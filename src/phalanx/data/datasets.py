@@ -107,8 +107,8 @@ def write_splits(
     """
     splits = {"train": train, "eval": evaluation}
     if validation:
-        splits = {"train": train[:-validation], "validation": train[-validation:],
-                  "eval": evaluation}  # fmt: skip
+        train, held_out = train[:-validation], train[-validation:]
+        splits = {"train": train, "validation": held_out, "eval": evaluation}
     directory = Path(out)
     counts = {
         name: write_examples(directory / f"{name}.tfrecord", images.batches(), shards=shards)

@@ -264,23 +264,17 @@ def _skip_damage(window: _Window, status: FrameStatus, length: int) -> None:
     start = 1
     while True:
         where, is_whole = codec.find(window.data, start)
-        if is_whole:
-            window.take(where)
-            return
         rest = window.data[where:]
-        if not rest and window.at_end:
+        if is_whole or (not rest and window.at_end):
             window.take(where)
             return
-        if window.at_end or _length(rest) > _LARGEST_AFTER_DAMAGE:
+        length = int.from_bytes(rest[:8], "little") if len(rest) >= _HEADER else 0
+        if window.at_end or length > _LARGEST_AFTER_DAMAGE:
             start = where + 1
         else:
             window.take(where)
             start = 0
             window.fill()
-
-
-def _length(header: memoryview) -> int:
-    return int.from_bytes(header[:8], "little") if len(header) >= _HEADER else 0
 
 
 def _is_followed_by_record(window: _Window, size: int) -> bool:

@@ -165,13 +165,8 @@ def _to_encodable(array: pa.Array) -> pa.Array:
         values = _to_encodable(inner)
         if values is not inner:
             make = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
-            return pa.Array.from_buffers(
-                make(values.type),
-                len(array),
-                array.buffers()[:2],
-                offset=array.offset,
-                children=[values],
-            )
+            outer = make(values.type), len(array), array.buffers()[:2]
+            return pa.Array.from_buffers(*outer, offset=array.offset, children=[values])
     return array
 
 
@@ -188,14 +183,11 @@ def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Buffer, int]
 def check_byte_array(columns: pa.Schema) -> None:
     """Check that the only column holds the records to write."""
     if len(columns) != 1 or _kind_of(columns.field(0).type) is not Kind.BYTES:
+        found = ", ".join(f"{field.name} ({field.type})" for field in columns) or "none"
         raise DataError(
             "with the recordType ByteArray there must be one column, of binary, called "
-            f"{BYTE_ARRAY}; found {_describe(columns)}"
+            f"{BYTE_ARRAY}; found {found}"
         )
-
-
-def _describe(columns: Iterable[pa.Field]) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in columns) or "none"
 
 
 def _is_list(type_: pa.DataType) -> bool:
@@ -216,11 +208,8 @@ def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
         "indices": pa.nulls(rows, type_.field("indices").type),
         "values": _cast(array, type_.field("values").type),
     }
-    return pa.StructArray.from_arrays(
-        [children[field.name] for field in type_],
-        fields=list(type_),
-        mask=array.is_null(),
-    )
+    values = [children[field.name] for field in type_]
+    return pa.StructArray.from_arrays(values, fields=list(type_), mask=array.is_null())
 
 
 def _from_vectors(array: pa.StructArray) -> pa.Array:
@@ -278,9 +267,10 @@ def partition_types(values: Iterable[PartitionValues]) -> dict[str, pa.DataType]
     names: tuple[str, ...] | None = None
     for each in values:
         if names is not None and tuple(each) != names:
+            one, other = (", ".join(columns) or "no column" for columns in (names, each))
             raise DataError(
-                f"some files are in directories for {_list(names)}, others in directories for "
-                f"{_list(each)}: read them separately, or set the option basePath"
+                f"some files are in directories for {one}, others in directories for {other}: "
+                "read them separately, or set the option basePath"
             )
         names = tuple(each)
         for name, text in each.items():
@@ -296,20 +286,16 @@ def check_partition_columns(partition_by: Iterable[str], columns: list[str]) -> 
                         f"{', '.join(columns)}")  # fmt: skip
 
 
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names) or "no column"
-
-
 def _infer_type(texts: list[str]) -> pa.DataType:
-    if texts and all(_INTEGER.fullmatch(text) for text in texts):
+    if not texts:
+        return pa.string()
+    if all(map(_INTEGER.fullmatch, texts)):
         largest = max(abs(int(text)) for text in texts)
         if largest < 2**63:
             return pa.int32() if largest < 2**31 else pa.int64()
-    if texts and all(_NUMBER.fullmatch(text) for text in texts):
+    if all(map(_NUMBER.fullmatch, texts)):
         return pa.float64()
-    if texts and all(_is_date(text) for text in texts):
-        return pa.date32()
-    return pa.string()
+    return pa.date32() if all(map(_is_date, texts)) else pa.string()
 
 
 def _is_date(text: str) -> bool:

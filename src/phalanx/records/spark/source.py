@@ -25,18 +25,8 @@ from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
 from phalanx.records import storage
-from phalanx.records.spark import output
-from phalanx.records.spark.dataset import (
-    Files,
-    Split,
-    StreamOffset,
-    find_dataset,
-    infer_dataset,
-    plan_splits,
-    read_split,
-    select_files_between,
-    sort_by_age,
-)
+from phalanx.records.spark import dataset, output
+from phalanx.records.spark.dataset import StreamOffset, find_dataset
 from phalanx.records.spark.options import Options, WriteLocality
 from phalanx.records.spark.output import SUCCESS, TEMPORARY, PendingFile, WriteJob, write_files
 from phalanx.records.storage.listing import list_all
@@ -55,15 +45,15 @@ def freeze_loaded_objects() -> None:
 
 @dataclass
 class TFRecordPartition(InputPartition):
-    splits: tuple[Split, ...]
+    splits: tuple[dataset.Split, ...]
 
 
 class _Reader:
     def __init__(self, options: Options, columns: pa.Schema) -> None:
         self.options, self.columns = options, columns
 
-    def _plan(self, files: Files) -> Sequence[InputPartition]:
-        planned = plan_splits(files, self.options.max_partition_bytes)
+    def _plan(self, files: dataset.Files) -> Sequence[InputPartition]:
+        planned = dataset.plan_splits(files, self.options.max_partition_bytes)
         return [TFRecordPartition(splits) for splits in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -71,7 +61,7 @@ class _Reader:
         if isinstance(partition, TFRecordPartition):
             freeze_loaded_objects()
             for split in partition.splits:
-                yield from read_split(split, self.columns, self.options.record_type)
+                yield from dataset.read_split(split, self.columns, self.options.record_type)
 
 
 class TFRecordReader(_Reader, datasource.DataSourceReader):
@@ -163,14 +153,16 @@ class TFRecordStreamReader(
         offset = StreamOffset.load(start)
         found = [file for file, _ in find_dataset(self.options)]
         readable = (f for f in found if self._available is None or f.path in self._available)
-        new = sort_by_age(file for file in readable if not offset.covers(file))
+        new = dataset.sort_by_age(file for file in readable if not offset.covers(file))
         if isinstance(limit, streaming.ReadMaxFiles):
             new = new[: limit.max_files]
         return offset.add(new, found, self.options.max_file_age).dump() if new else start
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         files = dict(find_dataset(self.options))
-        batch = select_files_between(StreamOffset.load(start), StreamOffset.load(end), files)
+        batch = dataset.select_files_between(
+            StreamOffset.load(start), StreamOffset.load(end), files
+        )
         return self._plan([(file, files[file]) for file in batch])
 
 
@@ -246,7 +238,7 @@ class TFRecordSource(datasource.DataSource):
 
     def schema(self) -> StructType:
         options = Options.parse(self.options)
-        return from_arrow_schema(infer_dataset(options, find_dataset(options)))
+        return from_arrow_schema(dataset.infer_dataset(options, find_dataset(options)))
 
     def reader(self, schema: StructType) -> datasource.DataSourceReader:
         freeze_loaded_objects()
