@@ -146,7 +146,5 @@ def _number(
     unit = units.get(text[-1:].lower())
     digits = text[:-1] if unit else text
     if not digits.isdecimal() or int(digits) < 1:
-        raise DataError(
-            f"the option {name} is {text!r}: it must be a number, {example or '1 or more'}"
-        )
+        raise DataError(f"the option {name} is {text!r}: it must be a number, {example}")
     return int(digits) * (unit or 1)
