@@ -27,13 +27,12 @@ from phalanx.records import (
     open_index,
     read_chunks,
 )
-from phalanx.records.arrow import to_batch
+from phalanx.records.arrow import column_to_numpy, to_batch
 from phalanx.records.codec import RAGGED, FrameStatus, codec
 from phalanx.records.compression import detect_compression
-from phalanx.records.example import column_to_numpy
 from phalanx.records.index import explain
+from phalanx.records.schema import decode_chunk, find_schema
 from phalanx.records.storage import is_remote, open_input, read_range
-from phalanx.records.summary import decode_chunk, find_schema
 from phalanx.records.types import Paths
 
 _THREADS = 8

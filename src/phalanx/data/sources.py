@@ -9,13 +9,13 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 
 from phalanx.data.types import Array, Column, Columns, Indices, Ranges
 from phalanx.errors import DataError
 from phalanx.records import expand
-from phalanx.records.arrow import is_number
+from phalanx.records.arrow import column_to_numpy, is_number
 from phalanx.records.convert import open_parquet
-from phalanx.records.example import column_to_numpy
 from phalanx.records.storage import file_size, is_remote, open_input, read_range
 from phalanx.records.types import Paths
 
@@ -248,13 +248,11 @@ def _read_row_group(group: _RowGroup) -> pa.Table:
 
 def read_csv(paths: Paths) -> TableSource:
     """Read CSV files with a header into memory."""
-    from pyarrow import csv  # noqa: PLC0415
-
     tables = []
     for path in expand(paths):
         try:
             with open_input(path) as file:
-                tables.append(csv.read_csv(file))
+                tables.append(pa.csv.read_csv(file))
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} is not a CSV file with a header: {error}") from None
     return TableSource(_concat(tables))

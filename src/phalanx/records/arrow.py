@@ -1,7 +1,10 @@
 """Conversion of decoded features to Arrow columns without a copy, and of Arrow columns back."""
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +12,9 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED, RawColumn, SourceColumn
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.types import ArrayBuffer
+from phalanx.records.types import Array, ArrayBuffer, Examples, Value
 
+BATCH_SIZE = 4096
 _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
 
 
@@ -72,7 +76,8 @@ def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
 def from_arrow_schema(schema: pa.Schema) -> Schema:
     features = []
     for column in schema:
-        type_, shape, depth = _unwrap(column.type), (), 0
+        type_, depth = _unwrap(column.type), 0
+        shape: tuple[int | None, ...] = ()
         while is_list(type_):
             shape = (type_.list_size if pa.types.is_fixed_size_list(type_) else None,)
             type_, depth = _unwrap(type_.value_type), depth + 1
@@ -230,3 +235,61 @@ def _unusable(name: str, type_: pa.DataType) -> DataError:
         f"column {name!r} has the type {type_}, which no feature can hold: make it integers, "
         "floats, text or bytes, or lists of these"
     )
+
+
+def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
+    """An Arrow column as a NumPy array; see `read_arrays`."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    type_ = column.type
+    is_fixed = pa.types.is_fixed_size_list(type_)
+    is_numeric = is_number(type_.value_type if is_fixed else type_)
+    if is_numeric and column.null_count:
+        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
+                        "array of numbers cannot hold missing values")  # fmt: skip
+    if is_fixed and is_numeric:
+        return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
+    if is_numeric:
+        return np.asarray(column)
+    result = np.empty(len(column), object)
+    if pa.types.is_list(type_) and is_number(type_.value_type):
+        result[:] = [item.values.to_numpy() if item.is_valid else None for item in column]
+    else:
+        result[:] = column.to_pylist()
+    return result
+
+
+def to_batches(data: Examples) -> Iterator[pa.RecordBatch]:
+    """The data of `write_examples` as Arrow batches."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif isinstance(data, Mapping):
+        columns = {name: _to_arrow(name, values) for name, values in data.items()}
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"the columns must have the same number of rows, and have {lengths}")
+        data = pa.table(columns)
+    if isinstance(data, pa.Table):
+        yield from data.to_batches(max_chunksize=BATCH_SIZE)
+        return
+    items = iter(data)
+    for first in items:
+        if isinstance(first, pa.RecordBatch):
+            yield first
+            continue
+        rows = [first, *islice(items, BATCH_SIZE - 1)]
+        names = dict.fromkeys(chain.from_iterable(rows))
+        columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
+        yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
+
+
+def _to_arrow(name: str, values: "Array | Sequence[Value] | pa.Array") -> pa.Array:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        flat = values.reshape(len(values), math.prod(values.shape[1:]))
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise DataError(f"column {name!r} cannot become a feature: {error}") from None

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 
 from phalanx.errors import DataError
-from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
+from phalanx.records.arrow import BATCH_SIZE, to_batches
+from phalanx.records.example import read_batches, write_examples
 from phalanx.records.images import identify_image
-from phalanx.records.schema import Schema
+from phalanx.records.schema import Schema, find_schema
 from phalanx.records.storage import open_input, writing
 from phalanx.records.storage.listing import expand
-from phalanx.records.summary import find_schema
 from phalanx.records.types import Progress, Row, Value
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
@@ -110,12 +111,10 @@ def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
 
 
 def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import csv  # noqa: PLC0415
-
     for path in expand(source):
         with open_input(path) as file:
             try:
-                yield from csv.open_csv(file)
+                yield from pa.csv.open_csv(file)
             except pa.ArrowInvalid as error:
                 raise DataError(f"{path} is not a CSV file with a header: {error}") from None
 
@@ -174,15 +173,13 @@ def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Sc
 
 
 def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
-    from pyarrow import csv  # noqa: PLC0415
-
     lists = [feature.name for feature in schema.features if feature.shape or feature.sequence]
     if lists:
         raise DataError(f"CSV holds single values, and these are lists: {', '.join(lists)}; "
                         "write Parquet or JSON lines")  # fmt: skip
     types = pa.schema([pa.field(f.name, pa.string() if f.type == pa.binary() else f.type)
                        for f in schema.to_arrow()])  # fmt: skip
-    with csv.CSVWriter(file, types) as writer:
+    with pa.csv.CSVWriter(file, types) as writer:
         for batch in batches:
             try:
                 writer.write_batch(batch.cast(types))

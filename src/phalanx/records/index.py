@@ -25,9 +25,7 @@ class RecordIndex:
         index.read(10, 20)      # records 10 to 19, without reading the others
 
     Attributes:
-        path: The file.
         size: The size of the file when it was indexed.
-        count: The number of records.
         stride: How many records lie between two offsets; a larger stride takes less memory.
         offsets: The offset of every `stride`-th record, and the end of the file.
     """

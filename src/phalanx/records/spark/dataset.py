@@ -18,7 +18,7 @@ from phalanx.records.arrow import empty_rows, to_batch
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.framing import Chunk, Part, read_chunks
 from phalanx.records.index import RecordIndex
-from phalanx.records.schema import Schema
+from phalanx.records.schema import Schema, decode_chunk, find_schema
 from phalanx.records.spark.columns import (
     BYTE_ARRAY,
     PartitionValues,
@@ -33,7 +33,6 @@ from phalanx.records.spark.columns import (
 from phalanx.records.spark.options import Options
 from phalanx.records.storage import is_remote, open_input
 from phalanx.records.storage.listing import FoundFile, find_files
-from phalanx.records.summary import decode_chunk, find_schema
 
 OPEN_COST = 4 << 20
 """The cost of opening a file, in bytes read: many small files make few tasks."""

@@ -1,6 +1,5 @@
 """An fsspec file system for HDFS on a native client, without Java."""
 
-import contextlib
 import io
 import os
 import socket
@@ -57,8 +56,8 @@ class HdfsFileSystem(NativeFileSystem):
     ) -> bytes:
         """Read a range of a file; negative positions count from its end."""
         reader = self.client.read(self._strip_protocol(path))
-        begin, stop, _ = slice(start, end).indices(len(reader))
-        return bytes(reader.read_range(begin, max(0, stop - begin)))
+        span = range(len(reader))[start:end]
+        return bytes(reader.read_range(span.start, len(span)))
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         if mode == "rb":
@@ -122,8 +121,7 @@ class _Writer(io.RawIOBase):
 def check_reachable(host: str, port: int) -> None:
     """Check that a NameNode answers; the client itself would retry for minutes."""
     try:
-        with contextlib.closing(socket.create_connection((host, port), _CONNECT_SECONDS)):
-            pass
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:
         raise DataError(
             f"no NameNode answers at {host}:{port} ({error.strerror or error}): check the host and "

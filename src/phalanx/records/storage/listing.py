@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +44,7 @@ def expand(patterns: Paths) -> list[str]:
         patterns = [patterns]
     files: list[str] = []
     for pattern in (os.fspath(each) for each in patterns):
-        found = _retry(partial(_match, pattern))
+        found = _retry(_match, pattern)
         if not found:
             what = "no file matches" if _WILD.search(pattern) else "there is no file"
             raise DataError(f"{what} {pattern}")
@@ -107,12 +106,12 @@ def _find_hidden_around(paths: Iterable[str]) -> set[str]:
     return {path for directory in directories for path in find_hidden(directory)}
 
 
-def _retry(list_files: Callable[[], _Found]) -> _Found:
+def _retry(list_files: Callable[[str], _Found], path: str) -> _Found:
     """List files again if a commit ended during the first try."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(FileNotFoundError):
-            return list_files()
-    return list_files()
+            return list_files(path)
+    return list_files(path)
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,7 @@ def find_files(paths: Iterable[str]) -> list[FoundFile]:
     Names that begin with `_` or `.` are skipped, and so are saved indexes and schemas. Files of a
     commit in progress are skipped unless they are named themselves.
     """
-    resolved = map(resolve, paths)
-    return [file for path in resolved for file in _retry(partial(_find, path))]
+    return [file for path in map(resolve, paths) for file in _retry(_find, path)]
 
 
 def _find(path: str) -> list[FoundFile]:
