@@ -158,10 +158,8 @@ def convert_cifar10(
     """
     with _open_cifar10(source, progress) as read:
         parts = [_read_cifar10_part(read, name) for name in _CIFAR10_PARTS]
-    train = LabelledImages(
-        np.concatenate([part.images for part in parts[:5]]),
-        np.concatenate([part.labels for part in parts[:5]]),
-    )
+    images, labels = zip(*((part.images, part.labels) for part in parts[:5]), strict=True)
+    train = LabelledImages(np.concatenate(images), np.concatenate(labels))
     held_out = len(parts[4]) if validation else 0
     return write_splits(train, parts[5], CLASSES, out, shards=shards, validation=held_out)
 
@@ -177,7 +175,9 @@ def _open_cifar10(source: str | Path | None, progress: Progress | None) -> Itera
         return
     path = Path(source)
     if path.is_dir():
-        yield lambda name: _read_below(path, name)
+        yield lambda name: next(
+            (p.read_bytes() for p in (path / name, *path.glob(f"*/{name}")) if p.is_file()), None
+        )
         return
     if not path.exists():
         raise DataError(
@@ -189,13 +189,6 @@ def _open_cifar10(source: str | Path | None, progress: Progress | None) -> Itera
             yield lambda name: _read_member(archive_file, members.get(name))
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{path} is not an archive of CIFAR-10: {error}") from None
-
-
-def _read_below(root: Path, name: str) -> bytes | None:
-    for path in (root / name, *root.glob(f"*/{name}")):
-        if path.is_file():
-            return path.read_bytes()
-    return None
 
 
 def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> bytes | None:

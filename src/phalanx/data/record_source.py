@@ -16,21 +16,12 @@ import pyarrow as pa
 from phalanx.data.sources import FileSet, Source, block_for
 from phalanx.data.types import Array, Column, Columns, Default, Indices, Ranges
 from phalanx.errors import DataError, RecordError
-from phalanx.records import (
-    Chunk,
-    Compression,
-    Feature,
-    Kind,
-    RecordIndex,
-    Schema,
-    expand,
-    open_index,
-    read_chunks,
-)
+from phalanx.records import Chunk, Compression, Feature, Kind, RecordIndex, Schema, expand
 from phalanx.records.arrow import column_to_numpy, to_batch
 from phalanx.records.codec import RAGGED, FrameStatus, codec
 from phalanx.records.compression import detect_compression
-from phalanx.records.index import explain
+from phalanx.records.framing import read_chunks
+from phalanx.records.index import explain, open_index
 from phalanx.records.schema import decode_chunk, find_schema
 from phalanx.records.storage import is_remote, open_input, read_range
 from phalanx.records.types import Paths
@@ -44,9 +35,6 @@ class _RecordFile:
 
     index: RecordIndex
     decompressed: BinaryIO | None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
         """Read from each offset into its memory, and return the numbers of bytes read."""
@@ -111,8 +99,7 @@ class RecordSource(Source):
         schema = find_schema(files, schema)
         if columns is not None:
             schema = schema.select(list(columns))
-        for name in defaults or ():
-            schema[name]
+        schema.select(list(defaults or ()))
         for name, dtype in (raw or {}).items():
             _check_raw(schema[name], dtype)
         return cls(tuple(files), schema, dict(raw or {}), dict(defaults or {}))
@@ -120,7 +107,8 @@ class RecordSource(Source):
     @cached_property
     def _files(self) -> FileSet[_RecordFile]:
         with ThreadPoolExecutor(_THREADS) as pool:
-            return FileSet(tuple(pool.map(_open_record_file, self.files)))
+            files = list(pool.map(_open_record_file, self.files))
+        return FileSet(files, [len(file.index) for file in files])
 
     def __len__(self) -> int:
         return len(self._files)
@@ -177,8 +165,6 @@ def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class _FilePart:
-    """A range of one file's records."""
-
     file: _RecordFile
     begin: int
     end: int
@@ -189,7 +175,7 @@ class _FilePart:
 
     @property
     def size(self) -> int:
-        return self.file.index.offsets[self.end] - self.file.index.offsets[self.begin]
+        return self.file.index.offsets[self.end] - self.offset
 
     def scan(self, data: memoryview) -> Indices:
         """The offset and length of each record's data; every checksum is checked."""

@@ -1,7 +1,7 @@
 """Sources of examples: everything that has a length and can read ranges of its records."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
@@ -44,18 +44,19 @@ class Source(Protocol):
         """
 
 
-FileT = TypeVar("FileT", bound=Sized)
+FileT = TypeVar("FileT")
 
 
 @dataclass(frozen=True)
 class FileSet(Generic[FileT]):
-    """Files whose records are numbered consecutively."""
+    """Files whose records are numbered consecutively, and how many records each holds."""
 
-    files: tuple[FileT, ...]
+    files: Sequence[FileT]
+    counts: Sequence[int]
 
     @cached_property
     def _begins(self) -> list[int]:
-        return [0, *accumulate(len(file) for file in self.files)]
+        return [0, *accumulate(self.counts)]
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -105,15 +106,6 @@ class ArraySource(Source):
 
 
 @dataclass(frozen=True)
-class _BinaryFile:
-    path: str
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-
-@dataclass(frozen=True)
 class BinarySource(Source):
     """Examples of a fixed number of bytes, in files without frames.
 
@@ -140,16 +132,15 @@ class BinarySource(Source):
         return cls(tuple(expand(paths)), np.dtype(fields))
 
     @cached_property
-    def _files(self) -> FileSet[_BinaryFile]:
-        size = self.layout.itemsize
-        files = []
+    def _files(self) -> FileSet[str]:
+        size, counts = self.layout.itemsize, []
         for path in self.files:
             total = file_size(path)
             if total % size:
                 raise DataError(f"{path} has {total} bytes, which is not a multiple of the {size} "
                                 "bytes of an example")  # fmt: skip
-            files.append(_BinaryFile(path, total // size))
-        return FileSet(tuple(files))
+            counts.append(total // size)
+        return FileSet(self.files, counts)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -161,8 +152,8 @@ class BinarySource(Source):
     def read(self, ranges: Ranges, picks: Indices) -> Columns:
         size = self.layout.itemsize
         data = b"".join(
-            read_range(file.path, begin * size, end * size)
-            for file, parts in self._files.locate(ranges)
+            read_range(path, begin * size, end * size)
+            for path, parts in self._files.locate(ranges)
             for begin, end in parts
         )
         rows = np.frombuffer(data, self.layout)[picks]
@@ -194,9 +185,6 @@ class _RowGroup:
     rows: int
     size: int
 
-    def __len__(self) -> int:
-        return self.rows
-
 
 @dataclass(frozen=True)
 class ParquetSource(Source):
@@ -221,7 +209,7 @@ class ParquetSource(Source):
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 groups.append(_RowGroup(path, number, group.num_rows, group.total_byte_size))
-        return FileSet(tuple(groups))
+        return FileSet(groups, [group.rows for group in groups])
 
     def __len__(self) -> int:
         return len(self._groups)

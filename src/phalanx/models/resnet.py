@@ -135,9 +135,8 @@ class _Layers:
             y = self.convolve(y, count, size, step, layer_name)
             if self.version == 1:
                 y = self.normalize(y, layer_name, activate=number < len(sizes))
-        x = keras.layers.Add(name=f"{name}_add")(
-            [self.add_shortcut(x, sizes[-1][0], stride, name), y]
-        )
+        shortcut = self.add_shortcut(x, sizes[-1][0], stride, name)
+        x = keras.layers.Add(name=f"{name}_add")([shortcut, y])
         return keras.layers.ReLU(name=f"{name}_relu")(x) if self.version == 1 else x
 
     def add_shortcut(self, x: Tensor, filters: int, stride: int, name: str) -> Tensor:
@@ -170,9 +169,7 @@ class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.momentum = momentum
-        self.epsilon = epsilon
-        self.data_format = data_format
+        self.momentum, self.epsilon, self.data_format = momentum, epsilon, data_format
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = (input_shape[1 if self.data_format == "channels_first" else -1],)
@@ -198,14 +195,9 @@ class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
             "data_format": "NCHW" if self.data_format == "channels_first" else "NHWC",
         }
         if not training:
-            outputs, _, _ = normalize(
-                inputs,
-                mean=tf.convert_to_tensor(self.moving_mean),
-                variance=tf.convert_to_tensor(self.moving_variance),
-                is_training=False,
-                **settings,
-            )
-            return outputs
+            settings["mean"] = tf.convert_to_tensor(self.moving_mean)
+            settings["variance"] = tf.convert_to_tensor(self.moving_variance)
+            return normalize(inputs, is_training=False, **settings)[0]
         outputs, mean, variance = normalize(inputs, is_training=True, **settings)
         for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(moving * self.momentum + new * (1.0 - self.momentum))
@@ -215,9 +207,5 @@ class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "momentum": self.momentum,
-            "epsilon": self.epsilon,
-            "data_format": self.data_format,
-        }
+        settings = ("momentum", "epsilon", "data_format")
+        return {**super().get_config(), **{name: getattr(self, name) for name in settings}}

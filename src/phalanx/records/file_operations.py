@@ -10,6 +10,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from phalanx.errors import DataError
@@ -138,10 +139,7 @@ def split_by_shares(
         raise DataError("every file's share must be a number greater than 0")
     files = _expand_inputs(paths, list(shares))
     total, whole = sum(count_records(path) for path in files), sum(shares.values())
-    ends, sum_so_far = [], 0.0
-    for share in shares.values():
-        sum_so_far += share
-        ends.append(round(total * sum_so_far / whole))
+    ends = [round(total * end / whole) for end in accumulate(shares.values())]
     with ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(name)) for name in shares]
         current = 0

@@ -167,7 +167,8 @@ def walk(
         is_plain = detected is Compression.NONE
         window = _Window(file if is_plain else Decompressor(file, detected))
         if part is not None:
-            window.enter(part)
+            file.seek(part.start)
+            window.offset, window.left = part.start, part.stop - part.start
         yield from _walk(path, window, most, check, part.index if part else 0)
 
 
@@ -180,13 +181,7 @@ class _Window:
         self._file = file
         self._memory = memoryview(bytearray(_WINDOW))
         self._start = self._stop = 0
-        self._left: int | None = None
-
-    def enter(self, part: Part) -> None:
-        """Restrict reading to a part of an uncompressed file."""
-        assert not isinstance(self._file, Decompressor)
-        self._file.seek(part.start)
-        self.offset, self._left = part.start, part.stop - part.start
+        self.left: int | None = None
 
     @property
     def data(self) -> memoryview:
@@ -208,11 +203,11 @@ class _Window:
             self._memory = memoryview(bytearray(2 * size))
         self._memory[:size] = memory[self._start : self._stop]
         self._start, self._stop = 0, size
-        free = self._memory[size:] if self._left is None else self._memory[size:][: self._left]
+        free = self._memory[size:] if self.left is None else self._memory[size:][: self.left]
         count = self._file.readinto(free)  # type: ignore[union-attr]
         self._stop += count
-        if self._left is not None:
-            self._left -= count
+        if self.left is not None:
+            self.left -= count
         self.at_end = count == 0
 
 

@@ -281,8 +281,6 @@ def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColu
 
 
 class _FeatureCounter:
-    """Collects the summary of a feature, chunk by chunk."""
-
     def __init__(self, name: bytes, sequence: bool, rows_before: int) -> None:
         self.name, self.sequence = name, sequence
         self.kind, self.missing, self.values = 0, rows_before, 0

@@ -29,10 +29,7 @@ class FrameStatus(IntEnum):
 
 
 class RawColumn(NamedTuple):
-    """A decoded feature in Arrow's layout: int32 offsets, and one validity bit for each row.
-
-    The validity bits are unused if no row lacks the feature.
-    """
+    """A decoded feature in Arrow's layout: int32 offsets, and a validity bit per row if needed."""
 
     name: bytes
     kind: int

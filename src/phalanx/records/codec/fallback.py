@@ -270,8 +270,6 @@ def decode(
 
 
 class _Source(NamedTuple):
-    """A column to encode, with Python values."""
-
     name: str
     field: str
     sequence: bool

@@ -201,11 +201,10 @@ def _is_vector(type_: pa.DataType) -> bool:
 
 def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
     """Convert lists to dense vectors, which have type 1 and only values."""
-    rows = len(array)
     children = {
-        "type": pa.repeat(pa.scalar(1, pa.int8()), rows),
-        "size": pa.nulls(rows, pa.int32()),
-        "indices": pa.nulls(rows, type_.field("indices").type),
+        "type": pa.repeat(pa.scalar(1, pa.int8()), len(array)),
+        "size": pa.nulls(len(array), pa.int32()),
+        "indices": pa.nulls(len(array), type_.field("indices").type),
         "values": _cast(array, type_.field("values").type),
     }
     values = [children[field.name] for field in type_]
@@ -219,17 +218,14 @@ def _from_vectors(array: pa.StructArray) -> pa.Array:
     kinds, sizes, indices, values = (
         array.field(name).to_pylist() for name in ("type", "size", "indices", "values")
     )
-    rows: list[Value] = []
     for index, is_valid in enumerate(array.is_valid().to_pylist()):
         if not is_valid:
-            rows.append(None)
-        elif kinds[index] == 1:
-            rows.append(values[index])
-        else:
+            values[index] = None
+        elif kinds[index] != 1:
             row = np.zeros(sizes[index])
             row[indices[index]] = values[index]
-            rows.append(row)
-    return pa.array(rows, pa.list_(pa.float64()))
+            values[index] = row
+    return pa.array(values, pa.list_(pa.float64()))
 
 
 def partition_path(values: Mapping[str, Value]) -> str:

@@ -44,7 +44,6 @@ Files = list[tuple[FoundFile, PartitionValues]]
 
 
 def find_dataset(options: Options) -> Files:
-    """The files, and the values in their partition directories."""
     if not options.paths:
         raise DataError("give the files to read, as in load('data/*.tfrecord')")
     return [
@@ -99,8 +98,6 @@ def _infer_features(options: Options, paths: Sequence[str]) -> Schema:
 
 @dataclass(frozen=True)
 class Split:
-    """A file, or a part of it, and the values in its partition directories."""
-
     path: str
     size: int
     part: Part | None

@@ -46,8 +46,6 @@ class PendingFile:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write into a directory."""
-
     directory: str
     id: str
 
@@ -57,10 +55,7 @@ class WriteJob:
         return f"{self.directory}/{TEMPORARY}/{self.id}"
 
     def begin(self) -> None:
-        """Create the temporary directory.
-
-        Tasks do not create it, so that one that runs on after the end fails and leaves nothing.
-        """
+        """Create the temporary directory, so that a task that runs on after the end fails."""
         storage.make_directory(self.temporary)
 
     def check_open(self) -> None:
@@ -186,10 +181,9 @@ def _split_by_partition(
 
 def _find_changes(columns: list[pa.Array]) -> list[int]:
     """The first row, and the rows whose values differ from those of the row before."""
-    changed = np.ones(len(columns[0]), bool)
-    codes = [
-        np.asarray(pc.dictionary_encode(column, null_encoding="encode").indices)
-        for column in columns
-    ]
-    changed[1:] = np.logical_or.reduce([np.diff(code) != 0 for code in codes])
+    changed = np.zeros(len(columns[0]), bool)
+    changed[0] = True
+    for column in columns:
+        codes = pc.dictionary_encode(column, null_encoding="encode").indices
+        changed[1:] |= np.diff(np.asarray(codes)) != 0
     return [int(row) for row in np.flatnonzero(changed)]

@@ -71,8 +71,6 @@ class TFRecordReader(_Reader, datasource.DataSourceReader):
 
 @dataclass
 class CommitMessage(datasource.WriterCommitMessage):
-    """The files that a task reports to the driver."""
-
     files: tuple[PendingFile, ...]
 
 
@@ -168,8 +166,6 @@ class TFRecordStreamReader(
 
 @dataclass
 class StreamCommitMessage(CommitMessage):
-    """The files that a task of a stream reports to the driver, and its query."""
-
     query: str
 
 

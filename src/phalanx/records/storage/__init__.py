@@ -187,7 +187,6 @@ def read_bytes(path: str) -> bytes:
 
 
 def make_directory(path: str) -> None:
-    """Create a directory and its parents, if they do not exist."""
     filesystem, inside = filesystem_of(path)
     try:
         filesystem.makedirs(inside, exist_ok=True)
@@ -218,7 +217,6 @@ def remove_if_empty(path: str) -> None:
 
 
 def remove_empty_below(path: str) -> None:
-    """Remove the empty directories inside a directory."""
     filesystem, inside = filesystem_of(path)
     prefix = path.removesuffix(inside)
     below = filesystem.walk(inside, topdown=False) if has_directories(path) else []
