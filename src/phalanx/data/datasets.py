@@ -16,14 +16,14 @@ import pickle
 import struct
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 import pyarrow as pa
@@ -82,13 +82,10 @@ class LabelledImages:
 
     def batches(self) -> Iterable[pa.RecordBatch]:
         for begin in range(0, len(self), _WRITE_BATCH):
-            images = np.ascontiguousarray(self.images[begin : begin + _WRITE_BATCH])
-            offsets = np.arange(len(images) + 1, dtype=np.int32) * images.shape[1]
-            column = pa.Array.from_buffers(
-                pa.binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(images)]
-            )
-            labels = pa.array(self.labels[begin : begin + _WRITE_BATCH].astype(np.int64))
-            yield pa.RecordBatch.from_arrays([column, labels], ["image", "label"])
+            part = self[begin : begin + _WRITE_BATCH]
+            images = pa.array([image.tobytes() for image in part.images], pa.binary())
+            labels = pa.array(part.labels.astype(np.int64))
+            yield pa.RecordBatch.from_arrays([images, labels], ["image", "label"])
 
 
 def write_splits(
@@ -123,10 +120,7 @@ def download(url: str, md5: str, directory: Path, *, progress: Progress | None =
     path = directory / url.rpartition("/")[2]
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
-        with (
-            urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response,
-            path.open("wb") as file,
-        ):
+        with urlopen(url, timeout=_TIMEOUT_SECONDS) as response, path.open("wb") as file:
             total = int(response.headers.get("Content-Length") or 0)
             while block := response.read(_DOWNLOAD_BLOCK):
                 file.write(block)
@@ -134,7 +128,7 @@ def download(url: str, md5: str, directory: Path, *, progress: Progress | None =
                 done += len(block)
                 if progress is not None:
                     progress(done, total)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (URLError, TimeoutError, ConnectionError) as error:
         raise DataError(f"cannot download {url}: {error}; download it on another machine, "
                         "and name it with --source") from None  # fmt: skip
     if digest.hexdigest() != md5:

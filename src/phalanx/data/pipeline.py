@@ -154,8 +154,7 @@ class Pipeline:
         """Apply a function to each batch.
 
         Args:
-            function: A function of the batch: a dictionary of tensors, or the result of the
-                function before it.
+            function: A function of a dictionary of tensors, or of the result of the one before.
             seeded: Whether to call it also with a seed for TensorFlow's stateless random
                 functions. The seed depends on the position, so that resumed training repeats it.
 
@@ -267,13 +266,11 @@ class Pipeline:
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.tensors import graph_dataset, to_tensors  # noqa: PLC0415
+        from phalanx.data.tensors import graph_dataset, served_dataset, to_tensors  # noqa: PLC0415
 
         self._check()
         buffer_size = tf.data.AUTOTUNE if prefetch is None else prefetch
         if service is not None:
-            from phalanx.data.service import served_dataset  # noqa: PLC0415
-
             served = served_dataset(
                 self, service, batch_size, epochs=epochs, drop_remainder=drop_remainder
             )

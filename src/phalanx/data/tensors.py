@@ -1,10 +1,18 @@
-"""Columns as tensors, schemas as specifications for parsing, and pipelines as TensorFlow graphs.
+"""The TensorFlow side of pipelines: tensors, specifications for parsing, graphs, tf.data service.
 
 A graph can run in another process without Python. The workers of a ps cluster and tf.data service
 read data this way. The examples are the same, each once in an epoch, sharded before they are
 shuffled. Their order is TensorFlow's, so that a pipeline cannot be resumed at an exact position.
+
+With tf.data service, other machines read and prepare the data: a dispatcher assigns parts of the
+files to data workers, and training tasks fetch batches from them, in no defined order.
+
+    phalanx run --workers 1 --data-workers 2 train.py              # starts all of them
+    pipeline.dataset(128, epochs=1, service=context.data_service)  # in train.py
 """
 
+import threading
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +20,9 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from phalanx.data.order import ShardInfo
+from phalanx.cluster import Cluster, Role, Task, TFConfig
+from phalanx.cluster.preflight import check_peers
+from phalanx.data.order import ShardInfo, Share
 from phalanx.data.record_source import RecordSource
 from phalanx.data.sources import ArraySource
 from phalanx.data.types import Array, Column, Columns, Default, Specs, Tensor
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
 
 _TYPES = {Kind.BYTES: tf.string, Kind.FLOAT: tf.float32, Kind.INT64: tf.int64}
 _UNSUPPORTED_SCHEMES = ("hdfs", "viewfs", "s3")
+WAIT_SECONDS = 300.0
 _SHUFFLE_BUFFER = 10_000
 _TF_COMPRESSION = {Compression.NONE: "", Compression.GZIP: "GZIP", Compression.ZLIB: "ZLIB"}
 
@@ -35,11 +46,7 @@ _TF_COMPRESSION = {Compression.NONE: "", Compression.GZIP: "GZIP", Compression.Z
 def parse_spec(
     schema: Schema, defaults: Mapping[str, Default] | None = None
 ) -> Specs | tuple[Specs, Specs]:
-    """The `features` argument of `tf.io.parse_example` for a schema.
-
-    For SequenceExamples, the two arguments of `tf.io.parse_sequence_example`: context and sequence
-    features.
-    """
+    """The features for `tf.io.parse_example`, or the two for `tf.io.parse_sequence_example`."""
     context: Specs = {}
     steps: Specs = {}
     for feature in schema.features:
@@ -179,3 +186,78 @@ def _parse(source: RecordSource, messages: Tensor, signature: Specs) -> dict[str
         else:
             features[name] = tf.ensure_shape(value, signature[name].shape)
     return features
+
+
+def run_dispatcher(port: int, stop: threading.Event, *, work_dir: str | None = None) -> None:
+    """Run a dispatcher until `stop` is set; with a `work_dir` it keeps its state over restarts."""
+    service = tf.data.experimental.service
+    config = service.DispatcherConfig(
+        port=port, work_dir=work_dir, fault_tolerant_mode=work_dir is not None
+    )
+    # The server ends when nothing refers to it.
+    server = service.DispatchServer(config)
+    stop.wait()
+    del server
+
+
+def run_data_worker(
+    dispatcher: str, port: int, stop: threading.Event, *, host: str = "localhost"
+) -> None:
+    """Run a data worker until `stop` is set; training tasks reach it at `host`."""
+    # TensorFlow would also wait, but block Python and ignore signals.
+    _wait_for_dispatcher(dispatcher, WAIT_SECONDS)
+    service = tf.data.experimental.service
+    config = service.WorkerConfig(
+        dispatcher_address=dispatcher, worker_address=f"{host}:{port}", port=port
+    )
+    server = service.WorkerServer(config)
+    stop.wait()
+    del server
+
+
+def served_dataset(
+    pipeline: "Pipeline",
+    dispatcher: str,
+    batch_size: int,
+    *,
+    epochs: int | None = None,
+    drop_remainder: bool = False,
+    wait_seconds: float = WAIT_SECONDS,
+) -> tf.data.Dataset:
+    """The batches of a pipeline, prepared by data workers and shared by all tasks.
+
+    The pipeline must read TFRecord files that the data workers see under the same paths. All tasks
+    together read each example once in their first iteration, and once more in the second.
+    """
+    if not isinstance(pipeline.source, RecordSource):
+        kind = type(pipeline.source).__name__
+        raise DataError(f"tf.data service reads TFRecord files, not a {kind}: write them first")
+    _wait_for_dispatcher(dispatcher, wait_seconds)
+    is_fixed = epochs is None or drop_remainder
+    dataset = graph_dataset(
+        pipeline, batch_size, share=Share(), epochs=epochs, drop_remainder=is_fixed
+    )
+    service = tf.data.experimental.service
+    distribute = service.distribute(
+        processing_mode=service.ShardingPolicy.DYNAMIC,
+        service=dispatcher if "://" in dispatcher else f"grpc://{dispatcher}",
+        job_name=_name_job(pipeline.source, batch_size),
+    )
+    return dataset.apply(distribute)
+
+
+def _wait_for_dispatcher(address: str, seconds: float) -> None:
+    """Wait with a limit; TensorFlow itself would retry silently for an hour."""
+    target = address.rpartition("://")[2]
+    if not target.rpartition(":")[2].isdecimal():
+        raise DataError(f"{address!r} is not the address of a dispatcher: write host:port")
+    dispatcher = Cluster({Task(Role.DISPATCHER): target})
+    [report] = check_peers(TFConfig(dispatcher), timeout=seconds, wait=True)
+    if report.reason:
+        raise DataError(f"gave up after {seconds:.0f} s waiting for {report}")
+
+
+def _name_job(source: RecordSource, batch_size: int) -> str:
+    """The same name for all tasks that read the same data."""
+    text = "\n".join([*source.files, str(batch_size)])
+    return f"phalanx-{zlib.crc32(text.encode()):08x}"

@@ -34,10 +34,8 @@ def _arrow_type(feature: Feature) -> pa.DataType:
 
 def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBatch:
     """A batch that shares the memory of decoded columns, which are in the schema's order."""
-    arrays = [
-        _to_array(column, rows, feature)
-        for column, feature in zip(columns, schema.features, strict=True)
-    ]
+    pairs = zip(columns, schema.features, strict=True)
+    arrays = [_to_array(column, rows, feature) for column, feature in pairs]
     if not arrays:
         return empty_rows(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=to_arrow_schema(schema))

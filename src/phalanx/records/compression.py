@@ -42,10 +42,7 @@ def compression_for(path: str) -> Compression:
 
 
 class Decompressor:
-    """Reads the decompressed data of a file.
-
-    At damaged data, reading ends after the last good byte, and `damage` describes the damage.
-    """
+    """Reads the decompressed data of a file up to the first damage, which `damage` describes."""
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self.damage: str | None = None

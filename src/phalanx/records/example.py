@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from phalanx.errors import DataError
@@ -50,8 +51,7 @@ def read_batches(
 
     Args:
         paths: The files, as for `expand`.
-        schema: The features to decode. By default the schema saved beside the files is used, or
-            else inferred, which reads all files once.
+        schema: The features; by default saved beside the files, or else inferred by reading them.
         batch_size: The rows of each batch but the last of a file; by default about 1 MB of records.
         columns: The features to decode, by default all of the schema.
         threads: How many batches to decode in parallel; their order stays the same.
@@ -224,10 +224,8 @@ def _encode_batches(data: Examples, *, framed: bool) -> Iterator[tuple[Buffer, B
 
 def _encode_messages(data: Examples) -> Iterator[memoryview]:
     for block, ends in _encode_batches(data, framed=False):
-        view, start = memoryview(block).cast("B"), 0
-        for end in memoryview(ends).cast("B").cast("q"):
-            yield view[start:end]
-            start = end
+        view, offsets = memoryview(block).cast("B"), memoryview(ends).cast("B").cast("q")
+        yield from (view[start:end] for start, end in pairwise(chain([0], offsets)))
 
 
 def write_examples(
@@ -242,8 +240,7 @@ def write_examples(
 
     Args:
         path: The file to write, or the path without the numbers of the shards.
-        data: An Arrow table or batches, a dictionary of NumPy arrays or lists, or an iterable of
-            rows as dictionaries.
+        data: An Arrow table or batches, a dictionary of arrays or lists, or rows as dictionaries.
         shards: The number of files to distribute the examples over; by default one file.
         compression: How to compress the files; by default by their name.
         append: Whether to begin with the records of an existing file.

@@ -1,7 +1,4 @@
-"""Operations on whole TFRecord files: verify, repair, merge, split, shuffle.
-
-Records are copied unchanged.
-"""
+"""Verify, repair, merge, split and shuffle whole TFRecord files; records are copied unchanged."""
 
 import math
 import os

@@ -44,8 +44,7 @@ class Feature:
 
     Attributes:
         shape: `()` for a single value, `(3,)` for three, `(None,)` for any number.
-        sequence: Whether it is a feature list of a SequenceExample: any number of steps, each of
-            this shape.
+        sequence: Whether it is a feature list of a SequenceExample, whose steps have this shape.
     """
 
     name: str

@@ -64,8 +64,6 @@ class SourceColumn(NamedTuple):
 
 
 class Codec(Protocol):
-    """The functions that both implementations have."""
-
     CRC32C: str
     DecodeError: type[ValueError]
 

@@ -1,7 +1,4 @@
-"""The codec in Python, for systems without a C compiler; see `codec.Codec`.
-
-The results are the same as those of the native codec, but it is much slower.
-"""
+"""The codec in Python, for systems without a C compiler: much slower, with the same results."""
 
 import struct
 from array import array
@@ -249,10 +246,8 @@ def decode(
             message = message_class.FromString(bytes(view[start : start + length]))
         except ProtobufError:
             raise DecodeError(row, None, "the message is damaged") from None
-        found = {}
         features = message.context if sequence else message.features
-        for name, feature in features.feature.items():
-            found[name.encode(), False] = feature
+        found = {(name.encode(), False): each for name, each in features.feature.items()}
         if sequence:
             for name, feature_list in message.feature_lists.feature_list.items():
                 found[name.encode(), True] = feature_list

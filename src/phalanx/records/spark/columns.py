@@ -255,10 +255,7 @@ def _to_text(value: Value) -> str:
 
 
 def partition_types(values: Iterable[PartitionValues]) -> dict[str, pa.DataType]:
-    """The partition columns of files, with types that fit all their values.
-
-    As in Spark these are int, long, double and date, and string for the rest.
-    """
+    """The partition columns, with the types that Spark infers: int, long, double, date, string."""
     found: dict[str, list[str]] = {}
     names: tuple[str, ...] | None = None
     for each in values:

@@ -81,14 +81,12 @@ def infer_dataset(options: Options, files: Files) -> pa.Schema:
 
 
 def _infer_features(options: Options, paths: Sequence[str]) -> Schema:
-    where = ", ".join(options.paths)
+    where, hint = ", ".join(options.paths), "to infer the columns from: give a schema"
     if not paths:
-        raise DataError(f"there are no files in {where} to infer the columns from: give a schema")
+        raise DataError(f"there are no files in {where} {hint}")
     schema = find_schema(list(paths), most=options.infer_records)
     if not schema.features:
-        raise DataError(
-            f"there are no features in {where} to infer the columns from: give a schema"
-        )
+        raise DataError(f"there are no features in {where} {hint}")
     if schema.is_sequence and options.record_type is RecordType.EXAMPLE:
         raise DataError(
             f"{where} holds SequenceExamples: set the option recordType to SequenceExample"

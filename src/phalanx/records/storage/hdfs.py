@@ -66,8 +66,6 @@ class HdfsFileSystem(NativeFileSystem):
 
 
 class _Reader(io.RawIOBase):
-    """The native client's reader as a raw Python file."""
-
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.size = len(inner)
@@ -93,8 +91,6 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """The native client's writer as a raw Python file."""
-
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._count = 0

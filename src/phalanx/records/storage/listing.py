@@ -92,10 +92,7 @@ def find_hidden(directory: str) -> set[str]:
 
 
 def _find_hidden_around(paths: Iterable[str]) -> set[str]:
-    """The hidden files in the directories of `paths`.
-
-    A partition directory such as `day=1` belongs to the table in its parent directory.
-    """
+    """The hidden files in the directories of `paths`, or in their parents for one like `day=1`."""
     directories: set[str] = set()
     for path in paths:
         directory = path.rpartition("/")[0]
