@@ -106,8 +106,7 @@ def main() -> None:
         return
     import numpy as np
 
-    from phalanx.data.datasets import make_synthetic
-    from phalanx.data.datasets.synthetic import draw
+    from phalanx.data.datasets import draw, make_synthetic
 
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

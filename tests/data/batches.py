@@ -1,7 +1,5 @@
 """Checks of batches that several tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

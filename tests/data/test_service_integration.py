@@ -1,7 +1,5 @@
 """tf.data service in real processes, started beside a job by the launcher."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
@@ -89,7 +87,7 @@ def test_only_record_sources_can_be_served() -> None:
 
 
 def test_unreachable_dispatcher_is_named(tmp_path: Path) -> None:
-    from phalanx.data.service import served_dataset
+    from phalanx.data.tensors import served_dataset
 
     write_numbers(tmp_path)
     pipeline = Pipeline.from_records(tmp_path / "*.tfrecord")

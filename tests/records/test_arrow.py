@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from phalanx.records import (
     read_table,
     write_examples,
 )
-from phalanx.records.example import BATCH_SIZE
+from phalanx.records.arrow import BATCH_SIZE
 
 
 def test_integers_after_floats_become_floats(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The native codec, built with sanitizers, on fuzzed inputs."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

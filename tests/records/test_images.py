@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 
 from phalanx.records.images import ImageInfo, identify_image

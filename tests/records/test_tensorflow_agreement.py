@@ -1,7 +1,5 @@
 """Compatibility with TensorFlow and protobuf, in both directions."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

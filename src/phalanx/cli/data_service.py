@@ -44,7 +44,7 @@ def dispatcher(port: int, work_dir: str | None) -> None:
       phalanx data-service dispatcher --port 5050
     """
     silence_tensorflow()
-    from phalanx.data.service import run_dispatcher  # noqa: PLC0415
+    from phalanx.data.tensors import run_dispatcher  # noqa: PLC0415
 
     serve = partial(run_dispatcher, port, threading.Event(), work_dir=work_dir)
     _run(serve, f"dispatcher on port {port}")
@@ -67,7 +67,7 @@ def worker(address: str, port: int, host: str | None) -> None:
         raise click.UsageError(str(problem))
     name = host or socket.gethostname()
     silence_tensorflow()
-    from phalanx.data.service import run_data_worker  # noqa: PLC0415
+    from phalanx.data.tensors import run_data_worker  # noqa: PLC0415
 
     serve = partial(run_data_worker, address, port, threading.Event(), host=name)
     _run(serve, f"data worker of {address} at {name}:{port}")

@@ -10,8 +10,6 @@
 Each image of a batch is changed differently; the seed determines how.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from phalanx.data.types import Tensor
@@ -25,10 +23,7 @@ def from_depth_major(images: Tensor, height: int = 32, width: int = 32, depth: i
 
 
 def crop_and_flip(images: Tensor, padding: int, seed: Tensor, *, flip: bool = True) -> Tensor:
-    """Pad each image with black, crop it to its old size at random, and flip half of them.
-
-    The result is float32.
-    """
+    """Pad each image with black, crop it to its old size at random, flip half of them: float32."""
     shape = tf.shape(images)
     count, height, width = shape[0], shape[1], shape[2]
     # One pixel more than needed, so that rounding stays inside the image.

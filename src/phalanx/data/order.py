@@ -11,13 +11,13 @@ from different blocks. Position p is always in lane p % LANES. If the number of 
 LANES, which has many divisors, each worker reads blocks that no other worker reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from phalanx.cluster import Cluster, Role, Task
 from phalanx.data.types import Indices
 from phalanx.errors import DataError
 
@@ -25,6 +25,62 @@ LANES = 960
 """Divisible by 1 to 6, 8, 10, 12, 16, 20, 24, 32, 48, 60, 64, 80, 96, ..."""
 
 _UNSHUFFLED_BLOCK = 4096
+
+
+class ShardInfo(Protocol):
+    """An object with a shard: a `Share`, or the context of an experiment."""
+
+    @property
+    def num_shards(self) -> int: ...
+
+    @property
+    def shard(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of `num_shards` equal parts of the examples, numbered by `shard` from 0."""
+
+    num_shards: int = 1
+    shard: int = 0
+
+
+def count_share(share: ShardInfo, start: int, stop: int) -> int:
+    """The number of examples from number `start` up to `stop` that are in the share.
+
+    >>> count_share(Share(num_shards=4, shard=1), 0, 10)
+    3
+    """
+    first = start + (share.shard - start) % share.num_shards
+    return len(range(first, stop, share.num_shards))
+
+
+def share_of(cluster: Cluster, task: Task, *, chief_trains: bool = True) -> Share:
+    """The share of the examples that a task trains on.
+
+    >>> cluster = Cluster.of(chief="a:1", workers=["b:1", "c:1"], ps=["d:1"])
+    >>> share_of(cluster, Task(Role.WORKER, 0))
+    Share(num_shards=3, shard=1)
+
+    Args:
+        cluster: The cluster; empty for a single process.
+        task: The task.
+        chief_trains: Whether the chief trains too; with parameter servers it may only coordinate.
+
+    Returns:
+        The share; a single process and an evaluator read all examples.
+
+    Raises:
+        DataError: The task does not train.
+    """
+    if task.role is Role.PS:
+        raise DataError(f"{task} is a parameter server: it holds variables and reads no data")
+    if task.role is Role.EVALUATOR or not cluster.addresses:
+        return Share()
+    tasks = cluster.trainers(chief_trains=chief_trains)
+    if task not in tasks:
+        raise DataError(f"{task} is not one of the tasks that train: {', '.join(map(str, tasks))}")
+    return Share(len(tasks), tasks.index(task))
 
 
 @dataclass(frozen=True)
@@ -39,6 +95,56 @@ class ReadRequest:
     picks: Indices
     first: int
     step: int
+
+
+@dataclass(frozen=True)
+class _Stripe:
+    """Blocks of `block` records that begin at `lanes`, read in turn from position `first` on."""
+
+    count: int
+    first: int
+    block: int
+    lanes: Indices
+    seed: tuple[int, int, int] | None
+    gap: int = 0
+
+    def select_shard(self, before: int, start: int, share: ShardInfo) -> ReadRequest | None:
+        """The examples of one worker from number `start` on; None if there are none."""
+        begin = before + self.first
+        skipped = max(start - begin, 0)
+        offset = skipped + (share.shard - begin - skipped) % share.num_shards
+        positions = np.arange(offset, len(self.lanes) * self.block, share.num_shards)
+        if not len(positions):
+            return None
+        lanes, used = np.unique(positions % len(self.lanes), return_inverse=True)
+        inside = positions // len(self.lanes)
+        if self.block > 1 and self.seed is not None:
+            keys = np.random.default_rng(self.seed).random((len(self.lanes), self.block))
+            inside = keys[lanes].argsort(axis=1)[used, inside]
+        ranges: list[tuple[int, int]] = []
+        bases = np.empty(len(lanes), np.int64)
+        # Ranges are sorted, and neighbours joined; a block may wrap around the end.
+        begins = self.lanes[lanes] % self.count
+        size = 0
+        for lane in np.argsort(begins, kind="stable"):
+            # Reading across a small gap is cheaper than reading twice.
+            if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
+                size += int(begins[lane]) - ranges[-1][1]
+                ranges[-1] = ranges[-1][0], int(begins[lane])
+            bases[lane] = size
+            size += self.block
+            _add_range(ranges, int(begins[lane]), self.block, self.count)
+        return ReadRequest(tuple(ranges), bases[used] + inside, begin + offset, share.num_shards)
+
+
+def _add_range(ranges: list[tuple[int, int]], begin: int, size: int, count: int) -> None:
+    end = min(begin + size, count)
+    if ranges and ranges[-1][1] == begin:
+        ranges[-1] = ranges[-1][0], end
+    else:
+        ranges.append((begin, end))
+    if begin + size > count:
+        ranges.append((0, begin + size - count))
 
 
 @dataclass(frozen=True)
@@ -72,8 +178,7 @@ class Order:
         while epochs is None or epoch < epochs:
             before = epoch * self.count
             for stripe in self._stripes(epoch):
-                request = stripe.select_shard(before, start, num_shards, shard)
-                if request is not None:
+                if request := stripe.select_shard(before, start, Share(num_shards, shard)):
                     yield request
             epoch += 1
 
@@ -102,55 +207,3 @@ class Order:
         if done < self.count:
             lanes = shift + done + random.permutation(self.count - done)
             yield _Stripe(self.count, done, 1, lanes, None)
-
-
-@dataclass(frozen=True)
-class _Stripe:
-    """Blocks of `block` records that begin at `lanes`, read in turn from position `first` on."""
-
-    count: int
-    first: int
-    block: int
-    lanes: Indices
-    seed: tuple[int, int, int] | None
-    gap: int = 0
-
-    def select_shard(
-        self, before: int, start: int, num_shards: int, shard: int
-    ) -> ReadRequest | None:
-        """The examples of one worker from number `start` on; None if there are none."""
-        begin = before + self.first
-        skipped = max(start - begin, 0)
-        offset = skipped + (shard - begin - skipped) % num_shards
-        positions = np.arange(offset, len(self.lanes) * self.block, num_shards)
-        if not len(positions):
-            return None
-        lanes, used = np.unique(positions % len(self.lanes), return_inverse=True)
-        inside = positions // len(self.lanes)
-        if self.block > 1 and self.seed is not None:
-            keys = np.random.default_rng(self.seed).random((len(self.lanes), self.block))
-            inside = keys[lanes].argsort(axis=1)[used, inside]
-        ranges: list[tuple[int, int]] = []
-        bases = np.empty(len(lanes), np.int64)
-        # Ranges are sorted, and neighbours joined; a block may wrap around the end.
-        begins = self.lanes[lanes] % self.count
-        size = 0
-        for lane in np.argsort(begins, kind="stable"):
-            # Reading across a small gap is cheaper than reading twice.
-            if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
-                size += int(begins[lane]) - ranges[-1][1]
-                ranges[-1] = ranges[-1][0], int(begins[lane])
-            bases[lane] = size
-            size += self.block
-            _add_range(ranges, int(begins[lane]), self.block, self.count)
-        return ReadRequest(tuple(ranges), bases[used] + inside, begin + offset, num_shards)
-
-
-def _add_range(ranges: list[tuple[int, int]], begin: int, size: int, count: int) -> None:
-    end = min(begin + size, count)
-    if ranges and ranges[-1][1] == begin:
-        ranges[-1] = ranges[-1][0], end
-    else:
-        ranges.append((begin, end))
-    if begin + size > count:
-        ranges.append((0, begin + size - count))

@@ -1,28 +1,28 @@
 """Pipelines from examples to batches: read, shard, shuffle, parse, map, batch, prefetch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.order import Order, ReadRequest
+from phalanx.data.order import Order, ReadRequest, ShardInfo, Share, count_share
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import ShardInfo, Share, count_share
-from phalanx.data.sources import ArraySource, BinarySource, Source
-from phalanx.data.table_source import ParquetSource, TableSource, read_csv
-from phalanx.data.types import Array, Batch, BatchFunction, Columns, Default, Specs, Tensor
+from phalanx.data.sources import (
+    ArraySource,
+    BinarySource,
+    ParquetSource,
+    Source,
+    TableSource,
+    read_csv,
+)
+from phalanx.data.types import Array, Batch, BatchFunction, Columns, Dataset, Default, Specs, Tensor
 from phalanx.errors import DataError
 from phalanx.records import Schema
 from phalanx.records.types import Paths
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Pipeline:
         columns: Sequence[str] | None = None,
         raw: Mapping[str, str] | None = None,
         defaults: Mapping[str, Default] | None = None,
-    ) -> Pipeline:
+    ) -> Self:
         """Read TFRecord files of Examples or SequenceExamples.
 
         Args:
@@ -83,7 +83,7 @@ class Pipeline:
         return cls(opened, seed)
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], *, seed: int | None = None) -> Pipeline:
+    def from_arrays(cls, arrays: Mapping[str, Array], *, seed: int | None = None) -> Self:
         """Read NumPy arrays that have a row for each example.
 
         Args:
@@ -96,7 +96,7 @@ class Pipeline:
         return cls(ArraySource(dict(arrays)), seed)
 
     @classmethod
-    def from_table(cls, table: pa.Table, *, seed: int | None = None) -> Pipeline:
+    def from_table(cls, table: pa.Table, *, seed: int | None = None) -> Self:
         """Read an Arrow table.
 
         Args:
@@ -109,7 +109,7 @@ class Pipeline:
         return cls(TableSource(table), seed)
 
     @classmethod
-    def from_parquet(cls, paths: Paths, *, seed: int | None = None) -> Pipeline:
+    def from_parquet(cls, paths: Paths, *, seed: int | None = None) -> Self:
         """Read Parquet files.
 
         Args:
@@ -122,7 +122,7 @@ class Pipeline:
         return cls(ParquetSource.open(paths), seed)
 
     @classmethod
-    def from_csv(cls, paths: Paths, *, seed: int | None = None) -> Pipeline:
+    def from_csv(cls, paths: Paths, *, seed: int | None = None) -> Self:
         """Read CSV files with a header.
 
         Args:
@@ -137,7 +137,7 @@ class Pipeline:
     @classmethod
     def from_binary(
         cls, paths: Paths, layout: Mapping[str, Any], *, seed: int | None = None
-    ) -> Pipeline:
+    ) -> Self:
         """Read files of examples with a fixed number of bytes; see `BinarySource`.
 
         Args:
@@ -150,12 +150,11 @@ class Pipeline:
         """
         return cls(BinarySource.open(paths, layout), seed)
 
-    def map(self, function: BatchFunction, *, seeded: bool = False) -> Pipeline:
+    def map(self, function: BatchFunction, *, seeded: bool = False) -> Self:
         """Apply a function to each batch.
 
         Args:
-            function: A function of the batch: a dictionary of tensors, or the result of the
-                function before it.
+            function: A function of a dictionary of tensors, or of the result of the one before.
             seeded: Whether to call it also with a seed for TensorFlow's stateless random
                 functions. The seed depends on the position, so that resumed training repeats it.
 
@@ -246,11 +245,11 @@ class Pipeline:
         drop_remainder: bool = False,
         prefetch: int | None = None,
         service: str | None = None,
-    ) -> tf.data.Dataset:
+    ) -> Dataset:
         """Make a `tf.data.Dataset` of the batches of one worker.
 
         Inside a graph, as for the workers of parameter servers, it has the same examples in an
-        order of TensorFlow's own; see `phalanx.data.graph_dataset`.
+        order of TensorFlow's own; see `phalanx.data.tensors`.
 
         Args:
             batch_size: The number of examples in each batch of this worker.
@@ -267,21 +266,15 @@ class Pipeline:
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.graph_dataset import graph_dataset  # noqa: PLC0415
-        from phalanx.data.tensors import to_tensors  # noqa: PLC0415
+        from phalanx.data.tensors import graph_dataset, served_dataset, to_tensors  # noqa: PLC0415
 
         self._check()
+        buffer_size = tf.data.AUTOTUNE if prefetch is None else prefetch
         if service is not None:
-            from phalanx.data.service import served_dataset  # noqa: PLC0415
-
-            return served_dataset(
-                self,
-                service,
-                batch_size,
-                epochs=epochs,
-                drop_remainder=drop_remainder,
-                prefetch=prefetch,
+            served = served_dataset(
+                self, service, batch_size, epochs=epochs, drop_remainder=drop_remainder
             )
+            return served.prefetch(buffer_size)
         is_fixed = epochs is None or drop_remainder
         if not tf.executing_eagerly():
             return graph_dataset(
@@ -305,8 +298,7 @@ class Pipeline:
             examples = count_share(share, start, epochs * len(self.source))
             batches = examples // batch_size if drop_remainder else -(-examples // batch_size)
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
-        dataset = self.apply(dataset)
-        return dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
+        return self.apply(dataset).prefetch(buffer_size)
 
     def signature(self, batch_size: int | None) -> Specs:
         """The `tf.TypeSpec` of each feature of a batch, before any function is applied."""
@@ -314,7 +306,7 @@ class Pipeline:
 
         return signature_of(self.source.read([(0, 1)], np.zeros(1, np.int64)), batch_size)
 
-    def apply(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    def apply(self, dataset: Dataset) -> Dataset:
         """Apply the functions to a dataset of (batch, position)."""
         import tensorflow as tf  # noqa: PLC0415
 

@@ -1,7 +1,5 @@
 """A source for TFRecord files."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from array import array
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import BinaryIO, cast
+from typing import BinaryIO, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,27 +16,40 @@ import pyarrow as pa
 from phalanx.data.sources import FileSet, Source, block_for
 from phalanx.data.types import Array, Column, Columns, Default, Indices, Ranges
 from phalanx.errors import DataError, RecordError
-from phalanx.records import (
-    Chunk,
-    Compression,
-    Feature,
-    Kind,
-    RecordIndex,
-    Schema,
-    expand,
-    open_index,
-    read_chunks,
-)
-from phalanx.records.arrow import to_batch
+from phalanx.records import Chunk, Compression, Feature, Kind, RecordIndex, Schema, expand
+from phalanx.records.arrow import column_to_numpy, to_batch
 from phalanx.records.codec import RAGGED, FrameStatus, codec
 from phalanx.records.compression import detect_compression
-from phalanx.records.example import column_to_numpy
-from phalanx.records.index import explain
+from phalanx.records.framing import read_chunks
+from phalanx.records.index import explain, open_index
+from phalanx.records.schema import decode_chunk, find_schema
 from phalanx.records.storage import is_remote, open_input, read_range
-from phalanx.records.summary import decode_chunk, find_schema
 from phalanx.records.types import Paths
 
 _THREADS = 8
+
+
+@dataclass(frozen=True)
+class _RecordFile:
+    """A TFRecord file and its index; `decompressed` holds the data of a compressed file."""
+
+    index: RecordIndex
+    decompressed: BinaryIO | None = None
+
+    def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
+        """Read from each offset into its memory, and return the numbers of bytes read."""
+        if self.decompressed is not None:
+            return [os.preadv(self.decompressed.fileno(), [part], at) for at, part in targets]
+        if is_remote(self.index.path):
+            with ThreadPoolExecutor(_THREADS) as pool:
+                return list(pool.map(lambda target: self._fetch(*target), targets))
+        with open_input(self.index.path) as file:
+            return [os.preadv(file.fileno(), [part], at) for at, part in targets]
+
+    def _fetch(self, offset: int, part: memoryview) -> int:
+        data = read_range(self.index.path, offset, offset + len(part))
+        part[: len(data)] = data
+        return len(data)
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class RecordSource(Source):
         columns: Sequence[str] | None = None,
         raw: Mapping[str, str] | None = None,
         defaults: Mapping[str, Default] | None = None,
-    ) -> RecordSource:
+    ) -> Self:
         """Open TFRecord files.
 
         Args:
@@ -88,8 +99,7 @@ class RecordSource(Source):
         schema = find_schema(files, schema)
         if columns is not None:
             schema = schema.select(list(columns))
-        for name in defaults or ():
-            schema[name]
+        schema.select(list(defaults or ()))
         for name, dtype in (raw or {}).items():
             _check_raw(schema[name], dtype)
         return cls(tuple(files), schema, dict(raw or {}), dict(defaults or {}))
@@ -97,7 +107,8 @@ class RecordSource(Source):
     @cached_property
     def _files(self) -> FileSet[_RecordFile]:
         with ThreadPoolExecutor(_THREADS) as pool:
-            return FileSet(tuple(pool.map(_open_record_file, self.files)))
+            files = list(pool.map(_open_record_file, self.files))
+        return FileSet(files, [len(file.index) for file in files])
 
     def __len__(self) -> int:
         return len(self._files)
@@ -116,7 +127,7 @@ class RecordSource(Source):
     def _column(self, feature: Feature, values: pa.Array) -> Column:
         if values.null_count and feature.name in self.defaults:
             values = values.fill_null(self.defaults[feature.name])
-        if values.null_count and (feature.width == RAGGED):
+        if values.null_count and feature.width == RAGGED:
             values = values.fill_null([])
         if values.null_count:
             raise DataError(
@@ -142,9 +153,7 @@ def _check_raw(feature: Feature, dtype: str) -> None:
 
 def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
     """Convert byte strings of equal length to rows of numbers."""
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[
-        values.offset : values.offset + len(values) + 1
-    ]
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
     lengths = np.unique(np.diff(offsets))
     size = np.dtype(dtype).itemsize
     if len(lengths) != 1 or lengths[0] % size:
@@ -155,35 +164,7 @@ def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
 
 
 @dataclass(frozen=True)
-class _RecordFile:
-    """A TFRecord file and its index; `decompressed` holds the data of a compressed file."""
-
-    index: RecordIndex
-    decompressed: BinaryIO | None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
-        """Read from each offset into its memory, and return the numbers of bytes read."""
-        if self.decompressed is not None:
-            return [os.preadv(self.decompressed.fileno(), [part], at) for at, part in targets]
-        if is_remote(self.index.path):
-            with ThreadPoolExecutor(_THREADS) as pool:
-                return list(pool.map(lambda target: self._fetch(*target), targets))
-        with open_input(self.index.path) as file:
-            return [os.preadv(file.fileno(), [part], at) for at, part in targets]
-
-    def _fetch(self, offset: int, part: memoryview) -> int:
-        data = read_range(self.index.path, offset, offset + len(part))
-        part[: len(data)] = data
-        return len(data)
-
-
-@dataclass(frozen=True)
 class _FilePart:
-    """A range of one file's records."""
-
     file: _RecordFile
     begin: int
     end: int
@@ -194,7 +175,7 @@ class _FilePart:
 
     @property
     def size(self) -> int:
-        return self.file.index.offsets[self.end] - self.file.index.offsets[self.begin]
+        return self.file.index.offsets[self.end] - self.offset
 
     def scan(self, data: memoryview) -> Indices:
         """The offset and length of each record's data; every checksum is checked."""

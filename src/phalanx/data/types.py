@@ -1,7 +1,5 @@
 """Type aliases that the modules of phalanx.data share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +15,8 @@ Tensor: TypeAlias = Any
 """A tensor, a ragged tensor, or an array that TensorFlow converts to a tensor."""
 Batch: TypeAlias = Any
 """A tensor, or a nested structure of tensors."""
+Dataset: TypeAlias = Any
+"""A `tf.data.Dataset`."""
 Specs: TypeAlias = dict[str, Any]
 """A `tf.TypeSpec`, or a specification for `tf.io.parse_example`, for each feature."""
 Default: TypeAlias = Any

@@ -6,23 +6,22 @@ Three stages of 16, 32 and 64 filters work on images of 32x32, 16x16 and 8x8. Be
 shortcut averages 2x2 pixels and pads the new channels with zeros: it has no weights.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.models.batch_norm import FusedBatchNormalization, Tensor
 
 LOG = logging.getLogger("phalanx")
 
 FILTERS = (16, 32, 64)
 
 DataFormat = Literal["channels_last", "channels_first"]
+Tensor: TypeAlias = Any
+"""A `tf.Tensor`, or a symbolic Keras tensor."""
 
 
 def resnet(
@@ -94,8 +93,6 @@ def best_data_format() -> DataFormat:
 
 @dataclass(frozen=True)
 class _Layers:
-    """The building blocks of the network."""
-
     version: int
     bottleneck: bool
     weight_decay: float
@@ -138,9 +135,8 @@ class _Layers:
             y = self.convolve(y, count, size, step, layer_name)
             if self.version == 1:
                 y = self.normalize(y, layer_name, activate=number < len(sizes))
-        x = keras.layers.Add(name=f"{name}_add")(
-            [self.add_shortcut(x, sizes[-1][0], stride, name), y]
-        )
+        shortcut = self.add_shortcut(x, sizes[-1][0], stride, name)
+        x = keras.layers.Add(name=f"{name}_add")([shortcut, y])
         return keras.layers.ReLU(name=f"{name}_relu")(x) if self.version == 1 else x
 
     def add_shortcut(self, x: Tensor, filters: int, stride: int, name: str) -> Tensor:
@@ -156,3 +152,60 @@ class _Layers:
         padding = [[0, 0]] * 4
         padding[axis] = [missing // 2, missing - missing // 2]
         return keras.ops.pad(x, padding)
+
+
+@keras.saving.register_keras_serializable(package="phalanx")
+class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
+    """`keras.layers.BatchNormalization` for images, in one operation instead of ten.
+
+    On a CPU, a ResNet trains a third faster with it. The weights have the same names and meanings.
+    """
+
+    def __init__(
+        self,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        data_format: str = "channels_last",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.momentum, self.epsilon, self.data_format = momentum, epsilon, data_format
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        shape = (input_shape[1 if self.data_format == "channels_first" else -1],)
+        # Statistics stay in float32, whatever precision the images have.
+        options = {"shape": shape, "dtype": "float32", "autocast": False}
+        self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
+        self.beta = self.add_weight(name="beta", initializer="zeros", **options)
+        self.moving_mean = self.add_weight(
+            name="moving_mean", initializer="zeros", trainable=False, **options
+        )
+        self.moving_variance = self.add_weight(
+            name="moving_variance", initializer="ones", trainable=False, **options
+        )
+        self.built = True
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        # Only the old interface to this operation is complete.
+        normalize = tf.compat.v1.nn.fused_batch_norm
+        settings = {
+            "scale": tf.convert_to_tensor(self.gamma),
+            "offset": tf.convert_to_tensor(self.beta),
+            "epsilon": self.epsilon,
+            "data_format": "NCHW" if self.data_format == "channels_first" else "NHWC",
+        }
+        if not training:
+            settings["mean"] = tf.convert_to_tensor(self.moving_mean)
+            settings["variance"] = tf.convert_to_tensor(self.moving_variance)
+            return normalize(inputs, is_training=False, **settings)[0]
+        outputs, mean, variance = normalize(inputs, is_training=True, **settings)
+        for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + new * (1.0 - self.momentum))
+        return outputs
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        settings = ("momentum", "epsilon", "data_format")
+        return {**super().get_config(), **{name: getattr(self, name) for name in settings}}

@@ -8,8 +8,6 @@ table = records.read_table("train-*.tfrecord")              # an Arrow table of 
 records.write_examples("out.tfrecord", table)
 """
 
-from __future__ import annotations
-
 from phalanx.records.compression import Compression
 from phalanx.records.example import (
     decode_examples,
@@ -24,9 +22,16 @@ from phalanx.records.example import (
 from phalanx.records.file_operations import Report, repair, verify, verify_all
 from phalanx.records.framing import Chunk, Damage, count_records, read_chunks, read_records
 from phalanx.records.index import RecordIndex, open_index
-from phalanx.records.schema import Feature, Kind, Schema
+from phalanx.records.schema import (
+    Feature,
+    FeatureSummary,
+    Kind,
+    Schema,
+    Summary,
+    infer_schema,
+    summarize,
+)
 from phalanx.records.storage.listing import expand
-from phalanx.records.summary import FeatureSummary, Summary, infer_schema, summarize
 from phalanx.records.writer import RecordWriter, ShardedWriter, shard_path
 
 __all__ = [

@@ -1,9 +1,10 @@
 """Conversion of decoded features to Arrow columns without a copy, and of Arrow columns back."""
 
-from __future__ import annotations
-
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +12,14 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED, RawColumn, SourceColumn
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.types import ArrayBuffer
+from phalanx.records.types import Array, ArrayBuffer, Examples, Value
 
+BATCH_SIZE = 4096
 _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
 
 
 @cache
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow types of the columns that the features are decoded to."""
     return pa.schema([pa.field(feature.name, _arrow_type(feature)) for feature in schema.features])
 
 
@@ -33,17 +34,14 @@ def _arrow_type(feature: Feature) -> pa.DataType:
 
 def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBatch:
     """A batch that shares the memory of decoded columns, which are in the schema's order."""
-    arrays = [
-        _to_array(column, rows, feature)
-        for column, feature in zip(columns, schema.features, strict=True)
-    ]
+    pairs = zip(columns, schema.features, strict=True)
+    arrays = [_to_array(column, rows, feature) for column, feature in pairs]
     if not arrays:
         return empty_rows(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=to_arrow_schema(schema))
 
 
 def empty_rows(count: int) -> pa.RecordBatch:
-    """A batch of `count` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
@@ -67,27 +65,24 @@ def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
         array = pa.Array.from_buffers(
             pa.list_(array.type), steps.size // 4 - 1, [None, steps], children=[array]
         )
-    type_ = _arrow_type(feature)
+    buffers = [validity]
     if feature.width == RAGGED:
-        buffers = [validity, pa.py_buffer(column.row_offsets)]
-    else:
-        buffers = [validity]
-    return pa.Array.from_buffers(type_, rows, buffers, children=[array])
+        buffers.append(pa.py_buffer(column.row_offsets))
+    return pa.Array.from_buffers(_arrow_type(feature), rows, buffers, children=[array])
 
 
 def from_arrow_schema(schema: pa.Schema) -> Schema:
-    """The features that columns of these types are encoded to."""
     features = []
     for column in schema:
-        type_, depth, size = _unwrap(column.type), 0, None
+        type_, depth = _unwrap(column.type), 0
+        shape: tuple[int | None, ...] = ()
         while is_list(type_):
-            size = type_.list_size if pa.types.is_fixed_size_list(type_) else None
+            shape = (type_.list_size if pa.types.is_fixed_size_list(type_) else None,)
             type_, depth = _unwrap(type_.value_type), depth + 1
         if pa.types.is_null(type_):
             continue
         if depth > 2:
             raise _unusable(column.name, column.type)
-        shape = () if depth == 0 else (size,)
         features.append(Feature(column.name, _kind_of(column.name, type_), shape, depth == 2))
     return Schema(tuple(features))
 
@@ -199,13 +194,11 @@ def _unwrap(type_: pa.DataType) -> pa.DataType:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Does a column of this type hold lists, of fixed or any length?"""
     is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     return bool(is_any or pa.types.is_fixed_size_list(type_))
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Does a column of this type hold integers or floats?"""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
@@ -223,15 +216,9 @@ def kind_of(type_: pa.DataType) -> Kind | None:
         return Kind.INT64
     if types.is_floating(type_):
         return Kind.FLOAT
-    if (
-        types.is_binary(type_)
-        or types.is_string(type_)
-        or types.is_large_binary(type_)
-        or types.is_large_string(type_)
-        or types.is_fixed_size_binary(type_)
-    ):
-        return Kind.BYTES
-    return None
+    is_small = types.is_binary(type_) or types.is_string(type_)
+    is_large = types.is_large_binary(type_) or types.is_large_string(type_)
+    return Kind.BYTES if is_small or is_large or types.is_fixed_size_binary(type_) else None
 
 
 def _kind_of(name: str, type_: pa.DataType) -> Kind:
@@ -246,3 +233,61 @@ def _unusable(name: str, type_: pa.DataType) -> DataError:
         f"column {name!r} has the type {type_}, which no feature can hold: make it integers, "
         "floats, text or bytes, or lists of these"
     )
+
+
+def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
+    """An Arrow column as a NumPy array; see `read_arrays`."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    type_ = column.type
+    is_fixed = pa.types.is_fixed_size_list(type_)
+    is_numeric = is_number(type_.value_type if is_fixed else type_)
+    if is_numeric and column.null_count:
+        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
+                        "array of numbers cannot hold missing values")  # fmt: skip
+    if is_fixed and is_numeric:
+        return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
+    if is_numeric:
+        return np.asarray(column)
+    result = np.empty(len(column), object)
+    if pa.types.is_list(type_) and is_number(type_.value_type):
+        result[:] = [item.values.to_numpy() if item.is_valid else None for item in column]
+    else:
+        result[:] = column.to_pylist()
+    return result
+
+
+def to_batches(data: Examples) -> Iterator[pa.RecordBatch]:
+    """The data of `write_examples` as Arrow batches."""
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    elif isinstance(data, Mapping):
+        columns = {name: _to_arrow(name, values) for name, values in data.items()}
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"the columns must have the same number of rows, and have {lengths}")
+        data = pa.table(columns)
+    if isinstance(data, pa.Table):
+        yield from data.to_batches(max_chunksize=BATCH_SIZE)
+        return
+    items = iter(data)
+    for first in items:
+        if isinstance(first, pa.RecordBatch):
+            yield first
+            continue
+        rows = [first, *islice(items, BATCH_SIZE - 1)]
+        names = dict.fromkeys(chain.from_iterable(rows))
+        columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
+        yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
+
+
+def _to_arrow(name: str, values: "Array | Sequence[Value] | pa.Array") -> pa.Array:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        flat = values.reshape(len(values), math.prod(values.shape[1:]))
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError) as error:
+        raise DataError(f"column {name!r} cannot become a feature: {error}") from None

@@ -1,16 +1,12 @@
 """Gzip and zlib compression of whole TFRecord files, and its detection."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from enum import StrEnum
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from phalanx.records.codec import FrameStatus, codec
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 _WINDOW = {"gzip": 31, "zlib": 15}
 _BLOCK = 1 << 17
@@ -46,10 +42,7 @@ def compression_for(path: str) -> Compression:
 
 
 class Decompressor:
-    """Reads the decompressed data of a file.
-
-    At damaged data, reading ends after the last good byte, and `damage` describes the damage.
-    """
+    """Reads the decompressed data of a file up to the first damage, which `damage` describes."""
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self.damage: str | None = None
@@ -94,8 +87,6 @@ class Decompressor:
 
 
 class Compressor:
-    """Compresses what is written to a file."""
-
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self._file = file
         self._stream = zlib.compressobj(6, zlib.DEFLATED, _WINDOW[compression])

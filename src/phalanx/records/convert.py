@@ -5,26 +5,28 @@ convert("train.tfrecord", "train.jsonl")
 convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/2.jpg, ...
 """
 
-from __future__ import annotations
-
 import base64
+import io
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from phalanx.errors import DataError
-from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
+from phalanx.records.arrow import BATCH_SIZE, to_batches
+from phalanx.records.example import read_batches, write_examples
 from phalanx.records.images import identify_image
-from phalanx.records.schema import Schema
+from phalanx.records.schema import Schema, find_schema
 from phalanx.records.storage import open_input, writing
 from phalanx.records.storage.listing import expand
-from phalanx.records.summary import find_schema
 from phalanx.records.types import Progress, Row, Value
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
@@ -69,46 +71,50 @@ def convert(
         raise DataError(f"one of {source} and {out} must be TFRecord")
     if shards is not None and out_format != "tfrecord":
         raise DataError("only TFRecord files can be written in shards")
+    count = 0
+
+    def count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in batches:
+            yield batch
+            count += batch.num_rows
+            if progress is not None:
+                progress(batch.num_rows)
+
     if out_format == "tfrecord":
-        batches = _report_progress(_READERS[source_format](source), progress)
-        return write_examples(out, batches, shards=shards)
+        return write_examples(out, count_rows(_READERS[source_format](source)), shards=shards)
     files = expand(source)
     schema = find_schema(files)
-    batches = _report_progress(read_batches(files, schema), progress)
+    batches = count_rows(read_batches(files, schema))
     if out_format == "images":
-        return _write_images(out, batches, image)
-    with writing(out) as file:
-        return _WRITERS[out_format](file, batches, schema)
+        _write_images(out, batches, image)
+    else:
+        with writing(out) as file:
+            _WRITERS[out_format](file, batches, schema)
+    return count
 
 
-def _report_progress(
-    batches: Iterator[pa.RecordBatch], progress: Progress | None
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch
-        if progress is not None:
-            progress(batch.num_rows)
+@contextmanager
+def open_parquet(path: str) -> Iterator[pa.parquet.ParquetFile]:
+    """Open a Parquet file; an error while it is read names the file."""
+    with open_input(path) as file:
+        try:
+            yield pa.parquet.ParquetFile(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path} is not a Parquet file that can be read: {error}") from None
 
 
 def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     for path in expand(source):
-        with open_input(path) as file:
-            try:
-                parquet = pq.ParquetFile(file)
-                yield from parquet.iter_batches(batch_size=BATCH_SIZE)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{path} is not a Parquet file that can be read: {error}") from None
+        with open_parquet(path) as file:
+            yield from file.iter_batches(batch_size=BATCH_SIZE)
 
 
 def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
-    from pyarrow import csv  # noqa: PLC0415
-
     for path in expand(source):
         with open_input(path) as file:
             try:
-                yield from csv.open_csv(file)
+                yield from pa.csv.open_csv(file)
             except pa.ArrowInvalid as error:
                 raise DataError(f"{path} is not a CSV file with a header: {error}") from None
 
@@ -116,15 +122,8 @@ def _read_csv(source: str) -> Iterator[pa.RecordBatch]:
 def _read_jsonl(source: str) -> Iterator[pa.RecordBatch]:
     for path in expand(source):
         with open_input(path) as file:
-            yield from to_batches(_parse_lines(path, _lines(file)))
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    rest = b""
-    while block := file.read(1 << 20):
-        *lines, rest = (rest + block).split(b"\n")
-        yield from lines
-    yield rest
+            lines = io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
+            yield from to_batches(_parse_lines(path, lines))
 
 
 def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[Row]:
@@ -167,45 +166,32 @@ def _read_images(source: str) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict(columns)
 
 
-def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    count = 0
-    with pq.ParquetWriter(file, schema.to_arrow()) as writer:
+def _write_parquet(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
+    with pa.parquet.ParquetWriter(file, schema.to_arrow()) as writer:
         for batch in batches:
             writer.write_batch(batch)
-            count += batch.num_rows
-    return count
 
 
-def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
-    from pyarrow import csv  # noqa: PLC0415
-
+def _write_csv(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
     lists = [feature.name for feature in schema.features if feature.shape or feature.sequence]
     if lists:
         raise DataError(f"CSV holds single values, and these are lists: {', '.join(lists)}; "
                         "write Parquet or JSON lines")  # fmt: skip
-    count = 0
     types = pa.schema([pa.field(f.name, pa.string() if f.type == pa.binary() else f.type)
                        for f in schema.to_arrow()])  # fmt: skip
-    with csv.CSVWriter(file, types) as writer:
+    with pa.csv.CSVWriter(file, types) as writer:
         for batch in batches:
             try:
                 writer.write_batch(batch.cast(types))
             except pa.ArrowInvalid as error:
                 raise DataError(f"CSV holds text, and a feature holds other bytes ({error}); "
                                 "write Parquet or JSON lines") from None  # fmt: skip
-            count += batch.num_rows
-    return count
 
 
-def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> int:
-    count = 0
+def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Schema) -> None:
     for batch in batches:
         for row in batch.to_pylist():
             file.write(row_to_json(row).encode() + b"\n")
-            count += 1
-    return count
 
 
 def row_to_json(row: Row) -> str:
@@ -232,21 +218,17 @@ def _from_json(value: Any) -> Value:
     return value.encode() if isinstance(value, str) else value
 
 
-def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None) -> int:
-    root, count = Path(out), 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            name = image or _find_image(row)
-            info = identify_image(row.get(name) or b"")
-            if info is None:
-                raise DataError(f"feature {name!r} of example {count} holds no image")
-            label = row.get("label_name", row.get("label"))
-            directory = root / _directory_name(label)
-            directory.mkdir(parents=True, exist_ok=True)
-            ending = "jpg" if info.format == "jpeg" else info.format
-            (directory / f"{count:06d}.{ending}").write_bytes(row[name])
-            count += 1
-    return count
+def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None) -> None:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, row in enumerate(rows):
+        name = image or _find_image(row)
+        info = identify_image(row.get(name) or b"")
+        if info is None:
+            raise DataError(f"feature {name!r} of example {number} holds no image")
+        directory = Path(out) / _directory_name(row.get("label_name", row.get("label")))
+        directory.mkdir(parents=True, exist_ok=True)
+        ending = "jpg" if info.format == "jpeg" else info.format
+        (directory / f"{number:06d}.{ending}").write_bytes(row[name])
 
 
 def _directory_name(label: Value) -> str:
@@ -269,7 +251,7 @@ _READERS: dict[str, Callable[[str], Iterator[pa.RecordBatch]]] = {
     "jsonl": _read_jsonl,
     "images": _read_images,
 }
-_WRITERS: dict[str, Callable[[BinaryIO, Iterator[pa.RecordBatch], Schema], int]] = {
+_WRITERS: dict[str, Callable[[BinaryIO, Iterator[pa.RecordBatch], Schema], None]] = {
     "parquet": _write_parquet,
     "csv": _write_csv,
     "jsonl": _write_jsonl,

@@ -6,37 +6,30 @@ lists of lists, and a column of lists of lists becomes a feature list.
 
 from __future__ import annotations
 
-import math
 import os
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
 from phalanx.records.framing import Chunk, read_chunks
-from phalanx.records.schema import Schema
+from phalanx.records.schema import Schema, decode_chunk, find_schema, summarize_chunk
 from phalanx.records.storage.listing import expand
-from phalanx.records.summary import decode_chunk, find_schema, summarize_chunk
-from phalanx.records.types import Array, Examples, Paths, Row, Value
+from phalanx.records.types import Array, Buffer, Examples, Paths, Row
 from phalanx.records.writer import RecordWriter, ShardedWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Buffer
 
     from phalanx.records.arrow import Kinds
 
-BATCH_SIZE = 4096
-
 
 class ReadOptions(TypedDict, total=False):
-    """The options of `read_batches`."""
-
     batch_size: int | None
     columns: Sequence[str] | None
     threads: int
@@ -58,8 +51,7 @@ def read_batches(
 
     Args:
         paths: The files, as for `expand`.
-        schema: The features to decode. By default the schema saved beside the files is used, or
-            else inferred, which reads all files once.
+        schema: The features; by default saved beside the files, or else inferred by reading them.
         batch_size: The rows of each batch but the last of a file; by default about 1 MB of records.
         columns: The features to decode, by default all of the schema.
         threads: How many batches to decode in parallel; their order stays the same.
@@ -143,35 +135,10 @@ def read_arrays(
     Raises:
         DataError: A number is missing in an example; leave the feature out with `columns`.
     """
+    from phalanx.records.arrow import column_to_numpy  # noqa: PLC0415
+
     table = read_table(paths, schema, **options)
     return {name: column_to_numpy(name, table.column(name)) for name in table.column_names}
-
-
-def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
-    """An Arrow column as a NumPy array; see `read_arrays`."""
-    import numpy as np  # noqa: PLC0415
-    import pyarrow as pa  # noqa: PLC0415
-
-    from phalanx.records.arrow import is_number  # noqa: PLC0415
-
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    type_ = column.type
-    is_fixed = pa.types.is_fixed_size_list(type_)
-    is_numeric = is_number(type_.value_type if is_fixed else type_)
-    if is_numeric and column.null_count:
-        raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
-                        "array of numbers cannot hold missing values")  # fmt: skip
-    if is_fixed and is_numeric:
-        return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
-    if is_numeric:
-        return np.asarray(column)
-    result = np.empty(len(column), object)
-    if pa.types.is_list(type_) and is_number(type_.value_type):
-        result[:] = [item.values.to_numpy() if item.is_valid else None for item in column]
-    else:
-        result[:] = column.to_pylist()
-    return result
 
 
 def read_rows(
@@ -248,7 +215,7 @@ def encode_batch(
 
 
 def _encode_batches(data: Examples, *, framed: bool) -> Iterator[tuple[Buffer, Buffer]]:
-    from phalanx.records.arrow import Kinds  # noqa: PLC0415
+    from phalanx.records.arrow import Kinds, to_batches  # noqa: PLC0415
 
     kinds = Kinds()
     for batch in to_batches(data):
@@ -257,10 +224,8 @@ def _encode_batches(data: Examples, *, framed: bool) -> Iterator[tuple[Buffer, B
 
 def _encode_messages(data: Examples) -> Iterator[memoryview]:
     for block, ends in _encode_batches(data, framed=False):
-        view, start = memoryview(block).cast("B"), 0
-        for end in memoryview(ends).cast("B").cast("q"):
-            yield view[start:end]
-            start = end
+        view, offsets = memoryview(block).cast("B"), memoryview(ends).cast("B").cast("q")
+        yield from (view[start:end] for start, end in pairwise(chain([0], offsets)))
 
 
 def write_examples(
@@ -275,8 +240,7 @@ def write_examples(
 
     Args:
         path: The file to write, or the path without the numbers of the shards.
-        data: An Arrow table or batches, a dictionary of NumPy arrays or lists, or an iterable of
-            rows as dictionaries.
+        data: An Arrow table or batches, a dictionary of arrays or lists, or rows as dictionaries.
         shards: The number of files to distribute the examples over; by default one file.
         compression: How to compress the files; by default by their name.
         append: Whether to begin with the records of an existing file.
@@ -298,51 +262,3 @@ def write_examples(
         for block, ends in _encode_batches(data, framed=True):
             writer.write_framed(block, memoryview(ends).nbytes // 8)
         return writer.count
-
-
-def to_batches(data: Examples) -> Iterator[pa.RecordBatch]:
-    """The data of `write_examples` as Arrow batches."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    from phalanx.records.arrow import empty_rows  # noqa: PLC0415
-
-    if isinstance(data, pa.RecordBatch):
-        data = pa.Table.from_batches([data])
-    elif isinstance(data, Mapping):
-        columns = {name: _to_arrow(name, values) for name, values in data.items()}
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise DataError(f"the columns must have the same number of rows, and have {lengths}")
-        data = pa.table(columns)
-    if isinstance(data, pa.Table):
-        yield from data.to_batches(max_chunksize=BATCH_SIZE)
-        return
-    items = iter(data)
-    for first in items:
-        if isinstance(first, pa.RecordBatch):
-            yield first
-            continue
-        rows = [first, *islice(items, BATCH_SIZE - 1)]
-        names = dict.fromkeys(chain.from_iterable(rows))
-        columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
-        yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
-
-
-def _to_arrow(name: str, values: Array | Sequence[Value] | pa.Array) -> pa.Array:
-    import numpy as np  # noqa: PLC0415
-    import pyarrow as pa  # noqa: PLC0415
-
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values
-    if isinstance(values, np.ndarray) and values.ndim > 1:
-        flat = values.reshape(len(values), math.prod(values.shape[1:]))
-        return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
-    try:
-        return pa.array(values)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-    ) as error:
-        raise DataError(f"column {name!r} cannot become a feature: {error}") from None

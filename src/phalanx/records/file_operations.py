@@ -1,9 +1,4 @@
-"""Operations on whole TFRecord files: verify, repair, merge, split, shuffle.
-
-Records are copied unchanged.
-"""
-
-from __future__ import annotations
+"""Verify, repair, merge, split and shuffle whole TFRecord files; records are copied unchanged."""
 
 import math
 import os
@@ -12,12 +7,13 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from phalanx.errors import DataError
 from phalanx.open_files import allow_open_files
 from phalanx.records.compression import Compression
-from phalanx.records.framing import OVERHEAD, Chunk, Damage, count_records, read_records, walk
+from phalanx.records.framing import OVERHEAD, Damage, count_records, read_records, walk
 from phalanx.records.storage import file_size, is_remote
 from phalanx.records.storage.listing import expand
 from phalanx.records.types import Paths, Progress
@@ -39,7 +35,6 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Is the file undamaged?"""
         return not self.damage
 
 
@@ -98,14 +93,16 @@ def _read(path: str, writer: RecordWriter | None, progress: Progress | None) -> 
     damage: list[Damage] = []
     found: list[Compression] = []
     for part in walk(path, found=found):
-        if isinstance(part, Chunk):
+        if isinstance(part, Damage):
+            size = part.size
+            damage.append(part)
+        else:
+            size = len(part.data)
             records += len(part)
             if writer is not None:
                 writer.write_framed(part.data, len(part))
-        else:
-            damage.append(part)
         if progress is not None:
-            progress(len(part.data) if isinstance(part, Chunk) else part.size)
+            progress(size)
     return Report(path, file_size(path), records, found[0], tuple(damage))
 
 
@@ -139,10 +136,7 @@ def split_by_shares(
         raise DataError("every file's share must be a number greater than 0")
     files = _expand_inputs(paths, list(shares))
     total, whole = sum(count_records(path) for path in files), sum(shares.values())
-    ends, sum_so_far = [], 0.0
-    for share in shares.values():
-        sum_so_far += share
-        ends.append(round(total * sum_so_far / whole))
+    ends = [round(total * end / whole) for end in accumulate(shares.values())]
     with ExitStack() as stack:
         writers = [stack.enter_context(RecordWriter(name)) for name in shares]
         current = 0
@@ -168,16 +162,17 @@ def shuffle(
     each small enough to be shuffled in memory.
     """
     order = random.Random(seed)
-    outputs = [out] if shards is None else ShardedWriter(out, shards).paths
+    writer: RecordWriter | ShardedWriter
+    if shards is None:
+        writer, outputs = RecordWriter(out), [out]
+    else:
+        writer = ShardedWriter(out, shards)
+        outputs = writer.paths
     files = _expand_inputs(paths, outputs)
     # Twice as many as needed: their sizes vary, and compressed records are larger in memory.
     buckets = 1 + 2 * sum(map(file_size, files)) // memory
     with ExitStack() as stack:
-        writer: RecordWriter | ShardedWriter
-        if shards is None:
-            writer = stack.enter_context(RecordWriter(out))
-        else:
-            writer = stack.enter_context(ShardedWriter(out, shards))
+        stack.enter_context(writer)
         if buckets == 1:
             bucket_files = [files]
         else:

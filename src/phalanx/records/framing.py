@@ -4,8 +4,6 @@ A file is a sequence of frames: the data's length (8 bytes, little-endian), the 
 the data, the data's checksum. Checksums are masked CRC-32C. The whole file may be compressed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -169,7 +167,8 @@ def walk(
         is_plain = detected is Compression.NONE
         window = _Window(file if is_plain else Decompressor(file, detected))
         if part is not None:
-            window.enter(part)
+            file.seek(part.start)
+            window.offset, window.left = part.start, part.stop - part.start
         yield from _walk(path, window, most, check, part.index if part else 0)
 
 
@@ -182,13 +181,7 @@ class _Window:
         self._file = file
         self._memory = memoryview(bytearray(_WINDOW))
         self._start = self._stop = 0
-        self._left: int | None = None
-
-    def enter(self, part: Part) -> None:
-        """Restrict reading to a part of an uncompressed file."""
-        assert not isinstance(self._file, Decompressor)
-        self._file.seek(part.start)
-        self.offset, self._left = part.start, part.stop - part.start
+        self.left: int | None = None
 
     @property
     def data(self) -> memoryview:
@@ -204,18 +197,17 @@ class _Window:
         self.offset += size
 
     def fill(self) -> None:
-        """Read more bytes after those in memory."""
         size = self._stop - self._start
         memory = self._memory
         if size == len(memory):
             self._memory = memoryview(bytearray(2 * size))
         self._memory[:size] = memory[self._start : self._stop]
         self._start, self._stop = 0, size
-        free = self._memory[size:] if self._left is None else self._memory[size:][: self._left]
+        free = self._memory[size:] if self.left is None else self._memory[size:][: self.left]
         count = self._file.readinto(free)  # type: ignore[union-attr]
         self._stop += count
-        if self._left is not None:
-            self._left -= count
+        if self.left is not None:
+            self.left -= count
         self.at_end = count == 0
 
 
@@ -267,23 +259,17 @@ def _skip_damage(window: _Window, status: FrameStatus, length: int) -> None:
     start = 1
     while True:
         where, is_whole = codec.find(window.data, start)
-        if is_whole:
-            window.take(where)
-            return
         rest = window.data[where:]
-        if not rest and window.at_end:
+        if is_whole or (not rest and window.at_end):
             window.take(where)
             return
-        if window.at_end or _length(rest) > _LARGEST_AFTER_DAMAGE:
+        length = int.from_bytes(rest[:8], "little") if len(rest) >= _HEADER else 0
+        if window.at_end or length > _LARGEST_AFTER_DAMAGE:
             start = where + 1
         else:
             window.take(where)
             start = 0
             window.fill()
-
-
-def _length(header: memoryview) -> int:
-    return int.from_bytes(header[:8], "little") if len(header) >= _HEADER else 0
 
 
 def _is_followed_by_record(window: _Window, size: int) -> bool:

@@ -1,7 +1,5 @@
 """Detection of image formats and sizes from the first bytes of a file."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

@@ -1,10 +1,9 @@
 """The offsets of a file's records, for random access and for splitting a file."""
 
-from __future__ import annotations
-
 import struct
 from array import array
 from dataclasses import dataclass
+from typing import Self
 
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import FrameStatus, codec
@@ -26,9 +25,7 @@ class RecordIndex:
         index.read(10, 20)      # records 10 to 19, without reading the others
 
     Attributes:
-        path: The file.
         size: The size of the file when it was indexed.
-        count: The number of records.
         stride: How many records lie between two offsets; a larger stride takes less memory.
         offsets: The offset of every `stride`-th record, and the end of the file.
     """
@@ -37,10 +34,10 @@ class RecordIndex:
     size: int
     count: int
     stride: int
-    offsets: array[int]
+    offsets: "array[int]"
 
     @classmethod
-    def build(cls, path: str, *, stride: int = 1) -> RecordIndex:
+    def build(cls, path: str, *, stride: int = 1) -> Self:
         """Index a file by reading the lengths of its records.
 
         Args:
@@ -69,7 +66,7 @@ class RecordIndex:
         return cls(path, size, count, stride, offsets)
 
     @classmethod
-    def load(cls, path: str) -> RecordIndex | None:
+    def load(cls, path: str) -> Self | None:
         """Load the index saved beside a file; None if there is none, or the file has changed."""
         try:
             with open_input(path + INDEX_SUFFIX) as file:
@@ -83,11 +80,9 @@ class RecordIndex:
         if (len(data) - _HEADER.size) % 8 == 0:
             offsets.frombytes(data[_HEADER.size :])
         is_sound = magic == _MAGIC and stride > 0 and len(offsets) == -(-count // stride) + 1
-        return (
-            cls(path, size, count, stride, offsets)
-            if is_sound and size == file_size(path)
-            else None
-        )
+        if not is_sound or size != file_size(path):
+            return None
+        return cls(path, size, count, stride, offsets)
 
     def save(self) -> str:
         """Save the index beside its file, and return its path."""
@@ -114,18 +109,15 @@ class RecordIndex:
         """
         if not 0 <= start <= stop <= self.count:
             raise IndexError(f"{self.path} has {self.count} records, not {start} to {stop}")
-        first, last = start // self.stride, -(-stop // self.stride)
-        offset = self.offsets[first]
-        data = read_range(self.path, offset, self.offsets[last])
-        skip = start - first * self.stride
-        _, at, _, _ = codec.scan(data, 0, skip, False)
+        offset = self.offsets[start // self.stride]
+        data = read_range(self.path, offset, self.offsets[-(-stop // self.stride)])
+        _, at, _, _ = codec.scan(data, 0, start % self.stride, False)
         spans, _, status, _ = codec.scan(data, at, stop - start, True)
         numbers = memoryview(spans).cast("B").cast("q")
         found = len(numbers) // 2
         if found < stop - start:
-            end = numbers[-2] + numbers[-1] + 4 if found else at
-            reason = explain(FrameStatus(status))
-            raise RecordError(self.path, start + found, offset + end, reason)
+            end = offset + (numbers[-2] + numbers[-1] + 4 if found else at)
+            raise RecordError(self.path, start + found, end, explain(FrameStatus(status)))
         return Chunk(memoryview(data), numbers, start, offset)
 
 

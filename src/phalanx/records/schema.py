@@ -1,17 +1,19 @@
-"""Schemas: the names, kinds and shapes of the features of Examples."""
-
-from __future__ import annotations
+"""Schemas: the names, kinds and shapes of the features of Examples; finding them in the records."""
 
 import json
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from phalanx.errors import DataError
-from phalanx.records.codec import RAGGED
+from phalanx.errors import DataError, RecordError
+from phalanx.records.codec import RAGGED, RawColumn, codec
+from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.storage import exists, open_input, write_bytes
-from phalanx.records.storage.listing import SCHEMA_FILE
+from phalanx.records.storage.listing import SCHEMA_FILE, expand
+from phalanx.records.types import Array, Paths
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +43,8 @@ class Feature:
     """One feature, which becomes one column.
 
     Attributes:
-        name: The name.
-        kind: The kind of its values.
         shape: `()` for a single value, `(3,)` for three, `(None,)` for any number.
-        sequence: Whether it is a feature list of a SequenceExample: any number of steps, each of
-            this shape.
+        sequence: Whether it is a feature list of a SequenceExample, whose steps have this shape.
     """
 
     name: str
@@ -62,11 +61,8 @@ class Feature:
     @property
     def width(self) -> int:
         """The number of values in a row; RAGGED for any number."""
-        if self.sequence:
-            return RAGGED
-        if not self.shape:
-            return 1
-        return RAGGED if self.shape[0] is None else self.shape[0]
+        size = self.shape[0] if self.shape else 1
+        return RAGGED if self.sequence or size is None else size
 
     def describe(self) -> str:
         """Describe kind and shape, as in `int64`, `float[3]`, `bytes[any]` or `float[steps][3]`."""
@@ -86,8 +82,7 @@ class Schema:
     features: tuple[Feature, ...]
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
             raise DataError(f"the schema names these features twice: {', '.join(twice)}")
 
@@ -98,33 +93,31 @@ class Schema:
 
     @property
     def names(self) -> list[str]:
-        """The names of the features."""
         return [feature.name for feature in self.features]
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise DataError(
-            f"there is no feature {name!r}: there are {', '.join(self.names) or 'none'}"
-        )
+        there = ", ".join(self.names) or "none"
+        raise DataError(f"there is no feature {name!r}: there are {there}")
 
-    def select(self, names: list[str]) -> Schema:
+    def select(self, names: list[str]) -> Self:
         """The schema of only these features; readers do not decode the others."""
-        return Schema(tuple(self[name] for name in names))
+        return type(self)(tuple(self[name] for name in names))
 
     def codec_columns(self) -> list[tuple[bytes, int, bool, int]]:
         """The columns for `Codec.decode`."""
         return [(f.name.encode(), f.kind.number, f.sequence, f.width) for f in self.features]
 
-    def to_arrow(self) -> pa.Schema:
+    def to_arrow(self) -> "pa.Schema":
         """The Arrow schema of the columns that the features are decoded to."""
         from phalanx.records.arrow import to_arrow_schema  # noqa: PLC0415
 
         return to_arrow_schema(self)
 
     @classmethod
-    def from_arrow(cls, schema: pa.Schema) -> Schema:
+    def from_arrow(cls, schema: "pa.Schema") -> "Schema":
         """The schema of the features that Arrow columns of these types are encoded to."""
         from phalanx.records.arrow import from_arrow_schema  # noqa: PLC0415
 
@@ -132,14 +125,10 @@ class Schema:
 
     def dumps(self) -> str:
         """Serialize the schema to JSON."""
-        features = [
-            {"name": f.name, "kind": f.kind.value, "shape": list(f.shape), "sequence": f.sequence}
-            for f in self.features
-        ]
-        return json.dumps({"version": _VERSION, "features": features}, indent=2) + "\n"
+        return json.dumps({"version": _VERSION, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def loads(cls, text: str, source: str = "the schema") -> Schema:
+    def loads(cls, text: str, source: str = "the schema") -> Self:
         """Parse a schema from JSON.
 
         Args:
@@ -169,15 +158,202 @@ class Schema:
         write_bytes(os.fspath(path), self.dumps().encode())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Schema:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a schema from a file."""
         name = os.fspath(path)
         with open_input(name) as file:
             return cls.loads(file.read().decode("utf-8", "replace"), name)
 
 
-def saved_schema(files: list[str]) -> Schema | None:
-    """The schema saved beside the first of the files, if there is one."""
+@dataclass(frozen=True)
+class FeatureSummary:
+    """Statistics of one feature.
+
+    Attributes:
+        feature: Its name, kind and shape.
+        missing: The number of records without it.
+        values: The number of values in all records.
+        shortest: The smallest number of values, or of steps of a sequence, in a record.
+        longest: The largest number of values, or of steps of a sequence, in a record.
+        least: The smallest value; of bytes, the smallest length.
+        greatest: The largest value; of bytes, the largest length.
+    """
+
+    feature: Feature
+    missing: int
+    values: int
+    shortest: int
+    longest: int
+    least: float | None
+    greatest: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The number of records in some files, and statistics of their features."""
+
+    records: int
+    features: tuple[FeatureSummary, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that fits all records that were read."""
+        return Schema(tuple(summary.feature for summary in self.features))
+
+
+def infer_schema(paths: Paths, *, most: int | None = None) -> Schema:
+    """Find the schema that fits all records.
+
+    Args:
+        paths: The files, as for `expand`.
+        most: How many records to read; by default all of them.
+
+    Returns:
+        The schema.
+    """
+    return summarize(paths, most=most).schema
+
+
+def find_schema(
+    files: list[str], schema: Schema | None = None, *, most: int | None = None
+) -> Schema:
+    """The schema given, or else the one saved beside the files, or else the one inferred."""
     directory, slash, _ = files[0].rpartition("/")
-    path = f"{directory}{slash}{SCHEMA_FILE}"
-    return Schema.load(path) if exists(path) else None
+    saved = f"{directory}{slash}{SCHEMA_FILE}"
+    if schema is None and exists(saved):
+        schema = Schema.load(saved)
+    return schema or infer_schema(files, most=most)
+
+
+def summarize(paths: Paths, *, most: int | None = None) -> Summary:
+    """Read records and summarize their features.
+
+    Args:
+        paths: The files, as for `expand`.
+        most: How many records to read; by default all of them.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RecordError: A record is damaged, or holds another kind of values than those before it.
+    """
+    found: dict[tuple[bytes, bool], _FeatureCounter] = {}
+    records = 0
+    for path in expand(paths):
+        left = None if most is None else most - records
+        if left == 0:
+            break
+        for chunk in read_chunks(path, most=left):
+            for column in decode_chunk(path, chunk, None):
+                key = column.name, column.sequence
+                counter = found.setdefault(key, _FeatureCounter(*key, records))
+                counter.add(path, chunk, column)
+            for counter in found.values():
+                counter.end_chunk(len(chunk))
+            records += len(chunk)
+            if most is not None and records >= most:
+                break
+    return _finish(records, found.values())
+
+
+def summarize_chunk(chunk: Chunk) -> Summary:
+    counters = []
+    for column in decode_chunk("<memory>", chunk, None):
+        counters.append(_FeatureCounter(column.name, column.sequence, 0))
+        counters[-1].add("<memory>", chunk, column)
+    return _finish(len(chunk), counters)
+
+
+def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColumn]:
+    """Decode the records of a chunk; an error names the record."""
+    columns = None if schema is None else schema.codec_columns()
+    sequence = schema is None or schema.is_sequence
+    try:
+        raw = codec.decode(chunk.data, chunk.spans, columns, sequence)
+    except codec.DecodeError as error:
+        row, feature, text = error.args
+        raise RecordError(path, chunk.index + row, chunk.offset_of(row),
+                          text if feature is None else f"feature {feature!r} {text}",
+        ) from None  # fmt: skip
+    return [RawColumn(*column) for column in raw]
+
+
+class _FeatureCounter:
+    def __init__(self, name: bytes, sequence: bool, rows_before: int) -> None:
+        self.name, self.sequence = name, sequence
+        self.kind, self.missing, self.values = 0, rows_before, 0
+        self.shortest, self.longest = sys.maxsize, 0
+        self.narrowest, self.widest = sys.maxsize, 0
+        self.least: float | None = None
+        self.greatest: float | None = None
+        self._seen_in_chunk = False
+
+    def add(self, path: str, chunk: Chunk, column: RawColumn) -> None:
+        self._seen_in_chunk = True
+        self.missing += column.missing
+        present = len(chunk) - column.missing
+        if column.kind == 0 or present == 0:
+            return
+        if self.kind not in (0, column.kind):
+            row = _first_present(column)
+            raise RecordError(path, chunk.index + row, chunk.offset_of(row),
+                f"feature {self.name.decode('utf-8', 'replace')!r} holds {KINDS[column.kind]} "
+                f"values, and {KINDS[self.kind]} values were expected",
+            )  # fmt: skip
+        self.kind = column.kind
+        self._measure(column)
+
+    def _measure(self, column: RawColumn) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        self.shortest = min(self.shortest, column.shortest)
+        self.longest = max(self.longest, column.longest)
+        if memoryview(column.step_offsets).nbytes > 4:
+            self.narrowest = min(self.narrowest, column.narrowest)
+            self.widest = max(self.widest, column.widest)
+        values: Array
+        if column.kind == 1:
+            values = np.diff(np.frombuffer(memoryview(column.value_offsets), np.int32))
+        else:
+            dtype = np.dtype("float32" if column.kind == 2 else "int64")
+            values = np.frombuffer(memoryview(column.values), dtype)
+        self.values += len(values)
+        if len(values) == 0:
+            return
+        least, greatest = values.min().item(), values.max().item()
+        self.least = least if self.least is None else min(self.least, least)
+        self.greatest = greatest if self.greatest is None else max(self.greatest, greatest)
+
+    def end_chunk(self, rows: int) -> None:
+        if not self._seen_in_chunk:
+            self.missing += rows
+        self._seen_in_chunk = False
+
+    def finish(self) -> FeatureSummary:
+        lengths, widths = (self.shortest, self.longest), (self.narrowest, self.widest)
+        low, high = widths if self.sequence else lengths
+        shape: tuple[int | None, ...] = (None,)
+        if low == high and high > 0:
+            shape = () if high == 1 else (high,)
+        try:
+            name = self.name.decode()
+        except UnicodeDecodeError:
+            raise DataError(f"a feature is called {self.name!r}, which is not UTF-8: "
+                            "give a schema without it") from None  # fmt: skip
+        feature = Feature(name, KINDS[self.kind], shape, self.sequence)
+        sizes = self.values, self.shortest, self.longest
+        return FeatureSummary(feature, self.missing, *sizes, self.least, self.greatest)
+
+
+def _finish(records: int, counters: Iterable[_FeatureCounter]) -> Summary:
+    """Features that hold no list in any record have no kind, and are left out."""
+    summaries = [counter.finish() for counter in counters if counter.kind]
+    return Summary(records, tuple(sorted(summaries, key=lambda summary: summary.feature.name)))
+
+
+def _first_present(column: RawColumn) -> int:
+    for index, byte in enumerate(memoryview(column.validity).cast("B")):
+        if byte:
+            return 8 * index + (byte & -byte).bit_length() - 1
+    return 0

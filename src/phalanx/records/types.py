@@ -1,13 +1,14 @@
 """Type aliases that the modules of phalanx.records share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
+    from typing_extensions import Buffer as Buffer  # noqa: PLC0414
+else:
+    Buffer = bytes  # Python 3.12 has collections.abc.Buffer.
 
 Paths: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """A path, a glob, or several of them."""

@@ -1,11 +1,9 @@
 """Writing TFRecord files atomically, as one file or as shards."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from phalanx.errors import DataError
 from phalanx.open_files import allow_open_files
@@ -13,9 +11,7 @@ from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Compressor, compression_for
 from phalanx.records.framing import OVERHEAD, read_chunks
 from phalanx.records.storage import AtomicFile, exists, is_remote, open_atomic
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 BUFFER = 1 << 20
 
@@ -30,8 +26,7 @@ class RecordWriter:
 
     Args:
         path: The file to write.
-        compression: How to compress it; by default by its name, which may end in .gz, .zlib, .zz
-            or .deflate.
+        compression: How to compress it; by default by its suffix .gz, .zlib, .zz or .deflate.
         append: Whether to begin with the records of an existing file.
         buffer: How many bytes of records to collect before they are written.
     """
@@ -46,9 +41,7 @@ class RecordWriter:
     ) -> None:
         self.path = os.fspath(path)
         self.compression = compression or compression_for(self.path)
-        self.append = append
-        self.buffer = buffer
-        self.count = 0
+        self.append, self.buffer, self.count = append, buffer, 0
         self._output: AtomicFile | None = None
         self._compressor: Compressor | None = None
         self._buffered: list[bytes] = []
@@ -109,14 +102,11 @@ class RecordWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self.discard()
-            return
         try:
-            self.close()
-        except BaseException:
+            if error is None:
+                self.close()
+        finally:
             self.discard()
-            raise
 
     def _open(self) -> AtomicFile:
         if self._is_closed:
@@ -125,18 +115,13 @@ class RecordWriter:
             self._output = open_atomic(self.path)
             if self.compression is not Compression.NONE:
                 self._compressor = Compressor(self._output.file, self.compression)
-            if self.append:
-                self._copy_existing()
+            # A damaged file must be repaired first.
+            for chunk in read_chunks(self.path) if self.append and exists(self.path) else ():
+                self._write(chunk.data)
         return self._output
 
     def _closed(self) -> DataError:
         return DataError(f"{self.path} is closed: write to it with a new RecordWriter")
-
-    def _copy_existing(self) -> None:
-        """Copy the records of the existing file; a damaged file must be repaired first."""
-        if exists(self.path):
-            for chunk in read_chunks(self.path):
-                self._write(chunk.data)
 
     def _flush(self) -> None:
         if self._buffered:
@@ -198,7 +183,6 @@ class ShardedWriter:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the files."""
         return [writer.path for writer in self.writers]
 
     def write(self, record: Buffer) -> None:

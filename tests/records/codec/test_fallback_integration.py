@@ -1,7 +1,5 @@
 """The codec in Python passes the tests of the native codec."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

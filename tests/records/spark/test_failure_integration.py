@@ -1,7 +1,5 @@
 """Incomplete writes are never visible, whichever process of Spark dies."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

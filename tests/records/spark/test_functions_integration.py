@@ -1,7 +1,5 @@
 """All save modes and partition columns, in a real Spark."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Spark tables on a real HDFS: a NameNode and a DataNode."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

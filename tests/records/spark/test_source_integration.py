@@ -1,7 +1,5 @@
 """`format("tfrecord")` in a real Spark, compared with TensorFlow and protobuf."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Structured streaming in a real Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records and checkpoints on a real HDFS: a NameNode and a DataNode."""
 
-from __future__ import annotations
-
 import multiprocessing
 import socket
 import subprocess

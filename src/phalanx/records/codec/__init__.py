@@ -6,18 +6,17 @@ protobuf. The native one is used if it was built; `PHALANX_CODEC=python` disable
 Spans are pairs of int64: the offset of a record's data, and its length.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer
 
 RAGGED = -1
+ColumnSpecs: TypeAlias = Sequence[tuple[bytes, int, bool, int]]
+"""The name, kind, sequence and width of each column to decode."""
 
 
 class FrameStatus(IntEnum):
@@ -30,10 +29,7 @@ class FrameStatus(IntEnum):
 
 
 class RawColumn(NamedTuple):
-    """A decoded feature in Arrow's layout: int32 offsets, and one validity bit for each row.
-
-    The validity bits are unused if no row lacks the feature.
-    """
+    """A decoded feature in Arrow's layout: int32 offsets, and a validity bit per row if needed."""
 
     name: bytes
     kind: int
@@ -68,8 +64,6 @@ class SourceColumn(NamedTuple):
 
 
 class Codec(Protocol):
-    """The functions that both implementations have."""
-
     CRC32C: str
     DecodeError: type[ValueError]
 
@@ -91,14 +85,9 @@ class Codec(Protocol):
         """The records as the bytes of a TFRecord file."""
 
     def decode(
-        self,
-        data: Buffer,
-        spans: Buffer,
-        columns: Sequence[tuple[bytes, int, bool, int]] | None,
-        sequence: bool,
-        /,
+        self, data: Buffer, spans: Buffer, columns: ColumnSpecs | None, sequence: bool, /
     ) -> list[RawColumn]:
-        """Decode messages to `columns` (name, kind, sequence, width), or to all found if None."""
+        """Decode messages to `columns`, or to all found if None."""
 
     def encode(
         self, columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool, /

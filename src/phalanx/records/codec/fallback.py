@@ -1,9 +1,4 @@
-"""The codec in Python, for systems without a C compiler; see `codec.Codec`.
-
-The results are the same as those of the native codec, but it is much slower.
-"""
-
-from __future__ import annotations
+"""The codec in Python, for systems without a C compiler: much slower, with the same results."""
 
 import struct
 from array import array
@@ -11,15 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
-from phalanx.records.codec import RAGGED, FrameStatus, RawColumn, SourceColumn
-from phalanx.records.types import ProtobufMessage, Value
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from typing_extensions import Buffer
+from phalanx.records.codec import RAGGED, ColumnSpecs, FrameStatus, RawColumn, SourceColumn
+from phalanx.records.types import Buffer, ProtobufMessage, Value
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16
@@ -41,28 +32,22 @@ class DecodeError(ValueError):
     """Its arguments: the row, the feature or None, and a description."""
 
 
-def _make_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
+def _table_entry(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
 
 
-_TABLE = _make_table()
+_TABLE = [_table_entry(byte) for byte in range(256)]
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
-    """The CRC-32C of data that follows data whose CRC-32C is `crc`."""
     if google_crc32c is not None:
         return int(google_crc32c.extend(crc, bytes(data)))
     return crc32c_by_table(data, crc)
 
 
 def crc32c_by_table(data: Buffer, crc: int = 0) -> int:
-    """The CRC-32C in pure Python."""
     crc ^= 0xFFFFFFFF
     for byte in bytes(data):
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -90,7 +75,6 @@ def _read_frame(data: memoryview, at: int, check_data: bool) -> tuple[FrameStatu
 
 
 def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer, int, int, int]:
-    """Find records; see `Codec.scan`."""
     view = memoryview(data).cast("B")
     if not 0 <= start <= len(view):
         raise ValueError("scan starts outside the data")
@@ -106,7 +90,6 @@ def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer,
 
 
 def find(data: Buffer, start: int) -> tuple[int, bool]:
-    """Find the next undamaged record; see `Codec.find`."""
     view = memoryview(data).cast("B")
     for at in range(max(start, 0), len(view)):
         status, _ = _read_frame(view, at, True)
@@ -116,7 +99,6 @@ def find(data: Buffer, start: int) -> tuple[int, bool]:
 
 
 def frame(records: Iterable[Buffer]) -> Buffer:
-    """The records as the bytes of a TFRecord file."""
     out = bytearray()
     for record in records:
         data = bytes(record)
@@ -125,68 +107,47 @@ def frame(records: Iterable[Buffer]) -> Buffer:
     return out
 
 
+_MESSAGES = """
+name: "phalanx/example.proto" package: "phalanx" syntax: "proto3"
+message_type { name: "BytesList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: ".phalanx.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type_name: ".phalanx.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: ".phalanx.Int64List" oneof_index: 0 } }
+message_type { name: "FeatureList"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Feature" } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED
+    type_name: ".phalanx.Features.FeatureEntry" }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: ".phalanx.Feature" } } }
+message_type { name: "FeatureLists"
+  field { name: "feature_list" number: 1 label: LABEL_REPEATED
+    type_name: ".phalanx.FeatureLists.FeatureListEntry" }
+  nested_type { name: "FeatureListEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } } }
+message_type { name: "Example" field { name: "features" number: 1 type_name: ".phalanx.Features" } }
+message_type { name: "SequenceExample"
+  field { name: "context" number: 1 type_name: ".phalanx.Features" }
+  field { name: "feature_lists" number: 2 type_name: ".phalanx.FeatureLists" } }
+"""
+
+
 @cache
 def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
     """The classes Example and SequenceExample, in a descriptor pool of their own."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
+    from google.protobuf import descriptor_pb2 as descriptors  # noqa: PLC0415
+    from google.protobuf import descriptor_pool, message_factory, text_format  # noqa: PLC0415
 
-    file = descriptor_pb2.FileDescriptorProto(
-        name="phalanx/example.proto", package="phalanx", syntax="proto3"
-    )
-    field = descriptor_pb2.FieldDescriptorProto
-
-    def add_message(name: str, *fields: tuple[str, int, int, str | None]) -> ProtobufMessage:
-        message = file.message_type.add(name=name)
-        for number, (field_name, label, type_, type_name) in enumerate(fields, 1):
-            message.field.add(
-                name=field_name, number=number, label=label, type=type_, type_name=type_name
-            )
-        return message
-
-    def add_map(message: ProtobufMessage, field_name: str, value: str) -> None:
-        entry_name = "".join(part.title() for part in field_name.split("_")) + "Entry"
-        message.field.add(
-            name=field_name,
-            number=1,
-            label=field.LABEL_REPEATED,
-            type=field.TYPE_MESSAGE,
-            type_name=f".phalanx.{message.name}.{entry_name}",
-        )
-        entry = message.nested_type.add(name=entry_name)
-        entry.options.map_entry = True
-        entry.field.add(name="key", number=1, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
-        entry.field.add(
-            name="value",
-            number=2,
-            label=field.LABEL_OPTIONAL,
-            type=field.TYPE_MESSAGE,
-            type_name=f".phalanx.{value}",
-        )
-
-    one, many, sub = field.LABEL_OPTIONAL, field.LABEL_REPEATED, field.TYPE_MESSAGE
-    add_message("BytesList", ("value", many, field.TYPE_BYTES, None))
-    add_message("FloatList", ("value", many, field.TYPE_FLOAT, None))
-    add_message("Int64List", ("value", many, field.TYPE_INT64, None))
-    feature = add_message(
-        "Feature",
-        ("bytes_list", one, sub, ".phalanx.BytesList"),
-        ("float_list", one, sub, ".phalanx.FloatList"),
-        ("int64_list", one, sub, ".phalanx.Int64List"),
-    )
-    feature.oneof_decl.add(name="kind")
-    for number in range(3):
-        feature.field[number].oneof_index = 0
-    add_message("FeatureList", ("feature", many, sub, ".phalanx.Feature"))
-    add_map(add_message("Features"), "feature", "Feature")
-    add_map(add_message("FeatureLists"), "feature_list", "FeatureList")
-    add_message("Example", ("features", one, sub, ".phalanx.Features"))
-    add_message(
-        "SequenceExample",
-        ("context", one, sub, ".phalanx.Features"),
-        ("feature_lists", one, sub, ".phalanx.FeatureLists"),
-    )
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(text_format.Parse(_MESSAGES, descriptors.FileDescriptorProto()))
     example, sequence_example = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"phalanx.{name}"))
         for name in ("Example", "SequenceExample")
@@ -195,8 +156,6 @@ def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
 
 
 class _Column:
-    """A column to which rows are added."""
-
     def __init__(self, name: bytes, kind: int, sequence: bool, width: int) -> None:
         self.name, self.kind, self.sequence, self.width = name, kind, sequence, width
         self.values: list[Value] = []
@@ -271,12 +230,8 @@ class _Column:
 
 
 def decode(
-    data: Buffer,
-    spans: Buffer,
-    columns: Sequence[tuple[bytes, int, bool, int]] | None,
-    sequence: bool,
+    data: Buffer, spans: Buffer, columns: ColumnSpecs | None, sequence: bool
 ) -> list[RawColumn]:
-    """Decode messages to columns."""
     from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
@@ -291,10 +246,8 @@ def decode(
             message = message_class.FromString(bytes(view[start : start + length]))
         except ProtobufError:
             raise DecodeError(row, None, "the message is damaged") from None
-        found = {}
         features = message.context if sequence else message.features
-        for name, feature in features.feature.items():
-            found[name.encode(), False] = feature
+        found = {(name.encode(), False): each for name, each in features.feature.items()}
         if sequence:
             for name, feature_list in message.feature_lists.feature_list.items():
                 found[name.encode(), True] = feature_list
@@ -312,8 +265,6 @@ def decode(
 
 
 class _Source(NamedTuple):
-    """A column to encode, with Python values."""
-
     name: str
     field: str
     sequence: bool
@@ -354,7 +305,6 @@ def _to_int64s(offsets: Buffer | None) -> memoryview | None:
 def encode(
     columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool
 ) -> tuple[Buffer, Buffer]:
-    """Encode columns to messages."""
     sources = [_open_source(column) for column in columns]
     out, ends = bytearray(), array("q")
     for row in range(rows):
@@ -366,11 +316,8 @@ def encode(
             if source.sequence:
                 assert source.step_offsets is not None
                 steps = message.feature_lists.feature_list[source.name]
-                for step in range(first, end):
-                    values = source.values[
-                        source.step_offsets[step] : source.step_offsets[step + 1]
-                    ]
-                    _fill(steps.feature.add(), source.field, values)
+                for begin, stop in pairwise(source.step_offsets[first : end + 1]):
+                    _fill(steps.feature.add(), source.field, source.values[begin:stop])
             else:
                 features = message.context if sequence else message.features
                 _fill(features.feature[source.name], source.field, source.values[first:end])

@@ -1,4 +1,5 @@
-"""The mapping between Spark columns, as Arrow types, and features.
+"""The mapping between Spark columns, as Arrow types, and features, and between partition columns
+and the names of directories.
 
 | Spark | feature |
 | --- | --- |
@@ -9,13 +10,18 @@
 | arrays of arrays | a feature list of a SequenceExample |
 
 A feature that a record lacks is read as null, and nulls are not written.
+
+>>> partition_path({"country": "DE", "day": "2026/01"})         # as in Hive
+'country=DE/day=2026%2F01'
+>>> partition_values("country=DE/day=2026%2F01")
+{'country': 'DE', 'day': '2026/01'}
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +32,7 @@ from phalanx.records.arrow import kind_of
 from phalanx.records.codec import codec
 from phalanx.records.example import encode_batch
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.types import Value
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer, Value
 
 BYTE_ARRAY = "byteArray"
 """The column of records that are not decoded."""
@@ -37,10 +40,18 @@ BYTE_ARRAY = "byteArray"
 _INFERRED = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.string()}
 _VECTOR = {"type", "size", "indices", "values"}
 
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name for null and for the empty string."""
+
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+PartitionValues = dict[str, str | None]
+
 
 class RecordType(StrEnum):
-    """The type of the records."""
-
     EXAMPLE = "Example"
     SEQUENCE_EXAMPLE = "SequenceExample"
     BYTE_ARRAY = "ByteArray"
@@ -154,13 +165,8 @@ def _to_encodable(array: pa.Array) -> pa.Array:
         values = _to_encodable(inner)
         if values is not inner:
             make = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
-            return pa.Array.from_buffers(
-                make(values.type),
-                len(array),
-                array.buffers()[:2],
-                offset=array.offset,
-                children=[values],
-            )
+            outer = make(values.type), len(array), array.buffers()[:2]
+            return pa.Array.from_buffers(*outer, offset=array.offset, children=[values])
     return array
 
 
@@ -177,14 +183,11 @@ def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Buffer, int]
 def check_byte_array(columns: pa.Schema) -> None:
     """Check that the only column holds the records to write."""
     if len(columns) != 1 or _kind_of(columns.field(0).type) is not Kind.BYTES:
+        found = ", ".join(f"{field.name} ({field.type})" for field in columns) or "none"
         raise DataError(
             "with the recordType ByteArray there must be one column, of binary, called "
-            f"{BYTE_ARRAY}; found {_describe(columns)}"
+            f"{BYTE_ARRAY}; found {found}"
         )
-
-
-def _describe(columns: Iterable[pa.Field]) -> str:
-    return ", ".join(f"{field.name} ({field.type})" for field in columns) or "none"
 
 
 def _is_list(type_: pa.DataType) -> bool:
@@ -198,18 +201,14 @@ def _is_vector(type_: pa.DataType) -> bool:
 
 def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
     """Convert lists to dense vectors, which have type 1 and only values."""
-    rows = len(array)
     children = {
-        "type": pa.repeat(pa.scalar(1, pa.int8()), rows),
-        "size": pa.nulls(rows, pa.int32()),
-        "indices": pa.nulls(rows, type_.field("indices").type),
+        "type": pa.repeat(pa.scalar(1, pa.int8()), len(array)),
+        "size": pa.nulls(len(array), pa.int32()),
+        "indices": pa.nulls(len(array), type_.field("indices").type),
         "values": _cast(array, type_.field("values").type),
     }
-    return pa.StructArray.from_arrays(
-        [children[field.name] for field in type_],
-        fields=list(type_),
-        mask=array.is_null(),
-    )
+    values = [children[field.name] for field in type_]
+    return pa.StructArray.from_arrays(values, fields=list(type_), mask=array.is_null())
 
 
 def _from_vectors(array: pa.StructArray) -> pa.Array:
@@ -219,14 +218,89 @@ def _from_vectors(array: pa.StructArray) -> pa.Array:
     kinds, sizes, indices, values = (
         array.field(name).to_pylist() for name in ("type", "size", "indices", "values")
     )
-    rows: list[Value] = []
     for index, is_valid in enumerate(array.is_valid().to_pylist()):
         if not is_valid:
-            rows.append(None)
-        elif kinds[index] == 1:
-            rows.append(values[index])
-        else:
+            values[index] = None
+        elif kinds[index] != 1:
             row = np.zeros(sizes[index])
             row[indices[index]] = values[index]
-            rows.append(row)
-    return pa.array(rows, pa.list_(pa.float64()))
+            values[index] = row
+    return pa.array(values, pa.list_(pa.float64()))
+
+
+def partition_path(values: Mapping[str, Value]) -> str:
+    return "/".join(f"{_escape(name)}={_to_text(value)}" for name, value in values.items())
+
+
+def partition_values(path: str) -> PartitionValues:
+    """The values in the directories of a path; directories without `=` are skipped."""
+    values: PartitionValues = {}
+    for directory in path.split("/"):
+        name, equals, text = directory.partition("=")
+        if equals and name:
+            values[unquote(name)] = None if text == NULL else unquote(text)
+    return values
+
+
+def _escape(text: str) -> str:
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _to_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        raise DataError("a partition column cannot hold bytes: make it text or numbers")
+    return NULL if value is None or value == "" else _escape(str(value))
+
+
+def partition_types(values: Iterable[PartitionValues]) -> dict[str, pa.DataType]:
+    """The partition columns, with the types that Spark infers: int, long, double, date, string."""
+    found: dict[str, list[str]] = {}
+    names: tuple[str, ...] | None = None
+    for each in values:
+        if names is not None and tuple(each) != names:
+            one, other = (", ".join(columns) or "no column" for columns in (names, each))
+            raise DataError(
+                f"some files are in directories for {one}, others in directories for {other}: "
+                "read them separately, or set the option basePath"
+            )
+        names = tuple(each)
+        for name, text in each.items():
+            if text is not None:
+                found.setdefault(name, []).append(text)
+    return {name: _infer_type(found.get(name, [])) for name in names or ()}
+
+
+def check_partition_columns(partition_by: Iterable[str], columns: list[str]) -> None:
+    missing = [name for name in partition_by if name not in columns]
+    if missing:
+        raise DataError(f"there is no column {', '.join(missing)} to partition by: there are "
+                        f"{', '.join(columns)}")  # fmt: skip
+
+
+def _infer_type(texts: list[str]) -> pa.DataType:
+    if not texts:
+        return pa.string()
+    if all(map(_INTEGER.fullmatch, texts)):
+        largest = max(abs(int(text)) for text in texts)
+        if largest < 2**63:
+            return pa.int32() if largest < 2**31 else pa.int64()
+    if all(map(_NUMBER.fullmatch, texts)):
+        return pa.float64()
+    return pa.date32() if all(map(_is_date, texts)) else pa.string()
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(_DATE.fullmatch(text) and date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def partition_value(name: str, text: str | None, type_: pa.DataType) -> pa.Scalar:
+    """A value from the name of a directory, in the type of its column."""
+    try:
+        return pa.scalar(text, pa.string()).cast(type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"the directory {name}={text} does not fit the type {type_}") from None

@@ -1,7 +1,5 @@
 """Functions beside `format("tfrecord")`: all save modes, partition pruning, fast counts, UDFs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 
@@ -14,23 +12,18 @@ from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
 from phalanx.records.example import decode_examples, encode_examples
-from phalanx.records.spark.columns import RecordType, features_of, from_features, to_features
-from phalanx.records.spark.dataset import find_dataset
-from phalanx.records.spark.options import Options
-from phalanx.records.spark.partitions import (
+from phalanx.records.spark.columns import (
+    RecordType,
     check_partition_columns,
+    features_of,
+    from_features,
     partition_types,
     partition_value,
+    to_features,
 )
+from phalanx.records.spark.dataset import find_dataset
+from phalanx.records.spark.options import Options
 from phalanx.records.storage import exists, resolve
-
-_MODES = {
-    "error": "append",
-    "errorifexists": "append",
-    "ignore": "append",
-    "append": "append",
-    "overwrite": "overwrite",
-}
 
 _Option = str | bool | int | float | None
 
@@ -58,7 +51,7 @@ def save(
         DataError: The mode or a column does not exist, or the path does.
     """
     mode = mode.lower()
-    if mode not in _MODES:
+    if mode not in ("error", "errorifexists", "ignore", "append", "overwrite"):
         raise DataError(f"the mode is {mode!r}: it can be error, ignore, append or overwrite")
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     check_partition_columns(columns, df.columns)
@@ -72,7 +65,8 @@ def save(
         # A task has one file open at a time.
         df = df.sortWithinPartitions(*columns)
         options["partitionBy"] = json.dumps(columns)
-    df.write.format("tfrecord").mode(_MODES[mode]).options(**options).save(target)
+    writer = df.write.format("tfrecord").mode("overwrite" if mode == "overwrite" else "append")
+    writer.options(**options).save(target)
 
 
 def load(

@@ -1,12 +1,10 @@
 """The options of `format("tfrecord")`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from phalanx.errors import DataError
 from phalanx.records.compression import Compression
@@ -15,15 +13,9 @@ from phalanx.records.storage import resolve
 
 _HADOOP = "org.apache.hadoop.io.compress."
 _CODECS = {
-    "": Compression.NONE,
-    "none": Compression.NONE,
-    "uncompressed": Compression.NONE,
-    "gzip": Compression.GZIP,
-    f"{_HADOOP}GzipCodec": Compression.GZIP,
-    "deflate": Compression.ZLIB,
-    "zlib": Compression.ZLIB,
-    f"{_HADOOP}DefaultCodec": Compression.ZLIB,
-    f"{_HADOOP}DeflateCodec": Compression.ZLIB,
+    Compression.NONE: ("", "none", "uncompressed"),
+    Compression.GZIP: ("gzip", f"{_HADOOP}gzipcodec"),
+    Compression.ZLIB: ("deflate", "zlib", f"{_HADOOP}defaultcodec", f"{_HADOOP}deflatecodec"),
 }
 _SUFFIXES = {Compression.NONE: "", Compression.GZIP: ".gz", Compression.ZLIB: ".deflate"}
 
@@ -54,8 +46,6 @@ class WriteLocality(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a read or a write."""
-
     paths: tuple[str, ...] = ()
     record_type: RecordType = RecordType.EXAMPLE
     compression: Compression = Compression.NONE
@@ -70,7 +60,7 @@ class Options:
     max_file_age: int = 7 * 24 * 3600
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> Self:
         """Parse and check Spark's options, whose names are not case-sensitive."""
         options = {name.lower(): text for name, text in given.items()}
         unknown = sorted(set(options) - _KNOWN)
@@ -82,23 +72,19 @@ class Options:
         base = options.get("basepath")
         return cls(
             paths=_paths(options),
-            record_type=_choose("recordType", options, RecordType, RecordType.EXAMPLE),
+            record_type=_choose("recordType", options, cls.record_type),
             compression=_compression(options.get("codec", "")),
             binary_columns=frozenset(_split(options.get("binarycolumns")) or ()),
             columns=_split(options.get("columns")),
             base_path=resolve(base) if base else None,
-            max_partition_bytes=_number(
-                "maxPartitionBytes", options, 128 << 20, _SIZES, "such as 64m"
-            ),
-            infer_records=_number("inferRecords", options, None, _COUNTS, "1 or more"),
-            write_locality=_choose(
-                "writeLocality", options, WriteLocality, WriteLocality.DISTRIBUTED
-            ),
+            max_partition_bytes=_number("maxPartitionBytes", options, "such as 64m", **_SIZES)
+            or cls.max_partition_bytes,
+            infer_records=_number("inferRecords", options),
+            write_locality=_choose("writeLocality", options, cls.write_locality),
             partition_by=tuple(json.loads(options.get("partitionby", "[]"))),
-            max_files_per_trigger=_number(
-                "maxFilesPerTrigger", options, None, _COUNTS, "1 or more"
-            ),
-            max_file_age=_number("maxFileAge", options, 7 * 24 * 3600, _TIMES, "such as 12h"),
+            max_files_per_trigger=_number("maxFilesPerTrigger", options),
+            max_file_age=_number("maxFileAge", options, "such as 12h", **_TIMES)
+            or cls.max_file_age,
         )
 
     @property
@@ -111,7 +97,6 @@ class Options:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the files written."""
         return ".tfrecord" + _SUFFIXES[self.compression]
 
 
@@ -123,22 +108,21 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _compression(name: str) -> Compression:
-    for known, compression in _CODECS.items():
-        if known.lower() == name.lower():
+    for compression, names in _CODECS.items():
+        if name.lower() in names:
             return compression
     raise DataError(f"TensorFlow cannot read the codec {name}: use gzip or deflate")
 
 
 Choice = TypeVar("Choice", bound=StrEnum)
-Number = TypeVar("Number", int, None)
 
 
-def _choose(name: str, options: Mapping[str, str], kind: type[Choice], default: Choice) -> Choice:
+def _choose(name: str, options: Mapping[str, str], default: Choice) -> Choice:
     text = options.get(name.lower(), default.value)
-    for choice in kind:
+    for choice in type(default):
         if choice.value.lower() == text.lower():
             return choice
-    raise DataError(f"the option {name} is {text!r}: it can be {', '.join(kind)}")
+    raise DataError(f"the option {name} is {text!r}: it can be {', '.join(type(default))}")
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:
@@ -147,18 +131,17 @@ def _split(text: str | None) -> tuple[str, ...] | None:
     return tuple(name for name in (each.strip() for each in text.split(",")) if name)
 
 
-_COUNTS: Mapping[str, int] = {}
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
 def _number(
-    name: str, options: Mapping[str, str], default: Number, units: Mapping[str, int], example: str
-) -> int | Number:
+    name: str, options: Mapping[str, str], example: str = "1 or more", **units: int
+) -> int | None:
     text = options.get(name.lower())
     if text is None:
-        return default
-    if units is _SIZES:
+        return None
+    if "g" in units:
         text = text.lower().removesuffix("b")
     unit = units.get(text[-1:].lower())
     digits = text[:-1] if unit else text

@@ -10,8 +10,6 @@ becomes the list of the old files until they are deleted. If the driver dies at 
 see either all old files or all new ones, and `_SUCCESS` does not exist.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +20,15 @@ import pyarrow.compute as pc
 
 from phalanx.errors import DataError
 from phalanx.records import storage
-from phalanx.records.spark.columns import RecordType, check_byte_array, encode, features_of
+from phalanx.records.spark.columns import (
+    RecordType,
+    check_byte_array,
+    check_partition_columns,
+    encode,
+    features_of,
+    partition_path,
+)
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.partitions import check_partition_columns, partition_path
 from phalanx.records.storage.listing import COMMIT_PREFIX, list_all
 from phalanx.records.writer import RecordWriter
 
@@ -42,8 +46,6 @@ class PendingFile:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write into a directory."""
-
     directory: str
     id: str
 
@@ -53,10 +55,7 @@ class WriteJob:
         return f"{self.directory}/{TEMPORARY}/{self.id}"
 
     def begin(self) -> None:
-        """Create the temporary directory.
-
-        Tasks do not create it, so that one that runs on after the end fails and leaves nothing.
-        """
+        """Create the temporary directory, so that a task that runs on after the end fails."""
         storage.make_directory(self.temporary)
 
     def check_open(self) -> None:
@@ -109,7 +108,6 @@ def hide_files(directory: str, job_id: str, names: Iterable[str]) -> None:
 
 
 def unhide_files(directory: str, job_id: str) -> None:
-    """Show all files that the job hid."""
     storage.remove(f"{directory}/{COMMIT_PREFIX}{job_id}")
 
 
@@ -183,10 +181,9 @@ def _split_by_partition(
 
 def _find_changes(columns: list[pa.Array]) -> list[int]:
     """The first row, and the rows whose values differ from those of the row before."""
-    changed = np.ones(len(columns[0]), bool)
-    codes = [
-        np.asarray(pc.dictionary_encode(column, null_encoding="encode").indices)
-        for column in columns
-    ]
-    changed[1:] = np.logical_or.reduce([np.diff(code) != 0 for code in codes])
+    changed = np.zeros(len(columns[0]), bool)
+    changed[0] = True
+    for column in columns:
+        codes = pc.dictionary_encode(column, null_encoding="encode").indices
+        changed[1:] |= np.diff(np.asarray(codes)) != 0
     return [int(row) for row in np.flatnonzero(changed)]

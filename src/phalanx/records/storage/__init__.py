@@ -1,7 +1,5 @@
 """Files by path: local by default, on any fsspec file system for a path with a scheme."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -66,7 +64,6 @@ def _hadoop_filesystem(path: str) -> tuple[FileSystem, str]:
 
 
 def directory_error(path: str) -> DataError:
-    """The error for a directory that was given where a file is needed."""
     return DataError(f"{path} is a directory: name its files, as in {path.rstrip('/')}/*.tfrecord")
 
 
@@ -91,7 +88,6 @@ def open_input(path: str) -> BinaryIO:
 
 
 def exists(path: str) -> bool:
-    """Does the file or directory exist?"""
     if is_remote(path):
         filesystem, inside = filesystem_of(path)
         return bool(filesystem.exists(inside))
@@ -99,7 +95,6 @@ def exists(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """The size of a file in bytes."""
     if is_remote(path):
         filesystem, inside = filesystem_of(path)
         return int(filesystem.size(inside))
@@ -187,13 +182,11 @@ def write_bytes(path: str, data: bytes = b"") -> None:
 
 
 def read_bytes(path: str) -> bytes:
-    """The content of a small file."""
     filesystem, inside = filesystem_of(path)
     return bytes(filesystem.cat_file(inside))
 
 
 def make_directory(path: str) -> None:
-    """Create a directory and its parents, if they do not exist."""
     filesystem, inside = filesystem_of(path)
     try:
         filesystem.makedirs(inside, exist_ok=True)
@@ -224,7 +217,6 @@ def remove_if_empty(path: str) -> None:
 
 
 def remove_empty_below(path: str) -> None:
-    """Remove the empty directories inside a directory."""
     filesystem, inside = filesystem_of(path)
     prefix = path.removesuffix(inside)
     below = filesystem.walk(inside, topdown=False) if has_directories(path) else []

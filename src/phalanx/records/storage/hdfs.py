@@ -1,22 +1,16 @@
 """An fsspec file system for HDFS on a native client, without Java."""
 
-from __future__ import annotations
-
-import contextlib
 import io
 import os
 import socket
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem as NativeFileSystem
 from hdfs_native.fsspec import ViewfsFileSystem
 
 from phalanx.errors import DataError
-from phalanx.records.types import FileSystem
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from phalanx.records.types import Buffer, FileSystem
 
 DEFAULT_PORT = 8020
 _CONNECT_SECONDS = 10.0
@@ -62,8 +56,8 @@ class HdfsFileSystem(NativeFileSystem):
     ) -> bytes:
         """Read a range of a file; negative positions count from its end."""
         reader = self.client.read(self._strip_protocol(path))
-        begin, stop, _ = slice(start, end).indices(len(reader))
-        return bytes(reader.read_range(begin, max(0, stop - begin)))
+        span = range(len(reader))[start:end]
+        return bytes(reader.read_range(span.start, len(span)))
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         if mode == "rb":
@@ -72,8 +66,6 @@ class HdfsFileSystem(NativeFileSystem):
 
 
 class _Reader(io.RawIOBase):
-    """The native client's reader as a raw Python file."""
-
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.size = len(inner)
@@ -99,8 +91,6 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """The native client's writer as a raw Python file."""
-
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._count = 0
@@ -127,8 +117,7 @@ class _Writer(io.RawIOBase):
 def check_reachable(host: str, port: int) -> None:
     """Check that a NameNode answers; the client itself would retry for minutes."""
     try:
-        with contextlib.closing(socket.create_connection((host, port), _CONNECT_SECONDS)):
-            pass
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:
         raise DataError(
             f"no NameNode answers at {host}:{port} ({error.strerror or error}): check the host and "
@@ -137,7 +126,6 @@ def check_reachable(host: str, port: int) -> None:
 
 
 def connect(scheme: str, path: str) -> tuple[FileSystem, str]:
-    """The file system of a path, and the path inside that file system."""
     pid = os.getpid()
     if any(process != pid for process, _ in _clients):
         raise DataError(

@@ -1,7 +1,5 @@
 """Which files a path, a glob or a directory stands for."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json
@@ -10,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +44,7 @@ def expand(patterns: Paths) -> list[str]:
         patterns = [patterns]
     files: list[str] = []
     for pattern in (os.fspath(each) for each in patterns):
-        found = _retry(partial(_match, pattern))
+        found = _retry(_match, pattern)
         if not found:
             what = "no file matches" if _WILD.search(pattern) else "there is no file"
             raise DataError(f"{what} {pattern}")
@@ -95,10 +92,7 @@ def find_hidden(directory: str) -> set[str]:
 
 
 def _find_hidden_around(paths: Iterable[str]) -> set[str]:
-    """The hidden files in the directories of `paths`.
-
-    A partition directory such as `day=1` belongs to the table in its parent directory.
-    """
+    """The hidden files in the directories of `paths`, or in their parents for one like `day=1`."""
     directories: set[str] = set()
     for path in paths:
         directory = path.rpartition("/")[0]
@@ -109,12 +103,12 @@ def _find_hidden_around(paths: Iterable[str]) -> set[str]:
     return {path for directory in directories for path in find_hidden(directory)}
 
 
-def _retry(list_files: Callable[[], _Found]) -> _Found:
+def _retry(list_files: Callable[[str], _Found], path: str) -> _Found:
     """List files again if a commit ended during the first try."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(FileNotFoundError):
-            return list_files()
-    return list_files()
+            return list_files(path)
+    return list_files(path)
 
 
 @dataclass(frozen=True)
@@ -138,8 +132,7 @@ def find_files(paths: Iterable[str]) -> list[FoundFile]:
     Names that begin with `_` or `.` are skipped, and so are saved indexes and schemas. Files of a
     commit in progress are skipped unless they are named themselves.
     """
-    resolved = map(resolve, paths)
-    return [file for path in resolved for file in _retry(partial(_find, path))]
+    return [file for path in map(resolve, paths) for file in _retry(_find, path)]
 
 
 def _find(path: str) -> list[FoundFile]:
