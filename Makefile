@@ -7,7 +7,7 @@ JAR    := java/build/phalanx-hadoop.jar
 
 .PHONY: help jar demo test test-all check format docs bench clean
 
-help:            ## show this list
+help:            ## show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
 $(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
@@ -37,29 +37,29 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 	    --num-layers 20 --schedule one-cycle --epochs 3 --learning-rate 0.05 --no-chief-trains \
 	    --log-steps 20 --contact-sheet runs/demo/pictures.png
 
-test: $(READY)   ## check the code, then run the whole suite
+test: $(READY)   ## check the code, then run the test suite
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile
 
-test-all: $(MORE) $(JAR) ## the suite and the slower tests against real servers and Spark
+test-all: $(MORE) $(JAR) ## also run the slow tests against real servers and Spark
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest
 
-check: $(READY)  ## format, lint, types, docs
+check: $(READY)  ## check format, lint, types and docs
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/python docs/generate.py --check
 
-format: $(READY) ## format the code and put the imports in order
+format: $(READY) ## format the code and sort the imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY)   ## write the command reference from the commands' own --help
+docs: $(READY)   ## write docs/cli.md from the --help of every command
 	$(BIN)/python docs/generate.py
 
-bench: $(MORE)  ## measure every published figure again
+bench: $(MORE)  ## measure every published figure
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-clean:           ## remove the virtual environment and what was built
+clean:           ## remove the virtual environment and build outputs
 	rm -rf .venv build dist java/build src/*.egg-info src/phalanx/records/*.so

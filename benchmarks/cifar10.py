@@ -1,9 +1,9 @@
-"""Examples a second of ResNet-44 on CIFAR's shapes: ours, Keras 3, tf_keras and PyTorch.
+"""Training throughput of ResNet-44 on images of 32 x 32: Phalanx, Keras 3, tf_keras and PyTorch.
 
-Batches of 128 in all, on the same cores: one process has all of them, two have one each. The data
-stands in memory, but for `from_files`, which reads TFRecords and distorts the pictures. `limit` is
-what the cores could do, were a network nothing but matrix products of a good size. Peers that are
-not installed are left out, and what installs them is said.
+The global batch is 128 and all contestants use the same cores: one process uses all cores, two
+processes use one each. The data is in memory, except for `from_files`, which reads and augments
+TFRecords. `limit` is the upper bound of the cores, if the network consisted of large matrix
+products only. Contestants that are not installed are skipped with a hint how to install them.
 """
 
 import importlib.util
@@ -23,14 +23,14 @@ from clusters import figure, run_cluster
 
 NUM_LAYERS = int(os.environ.get("BENCH_LAYERS", "44"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
-WARM, STEPS = 4, 16
+WARM_UP, STEPS = 4, 16
 
 ONE = {"chief": 1}
 TWO = {"worker": 2}
 ON_PS = {"chief": 1, "worker": 1, "ps": 1}
 
-# What each way needs, and the tasks it runs on.
-WAYS: dict[str, tuple[str, dict[str, int]]] = {
+# The package that each contestant needs, and the tasks it runs on.
+CONTESTANTS: dict[str, tuple[str, dict[str, int]]] = {
     "one_process": ("tensorflow", ONE),
     "in_step": ("tensorflow", TWO),
     "from_files": ("tensorflow", TWO),
@@ -46,7 +46,7 @@ WAYS: dict[str, tuple[str, dict[str, int]]] = {
 }
 INSTALL = {
     "tensorflow": "pip install 'phalanx[cpu]'",
-    # With its dependencies it would bring TensorFlow for GPUs.
+    # Its dependencies would install TensorFlow for GPUs.
     "tf_keras": "pip install --no-deps tf-keras==2.21.0",
     "torch": "pip install torch==2.13.0",
 }
@@ -57,7 +57,7 @@ PEERS: dict[str, Callable[..., float]] = {
     "torch_ddp": peers.train_torch,
     "torch_ddp_bfloat16": partial(peers.train_torch, bfloat16=True),
 }
-# Ours, over what, and the goal.
+# Contestant, baseline, and the goal for the ratio.
 RATIOS = [
     ("in_step", "keras_fit", 2.0),
     ("in_step", "torch_ddp", 1.1),
@@ -68,7 +68,7 @@ RATIOS = [
 ]
 
 
-def train_ours(way: str, data_dir: str) -> None:
+def train_phalanx(contestant: str, data_dir: str) -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     import keras
     import tensorflow as tf
@@ -78,13 +78,13 @@ def train_ours(way: str, data_dir: str) -> None:
     from phalanx.train.loop.session import Session
 
     set_threads()
-    if way == "from_files":
+    if contestant == "from_files":
         sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "cifar10"))
-        from pictures import Pictures
+        from pictures import Cifar10Images
 
     def train_data(context: phalanx.Context) -> tf.data.Dataset:
-        if way == "from_files":
-            return Pictures(data_dir).train(context.batch_size, context).repeat()
+        if contestant == "from_files":
+            return Cifar10Images(data_dir).train(context.batch_size, context).repeat()
         return tf.data.Dataset.from_tensors(peers.make_arrays(context.batch_size)).cache().repeat()
 
     def optimizer() -> Any:
@@ -93,24 +93,24 @@ def train_ours(way: str, data_dir: str) -> None:
         return sgd
 
     class Clock(phalanx.hooks.Hook):
-        began: tuple[float, float] | None = None
+        start: tuple[float, float] | None = None
         speed = 0.0
 
         def after_step(self, session: Session) -> None:
             now = time.perf_counter()
-            if self.began is not None:
-                self.speed = (session.examples - self.began[0]) / (now - self.began[1])
-            elif session.examples >= WARM * peers.BATCH:
-                self.began = (session.examples, now)
+            if self.start is not None:
+                self.speed = (session.examples - self.start[0]) / (now - self.start[1])
+            elif session.examples >= WARM_UP * peers.BATCH:
+                self.start = (session.examples, now)
 
     clock = Clock()
-    updates = 2 if way == "async" else 1
+    updates_per_batch = 2 if contestant == "async" else 1
     with tempfile.TemporaryDirectory() as directory:
         config = phalanx.RunConfig(
             model_dir=directory,
-            train_steps=(WARM + STEPS) * updates,
+            train_steps=(WARM_UP + STEPS) * updates_per_batch,
             global_batch_size=peers.BATCH,
-            mixed_precision="bfloat16" if way.endswith("bfloat16") else None,
+            mixed_precision="bfloat16" if contestant.endswith("bfloat16") else None,
             log_steps=None,
             summary_steps=None,
         )
@@ -125,7 +125,7 @@ def train_ours(way: str, data_dir: str) -> None:
     print(f"SPEED {clock.speed}", flush=True)
 
 
-def measure_limit(way: str) -> None:
+def measure_limit(contestant: str) -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     import tensorflow as tf
 
@@ -136,19 +136,19 @@ def measure_limit(way: str) -> None:
     convolutions = [layer for layer in network.layers if layer.name.endswith("_conv")]
     pixels = [layer.output.shape[1] * layer.output.shape[2] for layer in convolutions]
     weights = [layer.count_params() for layer in convolutions]
-    # A product and a sum for each; once forward, twice on the way back.
+    # A multiplication and an addition each; one forward pass, twice as much for the backward pass.
     operations = 6 * sum(map(math.prod, zip(pixels, weights, strict=True)))
     size, times = 1024, 60
     square = tf.random.normal((size, size))
-    if way.endswith("bfloat16"):
+    if contestant.endswith("bfloat16"):
         square = tf.cast(square, tf.bfloat16)
     multiply = tf.function(lambda: tf.reduce_max(square @ square))
-    began = 0.0
+    started = 0.0
     for number in range(2 * times):
         if number == times:
-            began = time.perf_counter()
+            started = time.perf_counter()
         multiply().numpy()
-    speed = times * 2 * size**3 / (time.perf_counter() - began)
+    speed = times * 2 * size**3 / (time.perf_counter() - started)
     print(f"SPEED {2 * speed / operations}", flush=True)
 
 
@@ -161,19 +161,19 @@ def set_threads() -> None:
 
 
 def main() -> None:
-    ways = {}
-    for name, (needed, shape) in WAYS.items():
+    shapes = {}
+    for name, (needed, shape) in CONTESTANTS.items():
         if importlib.util.find_spec(needed) is None:
-            print(f"{name} is left out: {INSTALL[needed]}", flush=True)
+            print(f"{name} is skipped; to include it: {INSTALL[needed]}", flush=True)
         else:
-            ways[name] = shape
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
+            shapes[name] = shape
+    speeds: dict[str, list[float]] = {name: [] for name in shapes}
     with tempfile.TemporaryDirectory() as directory:
         from phalanx.data.datasets import make_synthetic
 
         make_synthetic(directory, count=5000)
         for number in range(ROUNDS):
-            for name, shape in ways.items():
+            for name, shape in shapes.items():
                 threads = 0 if shape == ONE else 1
                 output = run_cluster(
                     Path(__file__), shape, name, directory, threads=threads, seconds=900
@@ -181,21 +181,21 @@ def main() -> None:
                 speeds[name].append(figure(output, "SPEED"))
                 print(f"round {number + 1}: {name:18} {speeds[name][-1]:6.1f} examples/s",
                       flush=True)  # fmt: skip
-    for ours, theirs, goal in RATIOS:
-        if theirs in speeds:
-            pairs = zip(speeds[ours], speeds[theirs], strict=True)
-            ratio = statistics.median(mine / other for mine, other in pairs)
-            print(f"RESULT cifar10_{ours}_over_{theirs} {ratio:.2f} x goal >= {goal}")
+    for name, baseline, goal in RATIOS:
+        if baseline in speeds:
+            pairs = zip(speeds[name], speeds[baseline], strict=True)
+            ratio = statistics.median(speed / base for speed, base in pairs)
+            print(f"RESULT cifar10_{name}_over_{baseline} {ratio:.2f} x goal >= {goal}")
 
 
 if __name__ == "__main__":
     if sys.argv[2:]:
         name, data_dir = sys.argv[1:]
         if name in PEERS:
-            print(f"SPEED {PEERS[name](NUM_LAYERS, WARM, STEPS)}", flush=True)
+            print(f"SPEED {PEERS[name](NUM_LAYERS, WARM_UP, STEPS)}", flush=True)
         elif name.startswith("limit"):
             measure_limit(name)
         else:
-            train_ours(name, data_dir)
+            train_phalanx(name, data_dir)
     else:
         main()

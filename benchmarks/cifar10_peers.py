@@ -1,6 +1,7 @@
-"""The same ResNet, as others train it: what benchmarks/cifar10.py measures against.
+"""The baselines of benchmarks/cifar10.py: the same ResNet in Keras, tf_keras and PyTorch.
 
-Each function trains for so many steps and returns the examples a second of the last of them.
+Each function trains for `warm_up + steps` steps and returns the examples per second of the last
+`steps`.
 """
 
 import json
@@ -15,40 +16,40 @@ FILTERS = (16, 32, 64)
 
 
 def make_arrays(size: int) -> tuple[Any, Any]:
-    """Pictures and labels that stand in memory."""
+    """Return random images and labels."""
     random = np.random.default_rng(0)
     images = random.normal(size=(size, 32, 32, 3)).astype("float32")
     return images, random.integers(0, 10, size)
 
 
-def train_keras(num_layers: int, warm: int, steps: int) -> float:
-    """Keras 3's `fit`, as it is installed."""
+def train_keras(num_layers: int, warm_up: int, steps: int) -> float:
+    """Train with Keras 3's `fit`, with its default settings."""
     import keras
 
-    return _fit(keras, keras.ops.pad, num_layers, warm, steps, BATCH)
+    return _fit(keras, keras.ops.pad, num_layers, warm_up, steps, BATCH)
 
 
-def train_tf_keras(num_layers: int, warm: int, steps: int) -> float:
-    """tf_keras' `fit` on two workers, under MultiWorkerMirroredStrategy."""
+def train_tf_keras(num_layers: int, warm_up: int, steps: int) -> float:
+    """Train with tf_keras' `fit` on two workers, under MultiWorkerMirroredStrategy."""
     import tensorflow as tf
     import tf_keras
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     with tf.distribute.MultiWorkerMirroredStrategy().scope():
-        return _fit(tf_keras, tf.pad, num_layers, warm, steps, BATCH)
+        return _fit(tf_keras, tf.pad, num_layers, warm_up, steps, BATCH)
 
 
-def _fit(keras: Any, pad: Any, num_layers: int, warm: int, steps: int, batch: int) -> float:
+def _fit(keras: Any, pad: Any, num_layers: int, warm_up: int, steps: int, batch: int) -> float:
     import tensorflow as tf
 
     class Clock(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
-        began = ended = 0.0
+        started = ended = 0.0
 
         def on_train_batch_end(self, number: int, logs: Any = None) -> None:
             self.ended = time.perf_counter()
-            if number + 1 == warm:
-                self.began = self.ended
+            if number + 1 == warm_up:
+                self.started = self.ended
 
     model = _make_keras_model(keras, pad, num_layers)
     model.compile(
@@ -61,8 +62,8 @@ def _fit(keras: Any, pad: Any, num_layers: int, warm: int, steps: int, batch: in
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     data = data.with_options(options).prefetch(2)
     clock = Clock()
-    model.fit(data, epochs=1, steps_per_epoch=warm + steps, verbose=0, callbacks=[clock])
-    return batch * steps / (clock.ended - clock.began)
+    model.fit(data, epochs=1, steps_per_epoch=warm_up + steps, verbose=0, callbacks=[clock])
+    return batch * steps / (clock.ended - clock.started)
 
 
 def _make_keras_model(keras: Any, pad: Any, num_layers: int) -> Any:
@@ -85,8 +86,8 @@ def _make_keras_model(keras: Any, pad: Any, num_layers: int) -> Any:
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
 
-def train_torch(num_layers: int, warm: int, steps: int, bfloat16: bool = False) -> float:
-    """PyTorch, eager, channels last; with TF_CONFIG, its DistributedDataParallel over gloo."""
+def train_torch(num_layers: int, warm_up: int, steps: int, bfloat16: bool = False) -> float:
+    """Train with eager PyTorch, channels last; on a cluster, with DistributedDataParallel."""
     import torch
 
     torch.manual_seed(0)
@@ -108,17 +109,17 @@ def train_torch(num_layers: int, warm: int, steps: int, bfloat16: bool = False) 
     x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
     y = torch.from_numpy(labels)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=2e-4)
-    began = 0.0
-    for number in range(warm + steps):
-        if number == warm:
-            began = time.perf_counter()
+    started = 0.0
+    for number in range(warm_up + steps):
+        if number == warm_up:
+            started = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         loss.item()
-    speed = BATCH * steps / (time.perf_counter() - began)
+    speed = BATCH * steps / (time.perf_counter() - started)
     if processes > 1:
         torch.distributed.destroy_process_group()
     return speed
@@ -129,15 +130,18 @@ def _make_torch_model(num_layers: int) -> Any:
     from torch import nn
     from torch.nn import functional
 
-    def convolve(before: int, filters: int, stride: int = 1) -> nn.Sequential:
-        convolution = nn.Conv2d(before, filters, 3, stride, padding=1, bias=False)
+    def convolve(in_channels: int, filters: int, stride: int = 1) -> nn.Sequential:
+        convolution = nn.Conv2d(in_channels, filters, 3, stride, padding=1, bias=False)
         return nn.Sequential(convolution, nn.BatchNorm2d(filters))
 
     class Unit(nn.Module):
-        def __init__(self, before: int, filters: int, stride: int) -> None:
+        def __init__(self, in_channels: int, filters: int, stride: int) -> None:
             super().__init__()
-            self.first, self.second = convolve(before, filters, stride), convolve(filters, filters)
-            self.stride, self.missing = stride, filters - before
+            self.first, self.second = (
+                convolve(in_channels, filters, stride),
+                convolve(filters, filters),
+            )
+            self.stride, self.missing = stride, filters - in_channels
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.second(functional.relu(self.first(x), inplace=True))
@@ -147,10 +151,10 @@ def _make_torch_model(num_layers: int) -> Any:
             return functional.relu(x + y, inplace=True)
 
     units: list[nn.Module] = []
-    before = FILTERS[0]
+    in_channels = FILTERS[0]
     for stage, filters in enumerate(FILTERS):
         for unit in range((num_layers - 2) // 6):
-            units.append(Unit(before, filters, 2 if stage and not unit else 1))
-            before = filters
+            units.append(Unit(in_channels, filters, 2 if stage and not unit else 1))
+            in_channels = filters
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(FILTERS[-1], 10)]
     return nn.Sequential(convolve(3, FILTERS[0]), nn.ReLU(inplace=True), *units, *head)

@@ -1,4 +1,4 @@
-"""Start the tasks of a cluster on this machine, one program, each with its TF_CONFIG."""
+"""Run one program as all tasks of a local cluster, each with its TF_CONFIG."""
 
 import contextlib
 import json
@@ -12,7 +12,10 @@ from pathlib import Path
 def run_cluster(
     program: Path, shape: dict[str, int], *flags: str, threads: int = 0, seconds: float = 300
 ) -> str:
-    """What the chief printed, when all tasks have ended; `threads` limits each task's."""
+    """Run the tasks to their end and return the output of the first one.
+
+    `threads` limits the threads of each task.
+    """
     ports = iter(_free_ports(sum(shape.values())))
     cluster = {
         role: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for role, count in shape.items()
@@ -40,7 +43,7 @@ def run_cluster(
     try:
         output, _ = processes[0].communicate(timeout=seconds)
         for process in processes[1:]:
-            # Workers of others do not always end by themselves; what counts is measured by then.
+            # Workers of other frameworks may not exit by themselves.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
     finally:
@@ -53,15 +56,15 @@ def run_cluster(
 
 
 def figure(output: str, name: str) -> float:
-    """The number after `name` in what was printed."""
+    """Return the number after `name` in the output."""
     return float(output.partition(f"{name} ")[2].split()[0])
 
 
 def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for each in held:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
         each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
         each.close()
     return ports

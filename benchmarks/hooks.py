@@ -1,10 +1,10 @@
-"""What ten hooks that have nothing to do cost a tiny model's step.
+"""The overhead of ten idle hooks on a step of a tiny model.
 
 python benchmarks/hooks.py
 
-One run, in which blocks of steps with ten hooks and blocks without them take turns. The figure is
-the processor time that the hooks add. They are measured as runs are by default, and with one step a
-call, where each hook is asked before and after every single step.
+One run alternates between blocks of steps with ten hooks and blocks without them. The figure is the
+CPU time that the hooks add. It is measured with the default settings, and with one step per call,
+where the session calls each hook before and after every step.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Tiny(phalanx.Experiment):
         return data.cache().repeat()
 
 
-class Turns(hooks.Hook):
-    """Puts the ten hooks in and takes them out, and measures each block of steps."""
+class Alternate(hooks.Hook):
+    """Installs and removes the ten hooks in turn, and measures each block of steps."""
 
     def __init__(self, block: int, ten: list[hooks.Hook]) -> None:
         self.block = block
@@ -66,7 +66,7 @@ class Turns(hooks.Hook):
 
     def after_step(self, session: Any) -> None:
         if self._every.is_due(session.step, session.now):
-            # The first blocks are left out: the pace is not found yet.
+            # Skip the first blocks: the number of steps per call is not tuned yet.
             if session.step > 2 * self.block:
                 self.seconds[self._with].append(time.process_time() - self._started)
             self._switch(session)
@@ -94,25 +94,25 @@ def ten_hooks() -> list[hooks.Hook]:
 
 
 def measure(block: int, steps_per_call: int | None) -> float:
-    """Per cent of processor time that the hooks add."""
-    turns = Turns(block, ten_hooks())
+    """Return the CPU time that the hooks add, in per cent."""
+    alternate = Alternate(block, ten_hooks())
     with tempfile.TemporaryDirectory() as folder:
         config = phalanx.RunConfig(
             model_dir=folder, train_steps=(2 * ROUNDS + 2) * block, log_steps=None,
             summary_steps=None, save_seconds=None, steps_per_call=steps_per_call,
         )  # fmt: skip
-        phalanx.run(Tiny(), config, hooks=[turns])
-    pairs = zip(turns.seconds[True], turns.seconds[False], strict=False)
-    return (statistics.median(ours / bare for ours, bare in pairs) - 1) * 100
+        phalanx.run(Tiny(), config, hooks=[alternate])
+    pairs = zip(alternate.seconds[True], alternate.seconds[False], strict=False)
+    return (statistics.median(hooked / bare for hooked, bare in pairs) - 1) * 100
 
 
 def main() -> None:
     assert len(ten_hooks()) == 10
-    print("one step a call", file=sys.stderr)
+    print("one step per call", file=sys.stderr)
     single = measure(300, 1)
-    print("as runs are by default", file=sys.stderr)
+    print("default settings", file=sys.stderr)
     default = measure(5_000, None)
-    print(f"with one step a call: {single:.2f} %")
+    print(f"with one step per call: {single:.2f} %")
     print(f"RESULT ten_idle_hooks_overhead {default:.2f} % goal <= 2")
 
 

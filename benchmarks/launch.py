@@ -1,4 +1,4 @@
-"""How fast the launcher starts and ends tasks, whether ports clash, how long preflight takes.
+"""How fast the launcher starts and ends tasks, port conflicts, duration of the preflight check.
 
 python benchmarks/launch.py
 """
@@ -27,7 +27,7 @@ RUN = [sys.executable, "-m", "phalanx", "run"]
 
 
 def start_and_end_tasks(folder: str) -> float:
-    """Seconds from calling the launcher to its end, with tasks that sleep for a second."""
+    """Return the seconds that a job takes whose tasks sleep for one second."""
     started = time.monotonic()
     command = [*RUN, "--workers", str(TASKS - 1), "--", "sleep", "1"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
@@ -35,7 +35,7 @@ def start_and_end_tasks(folder: str) -> float:
 
 
 def start_bare_processes() -> float:
-    """The same number of bare processes, as the measure of what the machine can do."""
+    """Return the seconds for the same number of bare processes, as a baseline."""
     started = time.monotonic()
     processes = [subprocess.Popen(["sleep", "1"]) for _ in range(TASKS)]
     for process in processes:
@@ -43,10 +43,10 @@ def start_bare_processes() -> float:
     return time.monotonic() - started
 
 
-def count_clashes(folder: str) -> int:
-    """Start many runs at the same time, and count the ports that two of them were given."""
+def count_port_conflicts(folder: str) -> int:
+    """Start many runs at the same time, and count the ports that two of them use."""
     command = [*RUN, "--workers", "3", "--", "sh", "-c", "echo $TF_CONFIG; sleep 20"]
-    # All of them hold their ports while the last one chooses its own.
+    # All of them reserve their ports until the last one has chosen its own.
     runs = [
         subprocess.Popen(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -57,12 +57,12 @@ def count_clashes(folder: str) -> int:
     for run in runs:
         output, _ = run.communicate(timeout=300)
         ports += set(re.findall(r"127\.0\.0\.1:(\d+)", output))
-    assert len(ports) == 4 * RUNS, f"only {len(ports)} ports were given out"
+    assert len(ports) == 4 * RUNS, f"only {len(ports)} ports were used"
     return len(ports) - len(set(ports))
 
 
 def check_silent_peers() -> float:
-    """Seconds for a preflight of peers none of which answers, over the limit."""
+    """Return the seconds that a preflight check of unresponsive peers takes."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
@@ -81,19 +81,19 @@ def check_silent_peers() -> float:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        ours, bare = [], []
+        launched, bare = [], []
         for number in range(ROUNDS):
             print(f"round {number + 1} of {ROUNDS}", file=sys.stderr)
-            ours.append(start_and_end_tasks(folder))
+            launched.append(start_and_end_tasks(folder))
             bare.append(start_bare_processes())
-        print(f"{RUNS} runs at once", file=sys.stderr)
-        clashes = count_clashes(folder)
+        print(f"{RUNS} runs at the same time", file=sys.stderr)
+        conflicts = count_port_conflicts(folder)
         logs = len(list(Path(folder).rglob("*.log")))
         assert logs == ROUNDS * TASKS + 4 * RUNS, logs
         peers = check_silent_peers()
     print(f"{TASKS} bare processes: {statistics.median(bare):.2f} s")
-    print(f"RESULT launch_{TASKS}_tasks {statistics.median(ours):.2f} s goal <= 20")
-    print(f"RESULT port_clashes_of_{RUNS}_runs {clashes} ports goal <= 0")
+    print(f"RESULT launch_{TASKS}_tasks {statistics.median(launched):.2f} s goal <= 20")
+    print(f"RESULT port_clashes_of_{RUNS}_runs {conflicts} ports goal <= 0")
     print(f"RESULT preflight_{PEERS}_peers_over_limit {peers / LIMIT:.2f} x goal <= 1")
 
 

@@ -1,7 +1,7 @@
-"""What a step of ours costs beside a bare `tf.function` loop, and beside Keras' `fit`.
+"""CPU time of a step, relative to a bare `tf.function` loop and to Keras' `fit`.
 
-One process, a tiny model, so that everything but the arithmetic shows. CPU time, several rounds in
-turn, median of the ratios.
+One process and a tiny model, so that overhead dominates. The contestants take turns for several
+rounds; the figure is the median of the ratios.
 """
 
 import os
@@ -64,11 +64,11 @@ def train_with_fit() -> Any:
 
 
 class Rounds(phalanx.hooks.Hook):
-    """Notes the time at every STEPS steps; the other ways are run in between."""
+    """Measures blocks of STEPS steps, and runs the other contestants in between."""
 
     def __init__(self, others: dict[str, Any]) -> None:
         self.others = others
-        self.seconds: dict[str, list[float]] = {name: [] for name in ("ours", *others)}
+        self.seconds: dict[str, list[float]] = {name: [] for name in ("phalanx", *others)}
         self.started: float | None = None
 
     def due(self, step: int) -> int:
@@ -78,7 +78,7 @@ class Rounds(phalanx.hooks.Hook):
         if session.step % STEPS:
             return
         if self.started is not None:
-            self.seconds["ours"].append(time.process_time() - self.started)
+            self.seconds["phalanx"].append(time.process_time() - self.started)
             for name, run in self.others.items():
                 started = time.process_time()
                 run()
@@ -103,10 +103,10 @@ def main() -> None:
         )
         phalanx.run(experiment, config, hooks=[rounds])
     for name, seconds in rounds.seconds.items():
-        print(f"{name:5} {statistics.median(seconds) / STEPS * 1e6:8.1f} us of CPU time a step")
+        print(f"{name:7} {statistics.median(seconds) / STEPS * 1e6:8.1f} us of CPU time per step")
     for name, goal in (("bare", 1.05), ("fit", 1.0)):
-        pairs = zip(rounds.seconds["ours"], rounds.seconds[name], strict=True)
-        ratio = statistics.median(ours / other for ours, other in pairs)
+        pairs = zip(rounds.seconds["phalanx"], rounds.seconds[name], strict=True)
+        ratio = statistics.median(step / other for step, other in pairs)
         print(f"RESULT overhead_vs_{name} {ratio:.3f} x goal <= {goal}")
 
 

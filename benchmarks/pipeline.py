@@ -1,9 +1,9 @@
-"""The input pipeline for CIFAR-10 training: Phalanx against PyTorch's DataLoader.
+"""The input pipeline of CIFAR-10, compared with PyTorch's DataLoader.
 
-Both read pictures of 32 x 32 from files in shuffled order, pad, crop and flip them at random,
-standardise them and make batches of 128. Phalanx reads and parses TFRecords; PyTorch reads rows of
-a memory-mapped array, which is less work. Once each has one process and one core, once PyTorch
-has two worker processes and both have all cores.
+Both read images of 32 x 32 from files in shuffled order, pad, crop and flip them at random,
+standardize them and make batches of 128. Phalanx reads and parses TFRecords; PyTorch reads rows of
+a memory-mapped array, which is less work. In the first comparison, each has one process and one
+core; in the second, PyTorch has two worker processes and both have all cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COUNT, BATCH, ROUNDS = 20_000, 128, 3
 
 
 def run_phalanx(directory: Path) -> float:
-    """Examples a second, in the second of two epochs."""
+    """Return the examples per second in the second of two epochs."""
     from phalanx.data import Pipeline
     from phalanx.data.augment import crop_and_flip, from_depth_major, standardize
 
@@ -36,13 +36,13 @@ def run_phalanx(directory: Path) -> float:
 
 
 def run_torch(directory: Path, workers: int) -> float:
-    """The same with a Dataset and a DataLoader."""
+    """Return the same for a Dataset and a DataLoader."""
     import numpy as np
     import torch
     from torch.nn import functional
     from torch.utils.data import DataLoader, Dataset
 
-    class Pictures(Dataset):  # type: ignore[type-arg]
+    class Images(Dataset):  # type: ignore[type-arg]
         def __init__(self) -> None:
             self.images = np.load(directory / "images.npy", mmap_mode="r")
             self.labels = np.load(directory / "labels.npy")
@@ -50,18 +50,16 @@ def run_torch(directory: Path, workers: int) -> float:
         def __len__(self) -> int:
             return len(self.labels)
 
-        def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
-            image = torch.from_numpy(self.images[number].copy()).reshape(3, 32, 32)
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            image = torch.from_numpy(self.images[index].copy()).reshape(3, 32, 32)
             padded = functional.pad(image, (4, 4, 4, 4))
-            top, left, mirrored = torch.randint(9, (3,)).tolist()
+            top, left, flip = torch.randint(9, (3,)).tolist()
             image = padded[:, top : top + 32, left : left + 32].float()
-            if mirrored % 2:
+            if flip % 2:
                 image = image.flip(2)
-            return (image - image.mean()) / image.std().clamp(min=1 / 55.4), int(
-                self.labels[number]
-            )
+            return (image - image.mean()) / image.std().clamp(min=1 / 55.4), int(self.labels[index])
 
-    loader = DataLoader(Pictures(), BATCH, shuffle=True, num_workers=workers, drop_last=True,
+    loader = DataLoader(Images(), BATCH, shuffle=True, num_workers=workers, drop_last=True,
                         persistent_workers=workers > 0)  # fmt: skip
 
     def forever():  # type: ignore[no-untyped-def]
@@ -75,14 +73,14 @@ def time_epoch(batches) -> float:  # type: ignore[no-untyped-def]
     steps = COUNT // BATCH
     for _ in range(steps):
         next(batches)
-    began = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(steps):
         next(batches)
-    return steps * BATCH / (time.perf_counter() - began)
+    return steps * BATCH / (time.perf_counter() - started)
 
 
 def measure(contestant: str, workers: int, directory: Path) -> float:
-    """One contestant in a process of its own; with 0 workers bound to one core."""
+    """Run one contestant in its own process; with 0 workers, on one core."""
     command = [sys.executable, __file__, contestant, str(workers), str(directory)]
     out = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(out.stdout.split()[-1])
@@ -91,9 +89,9 @@ def measure(contestant: str, workers: int, directory: Path) -> float:
 def compare(workers: int, title: str, directory: Path) -> None:
     speeds: dict[str, list[float]] = {"phalanx": [], "torch": []}
     for _ in range(ROUNDS):
-        for name, found in speeds.items():
-            found.append(measure(name, workers, directory))
-    medians = {name: statistics.median(found) for name, found in speeds.items()}
+        for name, rounds in speeds.items():
+            rounds.append(measure(name, workers, directory))
+    medians = {name: statistics.median(rounds) for name, rounds in speeds.items()}
     for name, speed in medians.items():
         print(f"  {name:10} {speed:10,.0f} examples/s")
     ratio = medians["phalanx"] / medians["torch"]
@@ -114,9 +112,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         make_synthetic(directory, count=COUNT)
-        pictures = draw(COUNT, 10, 32, 0)
-        np.save(directory / "images.npy", pictures.images)
-        np.save(directory / "labels.npy", pictures.labels)
+        drawn = draw(COUNT, 10, 32, 0)
+        np.save(directory / "images.npy", drawn.images)
+        np.save(directory / "labels.npy", drawn.labels)
         print("one process, one core")
         compare(0, "pipeline-1-process", directory)
         print("all cores; PyTorch with 2 worker processes")
@@ -127,8 +125,8 @@ if __name__ == "__main__":
     if len(sys.argv) == 4:
         if sys.argv[2] == "0" and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        place = Path(sys.argv[3])
+        data = Path(sys.argv[3])
         is_torch = sys.argv[1] == "torch"
-        print(run_torch(place, int(sys.argv[2])) if is_torch else run_phalanx(place))
+        print(run_torch(data, int(sys.argv[2])) if is_torch else run_phalanx(data))
     else:
         main()

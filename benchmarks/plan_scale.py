@@ -1,6 +1,6 @@
-"""How long a plan takes, how much memory, and how large what is submitted gets.
+"""CPU time, memory and size of the plans of large jobs.
 
-Every figure is from a process of its own; the time is the processor's, the median of three.
+Every figure is measured in its own process. CPU time is the median of three.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAUNCHERS = {
     "docker": DockerLauncher(Container("digits:1"), Path("logs"), "r1"),
     "ssh": SshLauncher(SshOptions(HOSTS, "/home/ann"), Path("logs"), "r1"),
 }
-# The others carry a TF_CONFIG in every task, which Linux limits to 128 KiB.
+# Docker and ssh pass a TF_CONFIG to every task, which Linux limits to 128 KiB.
 SIZES = {"kubernetes": 10_000, "slurm": 10_000, "docker": 1000, "ssh": 1000}
 
 
@@ -45,7 +45,7 @@ def measure(backend: str, workers: int) -> None:
     print(json.dumps({"seconds": seconds, "gigabytes": peak, "bytes": len(text)}))
 
 
-def ask(backend: str, workers: int) -> dict[str, float]:
+def measure_in_process(backend: str, workers: int) -> dict[str, float]:
     rounds = []
     for _ in range(ROUNDS):
         command = [sys.executable, __file__, backend, str(workers)]
@@ -56,11 +56,11 @@ def ask(backend: str, workers: int) -> dict[str, float]:
 
 def main() -> None:
     for backend, workers in SIZES.items():
-        found = ask(backend, workers)
+        found = measure_in_process(backend, workers)
         name = f"plan_{backend}_{workers}"
         print(f"RESULT {name} {found['seconds']:.3f} s goal <= 2")
         print(f"RESULT {name}_memory {found['gigabytes']:.3f} GiB goal <= 1")
-    size = ask("kubernetes", 1000)["bytes"] / (1 << 20)
+    size = measure_in_process("kubernetes", 1000)["bytes"] / (1 << 20)
     print(f"RESULT manifest_kubernetes_1000 {size:.4f} MiB goal <= 1.5")
 
 

@@ -1,7 +1,7 @@
-"""Updates a second on a parameter server, against a bare ClusterCoordinator.
+"""Updates per second on a parameter server, relative to a bare ClusterCoordinator.
 
-A tiny model of seven dense layers, 1 ps and 2 workers (the chief only coordinates), so that what
-is measured is the round trips. Both run on clusters of the same kind, in turn, several rounds.
+A tiny model of seven dense layers, 1 ps and 2 workers (the chief only coordinates), so that round
+trips dominate. Both contestants run on clusters of the same shape, in turn, for several rounds.
 """
 
 import json
@@ -40,12 +40,12 @@ def make_data() -> Any:
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
 
 
-def run_ours() -> None:
+def run_phalanx() -> None:
     import phalanx
     from phalanx.train.loop.session import Session
 
     class Speed(phalanx.hooks.Hook):
-        """Updates a second between the first quarter of the run and its end."""
+        """Measures updates per second between the first quarter of the run and its end."""
 
         start: tuple[int, float] | None = None
 
@@ -80,10 +80,10 @@ def run_bare() -> None:
     spec, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
     if task["type"] != "chief":
         tf.distribute.Server(spec, task["type"], task["index"])
-        # Nothing tells a bare server that the chief is done: it looks whether that still listens.
+        # A bare server gets no message when the chief is done, so it polls the chief's address.
         host, port = config["cluster"]["chief"][0].split(":")
-        for is_wanted in (True, False):
-            while is_listening(host, int(port)) is not is_wanted:
+        for expected in (True, False):
+            while is_listening(host, int(port)) is not expected:
                 time.sleep(0.5)
         os._exit(0)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -126,16 +126,16 @@ def is_listening(host: str, port: int) -> bool:
 
 
 def main() -> None:
-    speeds: dict[str, list[float]] = {"bare": [], "ours": []}
+    speeds: dict[str, list[float]] = {"bare": [], "phalanx": []}
     for number in range(ROUNDS):
-        for name, found in speeds.items():
-            found.append(figure(run_cluster(Path(__file__), SHAPE, name), "SPEED"))
-            print(f"round {number + 1}: {name} {found[-1]:.0f} updates/s", flush=True)
+        for name, rounds in speeds.items():
+            rounds.append(figure(run_cluster(Path(__file__), SHAPE, name), "SPEED"))
+            print(f"round {number + 1}: {name} {rounds[-1]:.0f} updates/s", flush=True)
     ratio = statistics.median(
-        ours / bare for ours, bare in zip(speeds["ours"], speeds["bare"], strict=True)
+        speed / bare for speed, bare in zip(speeds["phalanx"], speeds["bare"], strict=True)
     )
     print(f"RESULT ps_updates_vs_bare {ratio:.2f} x goal >= 4")
 
 
 if __name__ == "__main__":
-    {"ours": run_ours, "bare": run_bare}.get(sys.argv[1] if sys.argv[1:] else "", main)()
+    {"phalanx": run_phalanx, "bare": run_bare}.get(sys.argv[1] if sys.argv[1:] else "", main)()

@@ -1,8 +1,8 @@
-"""TFRecord files: Phalanx against TensorFlow, protobuf (upb) and, if installed, `tfrecord`.
+"""TFRecord files, compared with TensorFlow, protobuf (upb) and, if installed, `tfrecord`.
 
-Every figure is the median of rounds in which the contestants take turns. All run in this process,
-bound to one core, so that CPU time and wall time say the same; the ratios are of CPU time, which
-other work on the machine disturbs less.
+Every figure is the median of rounds in which the contestants take turns. All run in this process on
+one core, so that CPU time and wall time agree. The ratios are of CPU time, because other work on
+the machine affects it less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Times = dict[str, float]
 
 
 def measure(contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> Times:
-    """CPU seconds of each, the median; wall time is printed beside it, and kept as `NAME wall`."""
+    """Return the median CPU seconds of each contestant, and its wall time as `NAME wall`."""
     cpu: dict[str, list[float]] = {name: [] for name in contestants}
     wall: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
@@ -69,20 +69,20 @@ def small_columns() -> dict[str, object]:
 TFRECORD = """
 import sys, time
 from tfrecord.reader import tfrecord_loader
-began = time.process_time()
+started = time.process_time()
 for example in tfrecord_loader(sys.argv[1], None):
     pass
-print(time.process_time() - began)
+print(time.process_time() - started)
 """
 
 
 def time_tfrecord(path: str) -> float | None:
-    """The package `tfrecord`, in a process of its own: it cannot live beside TensorFlow."""
+    """Time the package `tfrecord` in its own process, because it conflicts with TensorFlow."""
     ran = subprocess.run(
         [sys.executable, "-c", TFRECORD, path], check=False, capture_output=True, text=True
     )
     if "No module named" in ran.stderr:
-        print("  (pip install tfrecord to compare with it, too)")
+        print("  (pip install tfrecord to include it)")
         return None
     print(f"  {'tfrecord':24} {float(ran.stdout):8.3f} s CPU")
     return float(ran.stdout)
@@ -131,7 +131,9 @@ def decode(directory: Path) -> None:
             {"image": fixed([], strings), "label": fixed([], tf.int64)},
         ),
     ):
-        print(f"{title}: Examples to columns, TensorFlow 1000 at a time, Phalanx a megabyte")
+        print(
+            f"{title}: Examples to columns, TensorFlow in batches of 1000, Phalanx of one megabyte"
+        )
         contestants = {"tensorflow": by_tensorflow(path, wanted), "phalanx": by_phalanx(path)}
         for run in contestants.values():
             run()
@@ -202,8 +204,8 @@ def verify(directory: Path) -> None:
     Path(path).unlink()
 
 
-def start() -> None:
-    """The import in fresh processes, without what Python itself takes; CPU time, as above."""
+def import_time() -> None:
+    """Measure the CPU time of the import in new processes, without the start of Python."""
 
     def run(code: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -252,9 +254,9 @@ def cifar(directory: Path) -> None:
         batch = {b"data": random.integers(0, 256, (10_000, 3072), np.uint8),
                  b"labels": random.integers(0, 10, 10_000).tolist()}  # fmt: skip
         (source / name).write_bytes(pickle.dumps(batch))
-    began = time.perf_counter()
+    started = time.perf_counter()
     convert_cifar10(source, directory / "cifar10", validation=True)
-    result("cifar10", time.perf_counter() - began, "s", "<= 10")
+    result("cifar10", time.perf_counter() - started, "s", "<= 10")
 
 
 def main() -> None:
@@ -265,10 +267,11 @@ def main() -> None:
         decode(directory)
         encode()
         verify(directory)
-        start()
+        import_time()
         memory(directory)
         cifar(directory)
-    print(f"(peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB)")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"(peak memory of this process: {peak} MB)")
 
 
 if __name__ == "__main__":

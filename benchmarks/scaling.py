@@ -1,7 +1,7 @@
-"""Examples a second: one process with one thread, two workers in step, two workers asynchronously.
+"""Throughput of two all-reduce workers and of asynchronous training, relative to one process.
 
-The same model and the same batch per trainer; each trainer has one thread. What two cores can give
-at most is measured too: two processes at the same time that know nothing of each other.
+The model and the batch per trainer are the same, and each trainer has one thread. As the upper
+bound for two cores, the benchmark also measures two independent processes at the same time.
 """
 
 import os
@@ -20,7 +20,7 @@ from clusters import figure, run_cluster
 ROUNDS = 3
 STEPS = 300
 BATCH = 64
-WAYS: dict[str, tuple[dict[str, int], int]] = {
+SHAPES: dict[str, tuple[dict[str, int], int]] = {
     "one": ({"chief": 1}, 1),
     "in_step": ({"chief": 1, "worker": 1}, 2),
     "async": ({"chief": 1, "worker": 1, "ps": 1}, 2),
@@ -36,7 +36,7 @@ def train(trainers: int) -> None:
     from phalanx.train.loop.session import Session
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    # One process has one thread in all; a server of TensorFlow needs two to answer its peers.
+    # One process has one thread in total; a TensorFlow server needs two to serve its peers.
     tf.config.threading.set_inter_op_parallelism_threads(1 if trainers == 1 else 2)
 
     def make_model() -> Any:
@@ -58,7 +58,7 @@ def train(trainers: int) -> None:
     steps = STEPS * (trainers if is_async else 1)
 
     class Speed(phalanx.hooks.Hook):
-        """Between two points of the run: at both, steps handed out but not done are left out."""
+        """Measures between two points of the run; pending steps do not count at either point."""
 
         start: tuple[float, float] | None = None
         figure = 0.0
@@ -86,26 +86,27 @@ def train(trainers: int) -> None:
 
 
 def main() -> None:
-    speeds: dict[str, list[float]] = {name: [] for name in [*WAYS, "apart"]}
+    speeds: dict[str, list[float]] = {name: [] for name in [*SHAPES, "independent"]}
     for number in range(ROUNDS):
-        for name, found in speeds.items():
-            found.append(measure_apart() if name == "apart" else measure(name))
-            print(f"round {number + 1}: {name:8} {found[-1]:7.0f} examples/s", flush=True)
+        for name, rounds in speeds.items():
+            is_bound = name == "independent"
+            rounds.append(measure_independent() if is_bound else measure(name))
+            print(f"round {number + 1}: {name:11} {rounds[-1]:7.0f} examples/s", flush=True)
     ratios = {
-        name: statistics.median(m / o for m, o in zip(found, speeds["one"], strict=True))
-        for name, found in speeds.items()
+        name: statistics.median(s / one for s, one in zip(rounds, speeds["one"], strict=True))
+        for name, rounds in speeds.items()
     }
-    print(f"two processes that know nothing of each other: {ratios['apart']:.2f} x one")
+    print(f"two independent processes: {ratios['independent']:.2f} x one")
     for name, goal in (("in_step", 1.85), ("async", 1.7)):
         print(f"RESULT scaling_{name} {ratios[name]:.2f} x goal >= {goal}")
 
 
 def measure(name: str) -> float:
-    shape, trainers = WAYS[name]
+    shape, trainers = SHAPES[name]
     return figure(run_cluster(Path(__file__), shape, str(trainers), threads=1), "SPEED")
 
 
-def measure_apart() -> float:
+def measure_independent() -> float:
     with ThreadPoolExecutor(2) as pool:
         return sum(pool.map(measure, ["one", "one"]))
 

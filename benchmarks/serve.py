@@ -1,10 +1,10 @@
-"""What `phalanx serve` leaves of a model's speed, under 8 clients.
+"""Throughput of `phalanx serve` with 8 clients, relative to direct calls of the model.
 
 python benchmarks/serve.py
 
-The same model is asked for one row at a time by 8 clients: by threads that call it directly in its
-process, and by processes of their own over HTTP. The figure is requests a second over HTTP, with
-batching, over those of the direct calls.
+8 clients request predictions of the same model, one row at a time: as threads that call it directly
+in its process, and as separate processes over HTTP. The figure is the requests per second over
+HTTP, with batching, relative to the direct calls.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WIDTH = 64
 LAYERS = 6
 UNITS = 1024
 
-# A client process has two connections, so that it takes little of the machine; it loads nothing
-# but the standard library.
+# A client process has two connections and uses only the standard library, so that the clients take
+# little of the machine.
 CLIENT = """
 import http.client, json, sys, threading, time
 port, connections, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 body = json.dumps({"instances": [[0.5] * %d]})
 counts = [0] * connections
-def ask(index):
+def request(index):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -49,7 +49,7 @@ def ask(index):
         assert response.status == 200, answer
         counts[index] += 1
     connection.close()
-threads = [threading.Thread(target=ask, args=(index,)) for index in range(connections)]
+threads = [threading.Thread(target=request, args=(index,)) for index in range(connections)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 print(sum(counts))
@@ -70,7 +70,7 @@ def make_model(folder: str) -> str:
 
 
 class Direct:
-    """Threads that call the model in this process, one row a call."""
+    """Threads that call the model in this process, one row per call."""
 
     def __init__(self, path: str) -> None:
         import tensorflow as tf
@@ -84,12 +84,12 @@ class Direct:
         counts = [0] * CLIENTS
         end = time.monotonic() + SECONDS
 
-        def ask(index: int) -> None:
+        def request(index: int) -> None:
             while time.monotonic() < end:
                 self._call(x=self._row)["predictions"].numpy()
                 counts[index] += 1
 
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(CLIENTS)]
+        threads = [threading.Thread(target=request, args=(index,)) for index in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -130,7 +130,7 @@ def warm_up(port: int) -> None:
 
 
 def main() -> None:
-    ratios, alone = [], []
+    ratios, unbatched_ratios = [], []
     with tempfile.TemporaryDirectory() as folder:
         direct = Direct(make_model(folder))
         direct.measure()
@@ -139,15 +139,15 @@ def main() -> None:
                 warm_up(port)
             for number in range(ROUNDS):
                 bare = direct.measure()
-                ours, single = measure_http(batched), measure_http(one_by_one)
-                ratios.append(ours / bare)
-                alone.append(single / bare)
+                served, unbatched = measure_http(batched), measure_http(one_by_one)
+                ratios.append(served / bare)
+                unbatched_ratios.append(unbatched / bare)
                 print(
-                    f"round {number + 1} of {ROUNDS}: direct {bare:.0f}, served {ours:.0f}, "
-                    f"without batching {single:.0f} requests/s",
+                    f"round {number + 1} of {ROUNDS}: direct {bare:.0f}, served {served:.0f}, "
+                    f"without batching {unbatched:.0f} requests/s",
                     file=sys.stderr,
                 )
-    print(f"without batching: {statistics.median(alone):.2f} of the direct calls")
+    print(f"without batching: {statistics.median(unbatched_ratios):.2f} of the direct calls")
     print(f"RESULT serve_over_direct {statistics.median(ratios):.2f} x goal >= 0.8")
 
 

@@ -1,8 +1,8 @@
-"""TFRecord files in Spark: Phalanx against a source in pure Python (upb) and one in Scala.
+"""TFRecord files in Spark, compared with data sources in pure Python (upb) and in Scala.
 
-The Scala one (spark_peer.scala) reads rows inside the JVM, as one would write it by hand; it is
-compiled here by the compiler inside pyspark. All take turns in one session, and every figure is the
-median of the rounds, in seconds of wall time: what is measured runs in several processes.
+The Scala source (spark_peer.scala) reads rows inside the JVM; the compiler inside pyspark compiles
+it. The contestants take turns in one session. Every figure is the median wall time of the rounds,
+because several processes take part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 
 def compile_peer(directory: Path) -> Path:
-    """The Scala source as a jar."""
+    """Compile the Scala source into a jar."""
     import pyspark
 
     jars = f"{Path(pyspark.__file__).parent}/jars/*"
@@ -38,7 +38,7 @@ def compile_peer(directory: Path) -> Path:
 
 
 def make_upb_source() -> Any:
-    """What one would write by hand in Python: a message at a time, by protobuf."""
+    """Make a straightforward Python data source: protobuf, one message at a time."""
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceReader,
@@ -55,7 +55,7 @@ def make_upb_source() -> Any:
             return [InputPartition(str(file)) for file in sorted(Path(self.path).glob("[!_.]*"))]
 
         def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
-            from phalanx.records.fallback import message_classes
+            from phalanx.records.codec.fallback import message_classes
 
             message_class, _ = message_classes()
             kinds = []
@@ -86,7 +86,7 @@ def make_upb_source() -> Any:
             from pyspark import TaskContext
 
             from phalanx.records import RecordWriter
-            from phalanx.records.fallback import message_classes
+            from phalanx.records.codec.fallback import message_classes
 
             message_class, _ = message_classes()
             number = TaskContext.get().partitionId()  # type: ignore[union-attr]
@@ -124,10 +124,10 @@ def measure(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(WARM_UP + ROUNDS):
         for name, run in contestants.items():
-            began = time.perf_counter()
+            started = time.perf_counter()
             run()
             if turn >= WARM_UP:
-                times[name].append(time.perf_counter() - began)
+                times[name].append(time.perf_counter() - started)
     for name, taken in times.items():
         print(
             f"  {name:20} {statistics.median(taken):7.3f} s (best {min(taken):.3f} s)", flush=True
@@ -135,7 +135,7 @@ def measure(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-def can(run: Callable[[], object]) -> bool:
+def succeeds(run: Callable[[], object]) -> bool:
     try:
         run()
     except Exception:
@@ -187,20 +187,20 @@ def main() -> None:
             target = str(directory / format_)
             return lambda: rows.write.format(format_).mode("overwrite").save(target)
 
-        print("write: the same, from memory")
+        print("write: the same Examples, from memory")
         times = measure({"upb": write("upb"), "phalanx": write("tfrecord")})
         result("spark-write", times["upb"] / times["phalanx"], "x-upb", ">= 5")
 
-        print("count: of the same")
+        print("count: the same Examples")
         reader = spark.read.format("tfrecord").schema(schema)
         measure({"df.count()": reader.load(source).count, "count": lambda: count(spark, source)})
-        # Records that cannot be decoded can be counted only by those who do not try.
+        # Records that cannot be decoded can be counted only without decoding them.
         spark.sparkContext.setLogLevel("OFF")
         with RecordWriter(directory / "noise" / "a") as writer:
             writer.write_all([b"\xff"] * 10)
         noise = str(directory / "noise")
-        result("spark-count-undecoded", can(lambda: count(spark, noise)), "yes", ">= 1")
-        result("spark-df-count-undecoded", can(reader.load(noise).count), "yes", ">= 1")
+        result("spark-count-undecoded", succeeds(lambda: count(spark, noise)), "yes", ">= 1")
+        result("spark-df-count-undecoded", succeeds(reader.load(noise).count), "yes", ">= 1")
         spark.stop()
 
 

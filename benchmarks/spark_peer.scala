@@ -1,5 +1,5 @@
-/* What one would write by hand to read TFRecord files in Spark: rows, inside the JVM. It is what
-   benchmarks/spark.py measures against, and knows no more than that needs. */
+/* A straightforward Spark data source for TFRecord files: rows, inside the JVM. It is the baseline of
+   benchmarks/spark.py, and supports only what that benchmark needs. */
 package phalanx.benchmark
 
 import java.io.{BufferedInputStream, DataInputStream}
@@ -41,8 +41,8 @@ class Rows(path: Path, configuration: Configuration, schema: StructType)
     extends Iterator[InternalRow] {
   private val in = new DataInputStream(
     new BufferedInputStream(path.getFileSystem(configuration).open(path), 1 << 20))
-  private val places = schema.fieldNames.zipWithIndex.map { case (name, place) =>
-    UTF8String.fromString(name) -> place
+  private val columns = schema.fieldNames.zipWithIndex.map { case (name, column) =>
+    UTF8String.fromString(name) -> column
   }.toMap
   private val isArray = schema.map(_.dataType.isInstanceOf[ArrayType]).toArray
   private val row = new GenericInternalRow(schema.length)
@@ -92,28 +92,28 @@ class Rows(path: Path, configuration: Configuration, schema: StructType)
     val end = varint().toInt + at
     at += 1
     val size = varint().toInt
-    val place = places.getOrElse(UTF8String.fromBytes(data, at, size), -1)
+    val column = columns.getOrElse(UTF8String.fromBytes(data, at, size), -1)
     at += size
-    if (place >= 0 && at < end) {
+    if (column >= 0 && at < end) {
       at += 1
       varint()
-      if (at < end) readFeature(place, end)
+      if (at < end) readFeature(column, end)
     }
     at = end
   }
 
-  private def readFeature(place: Int, end: Int): Unit = {
+  private def readFeature(column: Int, end: Int): Unit = {
     val kind = data(at) >> 3
     at += 1
     varint()
-    if (at == end) row.update(place, UnsafeArrayData.fromPrimitiveArray(new Array[Long](0)))
+    if (at == end) row.update(column, UnsafeArrayData.fromPrimitiveArray(new Array[Long](0)))
     else {
       at += 1
       val size = varint().toInt
       kind match {
-        case 1 => row.update(place, UTF8String.fromBytes(data, at, size).copy())
+        case 1 => row.update(column, UTF8String.fromBytes(data, at, size).copy())
         case 2 =>
-          row.update(place, ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN).getFloat(at))
+          row.update(column, ByteBuffer.wrap(data).order(ByteOrder.LITTLE_ENDIAN).getFloat(at))
         case 3 =>
           var count = 0
           while (at < end) {
@@ -121,10 +121,10 @@ class Rows(path: Path, configuration: Configuration, schema: StructType)
             longs(count) = varint()
             count += 1
           }
-          if (isArray(place))
+          if (isArray(column))
             row.update(
-              place, UnsafeArrayData.fromPrimitiveArray(java.util.Arrays.copyOf(longs, count)))
-          else row.update(place, longs(0))
+              column, UnsafeArrayData.fromPrimitiveArray(java.util.Arrays.copyOf(longs, count)))
+          else row.update(column, longs(0))
       }
     }
   }

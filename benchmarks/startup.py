@@ -1,4 +1,4 @@
-"""From `phalanx run` to the first step (chief, 2 workers, 1 ps), beside the bare imports."""
+"""Time from `phalanx run` to the first step (chief, 2 workers, 1 ps), and of the bare imports."""
 
 import statistics
 import subprocess

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own --help; with --check, say whether it is up to date."""
+"""Write docs/cli.md from the --help of every command; with --check, fail if it is out of date."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from phalanx.cli import cli
 
 TARGET = Path(__file__).with_name("cli.md")
 HEAD = """\
-# The commands
+# Command reference
 
-What `phalanx COMMAND --help` prints. Made by `make docs`; a test fails when it is out of date.
+The output of `phalanx COMMAND --help` for every command. `make docs` writes this page.
 """
 
 
 def describe(command: click.Command, context: click.Context) -> list[str]:
-    """The help of a command and of those below it."""
+    """Return the help of a command and of its subcommands, as Markdown."""
     text = command.get_help(context)
     parts = [f"## `{context.command_path}`\n\n```text\n{text}\n```\n"]
     if isinstance(command, click.Group):
@@ -33,7 +33,7 @@ def describe(command: click.Command, context: click.Context) -> list[str]:
 
 
 def main() -> None:
-    """Write the page, or compare it."""
+    """Write the page, or compare it with the commands."""
     context = cli.make_context("phalanx", [], resilient_parsing=True, terminal_width=100)
     text = "\n".join([HEAD, *describe(cli, context)])
     if "--check" not in sys.argv:

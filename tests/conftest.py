@@ -1,4 +1,4 @@
-"""What several tests need: the command as a user runs it, and a place without surprises."""
+"""Fixtures of several tests: the command as a user runs it, and a clean environment."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Whoever runs the tests by nohup or in the background ignores these, and so would what they start.
+# Under nohup or in the background these signals are ignored, and child processes inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples each time, however slow the machine.
+# Use the same examples in each run, and accept a slow machine.
 settings.register_profile(
     "suite",
     deadline=None,
@@ -33,14 +33,23 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def environ() -> dict[str, str]:
-    """The environment without anything that says where in a cluster we are."""
-    mine = ("TF_CONFIG", "JOB_NAME", "SLURM_", "PHALANX_", "OMP_", "TF_NUM_", "CUDA_", "TF_ENABLE_")
-    return {name: text for name, text in os.environ.items() if not name.startswith(mine)}
+    """The environment without variables that describe a task or a cluster."""
+    prefixes = (
+        "TF_CONFIG",
+        "JOB_NAME",
+        "SLURM_",
+        "PHALANX_",
+        "OMP_",
+        "TF_NUM_",
+        "CUDA_",
+        "TF_ENABLE_",
+    )
+    return {name: text for name, text in os.environ.items() if not name.startswith(prefixes)}
 
 
 @pytest.fixture
 def phalanx(tmp_path: Path, environ: dict[str, str]) -> Phalanx:
-    """Run `phalanx` with these arguments to its end, in an empty directory."""
+    """Run `phalanx` with arguments until it exits, in an empty directory."""
 
     def run(
         *arguments: object, timeout: float = 280, **more: str
@@ -63,7 +72,7 @@ def phalanx(tmp_path: Path, environ: dict[str, str]) -> Phalanx:
 def start_phalanx(
     tmp_path: Path, environ: dict[str, str]
 ) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start `phalanx` and go on; what still runs at the end of the test is killed."""
+    """Start `phalanx` in the background; processes that still run after the test are killed."""
     started = []
 
     def start(*arguments: object) -> subprocess.Popen[str]:
@@ -86,7 +95,7 @@ def start_phalanx(
 
 @pytest.fixture
 def damaged_parquet(tmp_path: Path) -> Path:
-    """A file whose table of contents is whole, and whose rows are not."""
+    """A Parquet file with an intact footer and damaged rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Numbers in TFRecord files for data workers, and what the tasks that read them were given."""
+"""Write numbered records for data workers, and check which task read which of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "programs/read_served.py"
 
 
 def write_numbers(directory: Path) -> None:
-    """1000 numbers in four files, and the program that reads them."""
+    """Write 1000 numbers to four files, and copy the program that reads them."""
     shutil.copy(PROGRAM, directory)
     for part in range(4):
         numbers = np.arange(part * 250, (part + 1) * 250)
@@ -24,7 +24,7 @@ def write_numbers(directory: Path) -> None:
 
 
 def check_numbers(directory: Path, *tasks: str) -> None:
-    """Each number once in each pass, and nobody but the tasks themselves in their cluster."""
+    """Check that each epoch had each number once, and that clusters contain only these tasks."""
     seen = [json.loads((directory / f"{task}.json").read_text()) for task in tasks]
     for number in range(2):
         assert Counter(n for task in seen for n in task["passes"][number]) == Counter(range(1000))

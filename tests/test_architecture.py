@@ -1,21 +1,48 @@
-"""The architecture is what docs/architecture.md says: who may import whom, and what is public."""
+"""The rules of docs/architecture.md: imports, public names, and their docstrings."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import enum
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import phalanx
+import phalanx.cluster
+import phalanx.errors
 
 SOURCE = Path(phalanx.__file__).parent
+ROOT = Path(__file__).parents[1]
 
-# Every part, and the parts it may import. `cli` sits on top.
+# Work in progress: both sets must be empty once all areas are merged.
+NOT_YET_DISTINCT = {"Strategy"}
+NOT_YET_DOCUMENTED = {"phalanx.launch.base"}
+
+# The modules with public names, and the protocols that launchers of other packages implement.
+DOCUMENTED = [
+    "phalanx",
+    "phalanx.cluster",
+    "phalanx.data",
+    "phalanx.hooks",
+    "phalanx.launch.base",
+    "phalanx.layers",
+    "phalanx.records",
+    "phalanx.records.spark",
+    "phalanx.spark",
+    "phalanx.train.export",
+]
+
+# The top-level modules, and which of them each may import.
 MAY_IMPORT = {
     "errors": set[str](),
+    "lazy_names": set[str](),
     "open_files": {"errors"},
     "cluster": {"errors", "open_files"},
     "records": {"errors", "open_files", "cluster"},
@@ -38,11 +65,11 @@ MAY_IMPORT = {
     },
 }
 
-# Packages whose members are siblings: they share the named modules and never import each other.
+# Packages whose modules do not import each other, and the modules that all of them may import.
 SIBLINGS = {
     "phalanx.cluster.detectors": set[str](),
     "phalanx.launch.backends": set[str](),
-    "phalanx.train.engines": {"base", "reduction", "steps_per_call"},
+    "phalanx.train.engines": {"base", "ps_base", "reduction", "steps_per_call"},
     "phalanx.train.hooks": {"base"},
 }
 
@@ -53,29 +80,27 @@ def module_name(path: Path) -> str:
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Every module of ours that a file names in an import, wherever in the file it stands."""
+    """Return every module of Phalanx that a file imports, at its top or in a function."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute here"
+            assert node.level == 0, f"{path}: use absolute imports"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {name for name in found if name.startswith("phalanx.")}
 
 
-# All but the package's own __init__ and __main__, which sit above every part.
+# All except __init__.py and __main__.py of the package, which may import everything.
 FILES = sorted(set(SOURCE.rglob("*.py")) - set(SOURCE.glob("__*.py")))
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_imports_follow_the_architecture(path: Path) -> None:
     part = module_name(path).split(".")[1]
+    allowed = MAY_IMPORT[part] | {part, "__version__", "lazy_names"}
     for imported in imported_modules(path):
-        other = imported.split(".")[1]
-        assert other in MAY_IMPORT[part] | {part, "__version__"}, (
-            f"{part} must not import {imported}"
-        )
+        assert imported.split(".")[1] in allowed, f"{part} must not import {imported}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_name)
@@ -91,7 +116,7 @@ def test_siblings_do_not_import_each_other(path: Path) -> None:
                 assert other in shared | {me}, f"{name} must not import its sibling {imported}"
 
 
-def test_every_part_is_in_the_rules() -> None:
+def test_every_top_level_module_has_an_import_rule() -> None:
     parts = {module_name(path).split(".")[1] for path in FILES}
     assert parts <= set(MAY_IMPORT)
 
@@ -114,51 +139,164 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
 
 LIGHT = ("cluster", "launch", "cli", "records")
 
-# Loaded by the functions that need them.
+# These import pyarrow, and are imported only by the functions that need them.
 ARROW = (
     "phalanx.records.arrow",
     "phalanx.records.convert",
-    "phalanx.records.hdfs",
+    "phalanx.records.storage.hdfs",
     "phalanx.records.spark.",
 )
 
 
-def test_the_public_names() -> None:
-    assert set(phalanx.__all__) == {
-        "Cluster",
-        "ClusterError",
-        "ConfigurationError",
-        "Context",
-        "DataError",
-        "DistributedSession",
-        "Experiment",
-        "Interrupted",
-        "JobError",
-        "LaunchError",
-        "LinearScaling",
-        "Mode",
-        "PeerError",
-        "PhalanxError",
-        "RecordError",
-        "Result",
-        "Role",
-        "RunConfig",
-        "TFConfig",
-        "Task",
-        "TaskSpec",
-        "TaskSpecDef",
-        "TrainingError",
-        "WorkerError",
-        "detect",
-        "hooks",
-        "layers",
-        "run",
-        "spark",
+# The public names of training; the others are the errors and phalanx.cluster's.
+TRAINING_NAMES = {
+    "Context",
+    "DistributedSession",
+    "Experiment",
+    "LinearScaling",
+    "Mode",
+    "Result",
+    "RunConfig",
+    "TaskSpec",
+    "TaskSpecDef",
+    "hooks",
+    "layers",
+    "run",
+    "spark",
+}
+
+
+def test_public_names_are_those_of_errors_cluster_and_training() -> None:
+    errors = {
+        name
+        for name, value in vars(phalanx.errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert phalanx.hooks.__name__ == "phalanx.train.hooks"
-    assert phalanx.layers.__name__ == "phalanx.train.layers"
-    names = set(phalanx.__all__) - {"hooks", "layers", "spark"}
-    assert all(getattr(phalanx, name).__module__.startswith("phalanx.") for name in names)
+    assert set(phalanx.__all__) == errors | set(phalanx.cluster.__all__) | TRAINING_NAMES
     assert set(phalanx.__all__) <= set(dir(phalanx))
-    with pytest.raises(AttributeError, match="no attribute 'experimnt'"):
+
+
+def test_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'phalanx' has no attribute 'experimnt'"):
         _ = phalanx.experimnt
+
+
+@pytest.mark.parametrize("package", ["phalanx", "phalanx.spark", "phalanx.records.spark"])
+def test_lazy_names_are_those_that_type_checkers_see(package: str) -> None:
+    module = import_module(package)
+    tree = ast.parse(Path(str(module.__file__)).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = {
+        alias.asname: (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(imports) == set(module.__all__)
+    for name, (home, original) in imports.items():
+        assert name == original
+        try:
+            loaded = getattr(module, name)
+        except ImportError as error:
+            assert "needs Spark" in str(error)
+            continue
+        expected = import_module(f"{home}.{name}") if inspect.ismodule(loaded) else None
+        assert loaded is (expected or getattr(import_module(str(home)), name))
+
+
+def test_public_classes_have_distinct_names() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module_name(path))
+    doubled = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert set(doubled) == NOT_YET_DISTINCT, doubled
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_public_docstrings_are_in_google_style(name: str) -> None:
+    package, _, attribute = name.rpartition(".")
+    module = getattr(import_module(package), attribute) if package == "phalanx" else None
+    module = module or import_module(name)
+    names = getattr(module, "__all__", None) or [
+        each
+        for each, value in vars(module).items()
+        if not each.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    try:
+        objects = {each: getattr(module, each) for each in names}
+    except ImportError as error:
+        pytest.skip(str(error))
+    findings = [
+        f"{name}.{each}{finding}"
+        for each, value in objects.items()
+        for finding in find_docstring_problems(value)
+    ]
+    if name in NOT_YET_DOCUMENTED:
+        assert findings, f"{name} passes: remove it from NOT_YET_DOCUMENTED"
+    else:
+        assert findings == []
+
+
+def find_docstring_problems(value: object) -> Iterator[str]:
+    """Yield what the docstring of a public name lacks."""
+    if inspect.isclass(value):
+        yield from find_class_problems(value)
+    elif inspect.isfunction(value):
+        yield from find_function_problems(value, value.__doc__ or "")
+
+
+def find_class_problems(kind: type) -> Iterator[str]:
+    doc = kind.__doc__
+    if not doc:
+        yield " has no docstring"
+    if issubclass(kind, enum.Enum):
+        return
+    fields: set[str] = set()
+    if dataclasses.is_dataclass(kind):
+        fields = {field.name for field in dataclasses.fields(kind)}
+    elif "__init__" in vars(kind) and not getattr(kind, "_is_protocol", False):
+        for parameter in inspect.signature(kind).parameters:
+            if parameter not in ("options", "kwargs") and f"{parameter}:" not in (doc or ""):
+                yield f": Args: lacks {parameter}"
+    for name, member in vars(kind).items():
+        inherited = any(name in vars(base) for base in kind.__mro__[1:])
+        if name.startswith("_") or name in fields or inherited:
+            continue
+        function = getattr(member, "__func__", member)
+        if not inspect.isfunction(function):
+            continue
+        # A method with one parameter may explain it in its summary.
+        if not function.__doc__:
+            yield f".{name} has no docstring"
+        elif len(inspect.signature(function).parameters) > 2:
+            for problem in find_function_problems(function, function.__doc__):
+                yield f".{name}{problem}"
+
+
+def find_function_problems(function: Callable[..., object], doc: str) -> Iterator[str]:
+    summary = doc.strip().partition("\n")[0]
+    if not summary.endswith((".", ":", "?")):
+        yield f": the summary is not one sentence: {summary!r}"
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters if each not in ("self", "cls")]
+    if not parameters:
+        return
+    _, heading, section = doc.partition("Args:")
+    if not heading:
+        yield " has no Args:"
+    else:
+        yield from (f": Args: lacks {each}" for each in parameters if f"{each}:" not in section)
+    returned = str(signature.return_annotation)
+    nothing = ("None", "Iterator[None]", "NoReturn", str(inspect.Signature.empty))
+    if not returned.startswith(nothing) and "Returns:" not in doc and "Yields:" not in doc:
+        yield " has no Returns:"
+
+
+def test_paths_in_the_architecture_page_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    paths = re.findall(r"`([\w./-]+(?:\.py|/))`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    assert paths
+    roots = (SOURCE, SOURCE.parent, ROOT)
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []

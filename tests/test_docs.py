@@ -1,4 +1,4 @@
-"""The docs tell the truth: their examples are run, and nothing is missing from them."""
+"""The docs are complete and correct: their examples run, and they list every command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands(command: click.Command, path: str) -> dict[str, click.Command]:
-    """Every command and subcommand by the words that call it."""
+    """Return every command and subcommand by its full name."""
     found = {path: command}
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -37,13 +37,13 @@ EVERY_COMMAND = commands(cli, "phalanx")
 
 
 @pytest.mark.parametrize("path", EVERY_COMMAND)
-def test_every_command_has_help_with_an_example_of_itself(path: str) -> None:
+def test_help_of_every_command_has_an_example_of_it(path: str) -> None:
     text = EVERY_COMMAND[path].help or ""
     assert "Example:" in text
     assert path in text.partition("Example:")[2]
 
 
-def test_the_command_reference_is_up_to_date() -> None:
+def test_command_reference_is_up_to_date() -> None:
     subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], check=True)
 
 
@@ -56,10 +56,10 @@ def console_sessions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "block"), console_sessions())
-def test_what_a_page_shows_is_what_happens(
+def test_console_sessions_print_what_the_page_shows(
     page: str, block: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    """Lines after `$ ` are typed, the others must appear; `…` stands for anything."""
+    """Run the lines after `$ `; the other lines are the output, in which `…` matches anything."""
     typed = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     shown = [line for line in block.splitlines() if not line.startswith("$ ")]
     done = subprocess.run(
@@ -72,7 +72,7 @@ def test_what_a_page_shows_is_what_happens(
         timeout=280,
         check=False,
     )
-    # Tasks run side by side, so their lines may come in another order.
+    # Tasks run in parallel: the order of their lines varies.
     printed = sorted(done.stdout.splitlines())
     assert len(printed) == len(shown), done.stdout
     for line, expected in zip(printed, sorted(shown), strict=True):
@@ -87,13 +87,13 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings(name: str) -> None:
+def test_examples_in_docstrings_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_the_tree_in_the_architecture_page_is_the_tree() -> None:
+def test_tree_of_the_architecture_page_is_the_source_tree() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     drawn = re.findall(r"```text\n(src/phalanx/\n.*?)```", text, re.DOTALL)[0]
     parents: list[str] = []
@@ -104,20 +104,20 @@ def test_the_tree_in_the_architecture_page_is_the_tree() -> None:
         parents = [*parents[:depth], name]
         listed.add("".join(parents))
     for each in listed:
-        assert (ROOT / each).exists(), f"{each} is drawn, but not there"
+        assert (ROOT / each).exists(), f"{each} is on the page, but does not exist"
     for path in SOURCE.rglob("*"):
         if path.is_dir() and list(path.glob("*.py")):
             drawn_path = f"{path.relative_to(ROOT)}/"
-            assert drawn_path in listed, f"{drawn_path} is there, but not drawn"
+            assert drawn_path in listed, f"{drawn_path} exists, but is not on the page"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
-def test_every_example_and_every_command_is_mentioned_somewhere() -> None:
+def test_every_example_and_every_command_is_documented() -> None:
     text = "".join(page.read_text() for page in PAGES if page.name != "cli.md")
     for folder in (ROOT / "examples").iterdir():
         assert f"examples/{folder.name}" in text

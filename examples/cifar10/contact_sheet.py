@@ -1,48 +1,48 @@
-"""Test pictures with what the network says of them: green where it is right, red where not."""
+"""Test images with their predictions: green if the prediction is correct, red if not."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pictures import Pictures
+from pictures import Cifar10Images
 
 from phalanx import hooks
 
 ROWS, COLUMNS = 5, 8
-RIGHT, WRONG = "#1a7f37", "#cf222e"
+CORRECT, WRONG = "#1a7f37", "#cf222e"
 
 
 class ContactSheet(hooks.Hook):
-    """Draws the first test pictures into a PNG file, when training is done."""
+    """Draws the first test images into a PNG file at the end of training."""
 
-    def __init__(self, file: str, pictures: Pictures) -> None:
+    def __init__(self, file: str, images: Cifar10Images) -> None:
         self.file = Path(file)
-        self.pictures = pictures
+        self.images = images
 
     def end(self, session: Any) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415
         from matplotlib.patches import Rectangle  # noqa: PLC0415
 
-        images, inputs, labels = self.pictures.sample(ROWS * COLUMNS)
+        images, inputs, labels = self.images.sample(ROWS * COLUMNS)
         session.pull()
-        guesses = np.argmax(session.model(inputs, training=False), axis=-1)
-        classes = self.pictures.classes()
+        predictions = np.argmax(session.model(inputs, training=False), axis=-1)
+        classes = self.images.classes()
         figure = Figure(figsize=(COLUMNS * 1.35, ROWS * 1.6), layout="constrained")
-        places = figure.subplots(ROWS, COLUMNS).ravel()
-        for place in places:
-            place.set_axis_off()
-        for place, image, guess, label in zip(places, images, guesses, labels, strict=False):
-            is_right = guess == int(label)
-            color = RIGHT if is_right else WRONG
-            text = classes[guess] if is_right else f"{classes[guess]} ({classes[int(label)]})"
-            place.set_title(text, color=color, fontsize=8.5, pad=4)
-            place.imshow(image, interpolation="nearest")
+        axes = figure.subplots(ROWS, COLUMNS).ravel()
+        for axis in axes:
+            axis.set_axis_off()
+        for axis, image, prediction, label in zip(axes, images, predictions, labels, strict=False):
+            is_correct = prediction == int(label)
+            color = CORRECT if is_correct else WRONG
+            truth = "" if is_correct else f" ({classes[int(label)]})"
+            axis.set_title(classes[prediction] + truth, color=color, fontsize=8.5, pad=4)
+            axis.imshow(image, interpolation="nearest")
             height, width = image.shape[:2]
-            place.add_patch(
+            axis.add_patch(
                 Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor=color, linewidth=4)
             )
-        right = int(np.sum(guesses == labels.numpy()))
-        hint = "" if right == len(guesses) else "; in brackets what the wrong ones are"
-        figure.suptitle(f"{right} of {len(guesses)} right{hint}", fontsize=11)
+        correct = int(np.sum(predictions == labels.numpy()))
+        hint = "" if correct == len(predictions) else "; true labels in brackets"
+        figure.suptitle(f"{correct} of {len(predictions)} correct{hint}", fontsize=11)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(self.file, dpi=110)

@@ -1,24 +1,24 @@
-"""The experiment: a residual network, CIFAR-10's pictures, and how the one learns the other."""
+"""The experiment: a residual network, trained on CIFAR-10."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
-from pictures import Pictures, as_input
+from pictures import Cifar10Images, as_input
 
 import phalanx
 from phalanx.models.resnet import DataFormat, resnet
 
-# The batch that learning rates are given for.
-USUAL_BATCH = 128
+# The batch size that --learning-rate refers to.
+REFERENCE_BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate goes; `peak` is for updates of 128 pictures.
+    """A learning-rate schedule; `peak` is the highest rate, for updates of 128 images.
 
-    One cycle ends with the run, after so many epochs or steps.
+    The one-cycle schedule ends with the run, after `epochs` or `steps`.
     """
 
     kind: str
@@ -26,15 +26,15 @@ class Schedule:
     epochs: int | None
     steps: int | None
 
-    def make(self, pictures: int, update: int) -> Any:
-        """The rate for every update, when each is made of `update` pictures."""
-        peak = self.peak * update / USUAL_BATCH
-        epoch = pictures // update
+    def make(self, examples: int, batch_size: int) -> Any:
+        """Return the rate of every update, each of `batch_size` out of `examples` images."""
+        peak = self.peak * batch_size / REFERENCE_BATCH_SIZE
+        steps_per_epoch = examples // batch_size
         if self.kind == "staged":
-            boundaries = [epoch * number for number in (82, 123, 300)]
-            rates = [peak * part for part in (1.0, 0.1, 0.01, 0.002)]
+            boundaries = [steps_per_epoch * epoch for epoch in (82, 123, 300)]
+            rates = [peak * factor for factor in (1.0, 0.1, 0.01, 0.002)]
             return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
-        ends = [self.steps or 0, epoch * (self.epochs or 0)]
+        ends = [self.steps or 0, steps_per_epoch * (self.epochs or 0)]
         steps = min((end for end in ends if end), default=1)
         warmup = max(1, steps // 5)
         return keras.optimizers.schedules.CosineDecay(
@@ -44,28 +44,29 @@ class Schedule:
 
 @keras.saving.register_keras_serializable(package="cifar10")
 class ManyViews(keras.Model):  # type: ignore[misc]
-    """Outside of training, says what it says in the mean of a picture and of five like it.
+    """A model with test-time augmentation: it averages its predictions over six views of an image.
 
-    Half of the mean is the picture and its mirror, half these two moved by one pixel each way.
+    Half of the weight is on the image and its mirror image, the other half on these two, shifted
+    diagonally by one pixel in either direction.
     """
 
     def call(self, images: Any, training: bool | None = None, mask: Any = None) -> Any:
         if training:
             return super().call(images, training=training)
-        framed = keras.ops.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-        views = [(images, 1 / 4), (framed[:, :-2, :-2], 1 / 8), (framed[:, 2:, 2:], 1 / 8)]
+        padded = keras.ops.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        views = [(images, 1 / 4), (padded[:, :-2, :-2], 1 / 8), (padded[:, 2:, 2:], 1 / 8)]
         return sum(
-            part * super(ManyViews, self).call(seen, training=False)
-            for view, part in views
-            for seen in (view, view[:, :, ::-1])
+            weight * super(ManyViews, self).call(image, training=False)
+            for view, weight in views
+            for image in (view, view[:, :, ::-1])
         )
 
 
 @dataclass(frozen=True)
 class Cifar10(phalanx.Experiment):
-    """ResNet on CIFAR-10, with momentum and weight decay."""
+    """A ResNet on CIFAR-10, trained with momentum and weight decay."""
 
-    pictures: Pictures
+    images: Cifar10Images
     schedule: Schedule
     num_layers: int = 44
     eval_batch_size: int = 100
@@ -80,8 +81,8 @@ class Cifar10(phalanx.Experiment):
     def model(self) -> keras.Model:
         network = resnet(
             self.num_layers,
-            classes=len(self.pictures.classes()),
-            weight_decay=0.0,  # the optimizer's part
+            classes=len(self.images.classes()),
+            weight_decay=0.0,  # the optimizer applies it
             batch_norm_decay=self.batch_norm_decay,
             data_format=self.data_format,
             log_shapes=self.log_shapes,
@@ -89,8 +90,8 @@ class Cifar10(phalanx.Experiment):
         return ManyViews(network.input, network.output) if self.many_views else network
 
     def optimizer(self, context: phalanx.Context) -> keras.optimizers.Optimizer:
-        rate = self.schedule.make(self.pictures.count(), context.examples_per_update)
-        # Through the momentum, decay in the loss would count 1 / (1 - momentum) times.
+        rate = self.schedule.make(self.images.count(), context.examples_per_update)
+        # Decay in the loss, as in the papers, is multiplied by 1 / (1 - momentum).
         decay = self.weight_decay / (1 - self.momentum) or None
         optimizer = keras.optimizers.SGD(
             rate, self.momentum, nesterov=self.momentum > 0, weight_decay=decay
@@ -113,10 +114,10 @@ class Cifar10(phalanx.Experiment):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
-        return self.pictures.train(context.batch_size, context, context.seed)
+        return self.images.train(context.batch_size, context, context.seed)
 
     def eval_data(self, context: phalanx.Context) -> tf.data.Dataset:
-        return self.pictures.test(self.eval_batch_size, context)
+        return self.images.test(self.eval_batch_size, context)
 
     def example_features(self) -> dict[str, Any]:
         return {"image": tf.io.FixedLenFeature([], tf.string)}

@@ -1,4 +1,4 @@
-"""CIFAR-10: a residual network, in one process, on many devices or on many hosts.
+"""Train a residual network on CIFAR-10, in one process, on several devices or on several hosts.
 
     phalanx dataset cifar10 --out data/cifar10
     python examples/cifar10/main.py --data-dir data/cifar10 --model-dir runs/cifar10
@@ -10,18 +10,18 @@ import argparse
 import os
 from typing import Any
 
-# oneDNN makes training on a CPU much faster, but is off by default on many.
+# oneDNN makes training much faster on CPUs, but is off by default on many of them.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import tensorflow as tf
 from contact_sheet import ContactSheet
 from experiment import Cifar10, Schedule
-from pictures import Pictures
+from pictures import Cifar10Images
 
 import phalanx
 
-# What each schedule does best with; any of it can be set by a flag.
+# The default settings of each schedule; flags override them.
 RECIPES = {
     "staged": {
         "epochs": 350,
@@ -41,8 +41,8 @@ RECIPES = {
 VARIABLES = {"CPU": "cpu", "GPU": "device"}
 
 
-class InputPictures(phalanx.hooks.Hook):
-    """Shows some of what the network is trained on, in TensorBoard."""
+class InputImages(phalanx.hooks.Hook):
+    """Writes some training images for TensorBoard."""
 
     def __init__(self, experiment: Cifar10) -> None:
         self.experiment = experiment
@@ -59,36 +59,41 @@ def parse_flags() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data-dir", required=True, help="where `phalanx dataset cifar10` wrote the pictures")
+    add("--data-dir", required=True, help="the output directory of `phalanx dataset cifar10`")
     add("--num-layers", type=int, default=44, help="6n+2: 20, 32, 44, 56, 110")
     add("--train-batch-size", type=int, default=128, metavar="N", dest="global_batch_size",
-        help="pictures in an update in step; asynchronously, a trainer takes a share")  # fmt: skip
+        help="images per update; in asynchronous training, the trainers divide it")  # fmt: skip
     add("--eval-batch-size", type=int, default=100, metavar="N")
     add("--schedule", choices=list(RECIPES), default="staged",
-        help="staged: x 1, 0.1, 0.01, 0.002 at epochs 82, 123, 300; one-cycle: up and down once, "
-        "for runs of an hour")  # fmt: skip
-    add("--learning-rate", type=float, metavar="X", help="the highest: 0.1, or 0.2 in one cycle")
+        help="staged: x 1, 0.1, 0.01, 0.002 at epochs 82, 123, 300; one-cycle: warm-up, then "
+        "cosine decay, for runs of an hour")  # fmt: skip
+    add(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help="the highest rate: 0.1, or 0.2 with one-cycle",
+    )
     add("--momentum", type=float, default=0.9, metavar="X")
-    add("--weight-decay", type=float, metavar="X", help="2e-4, or 5e-4 in one cycle")
+    add("--weight-decay", type=float, metavar="X", help="2e-4, or 5e-4 with one-cycle")
     add("--batch-norm-decay", type=float, default=0.9, metavar="X")
-    add("--label-smoothing", type=float, metavar="X", help="none, or 0.1 in one cycle")
+    add("--label-smoothing", type=float, metavar="X", help="0, or 0.1 with one-cycle")
     add("--use-distortion", action=argparse.BooleanOptionalAction, default=True,
-        help="cut out of a frame, mirror")  # fmt: skip
+        help="augment with random crops and flips")  # fmt: skip
     add("--change-light", action=argparse.BooleanOptionalAction, default=False,
-        help="change brightness and contrast too")  # fmt: skip
+        help="also change brightness and contrast at random")  # fmt: skip
     add("--many-views", action=argparse.BooleanOptionalAction,
-        help="test with each picture in six ways: not staged, but in one cycle")  # fmt: skip
+        help="test-time augmentation with six views; the default with one-cycle")  # fmt: skip
     add("--data-format", choices=["channels_first", "channels_last"],
-        help="channels first where there is a GPU, if not set")  # fmt: skip
-    add("--num-gpus", type=int, metavar="N", help="all of them, if not set")
+        help="default: channels_first if there is a GPU")  # fmt: skip
+    add("--num-gpus", type=int, metavar="N", help="default: all GPUs")
     add("--simulate-gpus", action="store_true",
-        help="cut the CPU into --num-gpus devices, to try it without any")  # fmt: skip
+        help="split the CPU into --num-gpus devices, to try it without GPUs")  # fmt: skip
     add("--variable-strategy", choices=list(VARIABLES),
-        help="with several GPUs: a copy of the weights on each, or one on the host")  # fmt: skip
+        help="with several GPUs: the weights on each GPU, or once on the host")  # fmt: skip
     add("--num-intra-threads", type=int, default=0, metavar="N",
-        help="threads of one operation; 0: as many as there are cores")  # fmt: skip
+        help="threads per operation; 0: one per core")  # fmt: skip
     add("--contact-sheet", metavar="FILE",
-        help="a PNG of test pictures with what the network says of them")  # fmt: skip
+        help="write a PNG of test images with their predictions")  # fmt: skip
     add("--log-shapes", action="store_true", help="log the shape of the image after each unit")
     phalanx.RunConfig.add_flags(parser)
     arguments = parser.parse_args()
@@ -102,16 +107,18 @@ def parse_flags() -> argparse.Namespace:
 
 
 def choose_devices(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings of devices and threads; must come before anything else in TensorFlow."""
+    """Configure devices and threads; must run before TensorFlow executes anything."""
     settings: dict[str, Any] = {}
     if arguments.num_intra_threads:
         tf.config.threading.set_intra_op_parallelism_threads(arguments.num_intra_threads)
     if arguments.variable_strategy:
         settings["variables"] = VARIABLES[arguments.variable_strategy]
     if arguments.simulate_gpus:
-        parts = [tf.config.LogicalDeviceConfiguration()] * (arguments.num_gpus or 1)
-        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
-        settings["devices"] = tuple(f"CPU:{number}" for number in range(len(parts)))
+        devices = [tf.config.LogicalDeviceConfiguration()] * (arguments.num_gpus or 1)
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], devices
+        )
+        settings["devices"] = tuple(f"CPU:{number}" for number in range(len(devices)))
     elif arguments.num_gpus is not None:
         settings["devices"] = arguments.num_gpus
     return settings
@@ -121,7 +128,7 @@ def main() -> None:
     arguments = parse_flags()
     config = phalanx.RunConfig.from_flags(arguments, **choose_devices(arguments))
     experiment = Cifar10(
-        Pictures(arguments.data_dir, arguments.use_distortion, arguments.change_light),
+        Cifar10Images(arguments.data_dir, arguments.use_distortion, arguments.change_light),
         Schedule(arguments.schedule, arguments.learning_rate, config.epochs, config.train_steps),
         num_layers=arguments.num_layers,
         eval_batch_size=arguments.eval_batch_size,
@@ -133,16 +140,16 @@ def main() -> None:
         data_format=arguments.data_format,
         log_shapes=arguments.log_shapes,
     )
-    hooks: list[phalanx.hooks.Hook] = [InputPictures(experiment)]
+    hooks: list[phalanx.hooks.Hook] = [InputImages(experiment)]
     if arguments.contact_sheet:
-        hooks.append(ContactSheet(arguments.contact_sheet, experiment.pictures))
+        hooks.append(ContactSheet(arguments.contact_sheet, experiment.images))
     result = phalanx.run(experiment, config, hooks=hooks)
     if result.metrics:
-        print(f"\n  accuracy      {result.metrics['accuracy']:.2%} on the test pictures")
+        print(f"\n  accuracy      {result.metrics['accuracy']:.2%} on the test images")
         if result.examples_per_second:
             print(f"  speed         {result.examples_per_second:,.0f} examples/s")
         if arguments.contact_sheet:
-            print(f"  pictures      {arguments.contact_sheet}")
+            print(f"  images        {arguments.contact_sheet}")
         print(f"  checkpoints   {result.model_dir} (step {result.step})")
         print(f"  TensorBoard   tensorboard --logdir {result.model_dir}\n")
 

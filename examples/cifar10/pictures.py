@@ -1,4 +1,4 @@
-"""CIFAR-10's pictures: from TFRecord files to batches that are ready for the network."""
+"""The input pipeline of CIFAR-10: from TFRecord files to batches for the network."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,11 @@ DEPTH = 3
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """What `phalanx dataset cifar10` wrote to a directory: pictures to train on, and to test with.
+class Cifar10Images:
+    """The training and test images in the output directory of `phalanx dataset cifar10`.
 
-    Distorted, a picture is cut out of a frame of 40 x 40 and every other one is mirrored; with
-    `change_light`, brightness and contrast are random too.
+    `distort` pads an image to 40 x 40, crops it at random, and flips half of the images;
+    `change_light` also changes brightness and contrast at random.
     """
 
     directory: str
@@ -27,36 +27,36 @@ class Pictures:
     change_light: bool = False
 
     def train(self, batch_size: int, share: Any, seed: int | None = None) -> tf.data.Dataset:
-        """One epoch of this task's share, each time in another order."""
+        """Return one epoch of this task's shard, in a new order each time."""
         pipeline = self._open("train", seed or 0).map(self._prepare_train, seeded=True)
         return pipeline.dataset(batch_size, share=share, epochs=1, drop_remainder=True)
 
     def test(self, batch_size: int, share: Any = Share()) -> tf.data.Dataset:  # noqa: B008
-        """All test pictures of this task's share, once, as they are."""
+        """Return all test images of this task's shard once, without augmentation."""
         pipeline = self._open("eval").map(lambda batch: (as_input(batch["image"]), batch["label"]))
         return pipeline.dataset(batch_size, share=share, epochs=1)
 
     def sample(self, count: int) -> tuple[Any, Any, Any]:
-        """The first test pictures: as people see them, as the network does, and their labels."""
+        """Return the first test images: original, as network input, and their labels."""
         batch = next(iter(self._open("eval").dataset(count, epochs=1)))
         images = from_depth_major(batch["image"], HEIGHT, WIDTH, DEPTH)
         return images, standardize(images), batch["label"]
 
     def count(self) -> int:
-        """How many there are to train on."""
+        """Return the number of training images."""
         return len(self._open("train"))
 
     def classes(self) -> list[str]:
-        """What each label stands for."""
+        """Return the class names by label."""
         file = Path(self.directory, "classes.txt")
         return file.read_text().splitlines() if file.exists() else [str(n) for n in range(10)]
 
     def _open(self, split: str, seed: int | None = None) -> Pipeline:
-        # One file, or the numbered parts of it.
+        # One file, or numbered shards of it.
         files = [str(path) for path in sorted(Path(self.directory).glob(f"{split}*.tfrecord*"))]
         if not files:
             raise phalanx.DataError(
-                f"there is no {split}.tfrecord in {self.directory}: write the pictures with "
+                f"there is no {split}.tfrecord in {self.directory}: write the images with "
                 f"phalanx dataset cifar10 --out {self.directory}"
             )
         pipeline = Pipeline.from_records(files, seed=seed, raw={"image": "uint8"})
@@ -69,7 +69,7 @@ class Pictures:
         return pipeline
 
     def _prepare_train(self, batch: Any, seed: Any) -> tuple[Any, Any]:
-        # Standardised before it is cut, a picture looks as in the test, and its frame is grey.
+        # Standardize before padding, as for the test images, so that the padding is grey.
         images = as_input(batch["image"])
         if self.distort:
             images = crop_and_flip(images, padding=4, seed=seed)
@@ -82,5 +82,5 @@ class Pictures:
 
 
 def as_input(images: Any) -> Any:
-    """Rows of bytes as the network takes them, undistorted."""
+    """Convert rows of bytes to network input, without augmentation."""
     return standardize(from_depth_major(images, HEIGHT, WIDTH, DEPTH))

@@ -1,4 +1,4 @@
-"""The last worker does not train: it evaluates each checkpoint as it comes.
+"""The last worker does not train. It evaluates each new checkpoint.
 
 phalanx run --ps 1 --workers 3 examples/custom_loop/continuous_evaluation.py
 """

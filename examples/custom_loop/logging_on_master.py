@@ -1,4 +1,4 @@
-"""Hooks that only the master runs: here, a log of the loss and of the learning rate.
+"""Hooks that run only on the master: one logs the loss, one changes the learning rate.
 
 phalanx run --ps 1 --workers 3 examples/custom_loop/logging_on_master.py
 """

@@ -1,4 +1,4 @@
-"""Your own loop, the same in one process, in step, and on parameter servers.
+"""A custom training loop that runs in one process, with all-reduce and on parameter servers.
 
 python examples/custom_loop/plain.py --checkpoint-dir runs/plain
 phalanx run --ps 1 --workers 3 examples/custom_loop/plain.py --checkpoint-dir runs/plain
@@ -27,7 +27,7 @@ def main():
     arguments, _ = parser.parse_known_args()
 
     spec = phalanx.TaskSpec()
-    # Parameter servers, and workers that have some, serve the chief here until it is done.
+    # Parameter servers, and workers of a cluster with ps, serve the chief here until it is done.
     spec.create_server()
     stop = hooks.StopAtStepHook(arguments.steps)
     with phalanx.DistributedSession(spec, arguments.checkpoint_dir, hooks=[stop]) as session:
@@ -41,7 +41,7 @@ def main():
             x, y = batch
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
-                # In step, the gradients of all replicas are summed.
+                # In synchronous training, the optimizer sums the gradients of all replicas.
                 share = loss / session.num_replicas
             gradients = tape.gradient(share, model.trainable_weights)
             optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))

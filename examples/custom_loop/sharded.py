@@ -1,4 +1,4 @@
-"""Each worker reads its own share of the data.
+"""A custom training loop in which each worker reads its own shard of the data.
 
 phalanx run --workers 3 examples/custom_loop/sharded.py --checkpoint-dir runs/sharded
 phalanx run --ps 1 --workers 3 examples/custom_loop/sharded.py --checkpoint-dir runs/sharded
@@ -27,7 +27,7 @@ def main():
         x = np.random.default_rng(0).normal(size=(1200, 8)).astype("float32")
         y = x @ np.arange(8, dtype="float32").reshape(8, 1)
         data = tf.data.Dataset.from_tensor_slices((x, y))
-        # First the share, then the shuffle: otherwise workers read some examples twice.
+        # Shard before the shuffle: otherwise workers read some examples twice.
         return data.shard(spec.num_workers, spec.shard_index).shuffle(500).batch(32)
 
     stop = hooks.StopAtStepHook(arguments.steps)

@@ -1,9 +1,9 @@
-"""Your own inner step: an autoencoder whose loss is written out, with a value of its own to watch.
+"""A custom training step: an autoencoder that computes its own loss and logs a second value.
 
     python examples/custom_step/train.py --model-dir runs/autoencoder
     phalanx run --workers 2 examples/custom_step/train.py --model-dir runs/autoencoder
 
-Phalanx takes the gradients of `loss`, brings together those of all replicas, and applies them.
+Phalanx computes the gradients of `loss`, combines those of all replicas, and applies them.
 """
 
 import argparse
@@ -21,9 +21,9 @@ import phalanx
 
 class Autoencoder(phalanx.Experiment):
     def model(self) -> keras.Model:
-        code = [keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(4)]
-        picture = [keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(64)]
-        return keras.Sequential([keras.Input((64,)), *code, *picture])
+        encoder = [keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(4)]
+        decoder = [keras.layers.Dense(32, activation="tanh"), keras.layers.Dense(64)]
+        return keras.Sequential([keras.Input((64,)), *encoder, *decoder])
 
     def optimizer(self, context: phalanx.Context) -> keras.optimizers.Optimizer:
         rate = phalanx.LinearScaling(0.001, replicas=context.num_replicas, warmup_steps=50)

@@ -18,9 +18,9 @@ import phalanx.hadoop.TFRecordFileInputFormat;
 import phalanx.hadoop.TFRecordFileOutputFormat;
 
 /**
- * How often each word comes in records of text: {@code WordCount INPUT OUTPUT}.
+ * Counts the words in text records: {@code WordCount INPUT OUTPUT}.
  *
- * <p>Both are TFRecord files; a record of the output is a word, a tab and its count.
+ * <p>Input and output are TFRecord files. An output record is a word, a tab and its count.
  */
 public class WordCount extends Configured implements Tool {
 

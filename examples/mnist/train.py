@@ -1,9 +1,9 @@
-"""Digits: a small convolutional net, on pictures it draws itself or on MNIST.
+"""Train a small convolutional network on MNIST, or on synthetic images of digits.
 
     python examples/mnist/train.py --model-dir runs/digits
     phalanx run --workers 2 --ps 1 examples/mnist/train.py --model-dir runs/digits
 
-With --data mnist.npz (as Keras downloads it), it is trained on the real ones.
+With --data mnist.npz (the file that Keras downloads), it trains on MNIST.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import tensorflow as tf
 
 import phalanx
 
-# The seven bars of a digital clock: top, top right, bottom right, bottom, bottom left, top left,
-# middle; each as (row, column, height, width) on a picture of 28 x 28.
-BARS = [
+# The segments of a seven-segment display: top, top right, bottom right, bottom, bottom left,
+# top left, middle; each as (row, column, height, width) in an image of 28 x 28.
+SEGMENTS = [
     (4, 9, 2, 10),
     (4, 18, 10, 2),
     (14, 18, 10, 2),
@@ -33,14 +33,14 @@ LIT = ["012345", "12", "01346", "01236", "1256", "02356", "023456", "012", "0123
 
 
 def draw_digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Clock digits: shifted, of different brightness, with noise."""
+    """Draw seven-segment digits with random shifts, brightness and noise."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, 10, count)
     images = random.normal(0.0, 0.35, (count, 28, 28)).astype("float32")
     for image, label in zip(images, labels, strict=True):
         down, right = random.integers(-3, 4, 2)
-        for bar in LIT[label]:
-            row, column, height, width = BARS[int(bar)]
+        for segment in LIT[label]:
+            row, column, height, width = SEGMENTS[int(segment)]
             top, left = row + down, column + right
             image[top : top + height, left : left + width] += random.uniform(0.6, 1.0)
     return images[..., None], labels
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", help="mnist.npz; left out, digits are drawn")
+    parser.add_argument("--data", help="mnist.npz  [default: synthetic digits]")
     parser.add_argument("--learning-rate", type=float, default=0.002)
     phalanx.RunConfig.add_flags(parser)
     parser.set_defaults(train_steps=400, global_batch_size=96)
@@ -95,8 +95,8 @@ def main() -> None:
     config = phalanx.RunConfig.from_flags(arguments)
     result = phalanx.run(Digits(arguments.data, arguments.learning_rate), config)
     if result.metrics:
-        print(f"\n  accuracy      {result.metrics['accuracy']:.1%} on the test pictures")
-        if result.examples_per_second:  # an evaluator has none
+        print(f"\n  accuracy      {result.metrics['accuracy']:.1%} on the test images")
+        if result.examples_per_second:  # 0 for an evaluator
             print(f"  speed         {result.examples_per_second:,.0f} examples/s")
         print(f"  checkpoints   {result.model_dir} (step {result.step})")
         print(f"  TensorBoard   tensorboard --logdir {result.model_dir}\n")

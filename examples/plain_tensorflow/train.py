@@ -1,8 +1,8 @@
-"""A TensorFlow 2 program with a loop of its own: Phalanx only tells it who it is.
+"""A TensorFlow 2 program with a custom training loop. It uses Phalanx only to read its task.
 
     phalanx run --workers 2 --ps 2 examples/plain_tensorflow/train.py
 
-The chief gives steps to the workers, and the variables live on the parameter servers.
+The chief dispatches steps to the workers. The parameter servers hold the variables.
 """
 
 import argparse
@@ -25,8 +25,8 @@ CLASSES = 10
 PIXELS = 256
 
 
-def make_pictures(count, seed):
-    """Ten patterns under noise; a model that has learned nothing gets a tenth of them right."""
+def make_images(count, seed):
+    """Draw ten patterns with noise; an untrained model has an accuracy of about 10 %."""
     patterns = tf.random.stateless_normal([CLASSES, PIXELS], seed=[1, 1])
     labels = tf.random.stateless_uniform([count], [seed, 2], 0, CLASSES, tf.int32)
     noise = 2.0 * tf.random.stateless_normal([count, PIXELS], seed=[seed, 3])
@@ -34,13 +34,13 @@ def make_pictures(count, seed):
 
 
 def make_dataset(context=None):
-    pictures, labels = make_pictures(8192, seed=7)
-    dataset = tf.data.Dataset.from_tensor_slices((pictures, labels))
+    images, labels = make_images(8192, seed=7)
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels))
     return dataset.repeat().shuffle(8192).batch(FLAGS.batch_size, drop_remainder=True)
 
 
 def serve(config):
-    """A worker or a parameter server does what the chief asks, until it is ended."""
+    """Execute the operations that the chief sends, until this process is terminated."""
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
     server = tf.distribute.Server(cluster, job_name=config.task.role, task_index=config.task.index)
     print(f"{config.task} serves on {config.cluster.addresses[config.task]}")
@@ -66,9 +66,9 @@ def train():
     @tf.function
     def step(batches):
         def on_replica(batch):
-            pictures, labels = batch
+            images, labels = batch
             with tf.GradientTape() as tape:
-                loss = loss_function(labels, model(pictures, training=True))
+                loss = loss_function(labels, model(images, training=True))
             variables = model.trainable_variables
             gradients = tape.gradient(loss, [variable.value for variable in variables])
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
@@ -85,10 +85,10 @@ def train():
             print(f"step {number}: loss {loss.fetch():.4f}")
     coordinator.join()
     rate = FLAGS.train_steps * FLAGS.batch_size / (time.monotonic() - started)
-    pictures, labels = make_pictures(2048, seed=8)
-    right = tf.argmax(model(pictures), axis=1, output_type=tf.int32) == labels
-    accuracy = tf.reduce_mean(tf.cast(right, tf.float32))
-    print(f"accuracy {accuracy:.1%} on new pictures, {rate:.0f} examples/s in training")
+    images, labels = make_images(2048, seed=8)
+    correct = tf.argmax(model(images), axis=1, output_type=tf.int32) == labels
+    accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
+    print(f"accuracy {accuracy:.1%} on new images, {rate:.0f} examples/s in training")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Who clicks on what: two towers with large tables, on clicks it makes up itself.
+"""Train a two-tower recommender with large embedding tables, on synthetic clicks.
 
     python examples/recommender/train.py --model-dir runs/clicks
     phalanx run --workers 2 --ps 2 examples/recommender/train.py --model-dir runs/clicks
 
-Users and items each belong to one of ten tastes, which nobody tells the model. Users click on what
-is to their taste nine times out of ten, and on the rest one time out of ten.
+Every user and every item belongs to one of ten categories, which are hidden from the model. Users
+click on items of their own category with probability 0.9, and on others with probability 0.1.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import phalanx
 
-TASTES = 10
+CATEGORIES = 10
 
 
 class Clicks(phalanx.Experiment):
@@ -41,8 +41,8 @@ class Clicks(phalanx.Experiment):
         return model
 
     def _tower(self, rows: int, name: str) -> keras.Sequential:
-        start = keras.initializers.RandomNormal(stddev=0.1)
-        table = phalanx.layers.Embedding(rows, self.width, start, name=name)
+        initializer = keras.initializers.RandomNormal(stddev=0.1)
+        table = phalanx.layers.Embedding(rows, self.width, initializer, name=name)
         return keras.Sequential([table, keras.layers.Dense(self.width)], name=f"{name}_tower")
 
     def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
@@ -52,25 +52,25 @@ class Clicks(phalanx.Experiment):
         return self._read(5_000, 2, context)
 
     def _read(self, count: int, seed: int, context: phalanx.Context) -> tf.data.Dataset:
-        """Clicks by their numbers: the same ones whoever makes them."""
+        """Generate each click from its index, so that all tasks agree on the data."""
         data = tf.data.Dataset.range(count).shard(context.num_shards, context.shard)
         data = data.batch(context.batch_size)
         return data.map(lambda numbers: self._make_clicks(numbers, seed), tf.data.AUTOTUNE)
 
     def _make_clicks(self, numbers: Any, seed: int) -> Any:
         seeds = tf.stack([numbers, tf.fill(tf.shape(numbers), tf.cast(seed, tf.int64))], 1)
-        chances = tf.map_fn(
+        uniform = tf.map_fn(
             lambda one: tf.random.stateless_uniform([4], one, dtype=tf.float32),
             seeds,
             fn_output_signature=tf.TensorSpec([4], tf.float32),
         )
-        user, item, alike, noise = tf.unstack(chances, axis=1)
+        user, item, same, noise = tf.unstack(uniform, axis=1)
         user = tf.cast(user * float(self.users), tf.int64)
         item = tf.cast(item * float(self.items), tf.int64)
-        # Half of the items shown are to the user's taste.
-        item = tf.where(alike < 0.5, item - item % TASTES + user % TASTES, item)
+        # About half of the items have the user's category.
+        item = tf.where(same < 0.5, item - item % CATEGORIES + user % CATEGORIES, item)
         item = tf.minimum(item, self.items - 1)
-        likes = user % TASTES == item % TASTES
+        likes = user % CATEGORIES == item % CATEGORIES
         clicked = tf.where(noise < 0.9, likes, tf.logical_not(likes))
         return {"user": user, "item": item}, tf.cast(clicked, tf.float32)[:, None]
 
@@ -81,7 +81,7 @@ def main() -> None:
     )
     parser.add_argument("--users", type=int, default=2_000)
     parser.add_argument("--items", type=int, default=500)
-    parser.add_argument("--width", type=int, default=16, help="how many numbers make a vector")
+    parser.add_argument("--width", type=int, default=16, help="the size of an embedding vector")
     parser.add_argument("--learning-rate", type=float, default=0.01)
     phalanx.RunConfig.add_flags(parser)
     parser.set_defaults(train_steps=1500, global_batch_size=384)
@@ -90,7 +90,7 @@ def main() -> None:
     result = phalanx.run(experiment, phalanx.RunConfig.from_flags(arguments))
     if result.metrics:
         print(f"\n  accuracy      {result.metrics['accuracy']:.1%} (at best 90%)")
-        if result.examples_per_second:  # an evaluator has none
+        if result.examples_per_second:  # 0 for an evaluator
             print(f"  speed         {result.examples_per_second:,.0f} examples/s")
         print(f"  checkpoints   {result.model_dir} (step {result.step})\n")
 

@@ -1,11 +1,10 @@
-"""From a DataFrame to predictions in a DataFrame, all in one Spark cluster.
+"""Train on a DataFrame and add predictions to a DataFrame, inside one Spark cluster.
 
     python examples/spark/train.py --master 'local[4]' --dir runs/spark
 
-Rows are written as TFRecord files, a model is trained on them by a chief, two workers and a
-parameter server, each a task of Spark, and its predictions come back as a column. With
-spark-submit (and its --master), it runs on a cluster; --dir is then a directory that all of its
-machines share.
+The program writes rows as TFRecord files, trains a model on them with a chief, two workers and a
+parameter server, each a Spark task, and adds its predictions as a column. To run it on a cluster,
+use spark-submit with its --master; --dir must then be a directory that all machines share.
 """
 
 import argparse
@@ -19,7 +18,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 import keras
 import tensorflow as tf
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import phalanx
 import phalanx.spark
@@ -29,7 +28,7 @@ from phalanx.train.model_dir.checkpoint_loader import load_trained
 
 
 def make_points(spark: SparkSession, count: int) -> DataFrame:
-    """Points of a square, and whether they are in the circle in it."""
+    """Return random points in a square, and whether each is inside a circle."""
     points = spark.range(count).select(
         "id", (F.rand(1) * 2 - 1).alias("a"), (F.rand(2) * 2 - 1).alias("b")
     )
@@ -66,14 +65,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--dir", type=Path, default=Path("runs/spark"))
-    parser.add_argument("--master", help="left out: that of spark-submit")
+    parser.add_argument("--master", help="default: the master of spark-submit")
     parser.add_argument("--steps", type=int, default=400)
     arguments = parser.parse_args()
     directory = arguments.dir.resolve()
 
     builder = SparkSession.builder.appName("circle")
     if arguments.master:
-        builder = builder.master(arguments.master)  # in code, it would win over spark-submit's
+        builder = builder.master(arguments.master)  # overrides the master of spark-submit
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     points = make_points(spark, 6000)
     train, test = points.randomSplit([0.9, 0.1], seed=1)
@@ -92,8 +91,8 @@ def main() -> None:
     predict = phalanx.spark.predict_udf(model)
     predictions = test.withColumn("probability", predict("point")[0])
     predictions.show(5, truncate=False)
-    right = ((F.col("probability") > 0.5).cast("int") == F.col("inside")).cast("double")
-    accuracy = predictions.agg(F.mean(right)).first()[0]
+    correct = ((F.col("probability") > 0.5).cast("int") == F.col("inside")).cast("double")
+    accuracy = predictions.agg(F.mean(correct)).first()[0]
     print(f"accuracy {accuracy:.1%} on {test.count()} points, after {result.step} steps")
     spark.stop()
 

@@ -1,4 +1,4 @@
-"""A TensorFlow 1 program as it was written in 2017, on `tf.compat.v1`: nothing in it knows Phalanx.
+"""A typical TensorFlow 1 program, on `tf.compat.v1`. It does not use Phalanx.
 
     phalanx run --no-chief --workers 2 --ps 1 examples/tf1/train.py \
         --job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}
@@ -20,7 +20,7 @@ FLAGS = parser.parse_args()
 
 
 def build_graph():
-    """Linear regression: find the weights that made the labels."""
+    """Linear regression: recover the weights that generated the labels."""
     features = tf.random.normal([64, 3])
     labels = tf.linalg.matvec(features, np.array([1.0, -2.0, 3.0], np.float32)) + 0.5
     weights = tf.get_variable("weights", [3], initializer=tf.zeros_initializer())
@@ -46,13 +46,13 @@ def main():
     ):
         train, loss, global_step = build_graph()
 
-    # Without filters a worker waits for ever for one that has finished already.
-    mine = ["/job:ps", f"/job:worker/task:{FLAGS.task_index}"]
+    # Without filters, a worker waits forever for a worker that has already finished.
+    device_filters = ["/job:ps", f"/job:worker/task:{FLAGS.task_index}"]
     with tf.train.MonitoredTrainingSession(
         master=server.target,
         is_chief=FLAGS.task_index == 0,
         checkpoint_dir=FLAGS.model_dir,
-        config=tf.ConfigProto(device_filters=mine),
+        config=tf.ConfigProto(device_filters=device_filters),
         hooks=[tf.train.StopAtStepHook(last_step=FLAGS.train_steps)],
     ) as session:
         while not session.should_stop():

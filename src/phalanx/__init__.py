@@ -1,124 +1,78 @@
 """Phalanx: one experiment, from a laptop to a cluster.
 
-The public names are loaded when they are first used, so that `import phalanx` stays quick and
-does not import TensorFlow.
+The public names are loaded when they are first used: `import phalanx` is quick and does not import
+TensorFlow.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from phalanx.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from phalanx import spark
-    from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-    from phalanx.errors import (
-        ClusterError,
-        ConfigurationError,
-        DataError,
-        Interrupted,
-        JobError,
-        LaunchError,
-        PeerError,
-        PhalanxError,
-        RecordError,
-        TrainingError,
-        WorkerError,
+    from phalanx import spark as spark
+    from phalanx.cluster import Cluster as Cluster
+    from phalanx.cluster import Role as Role
+    from phalanx.cluster import Task as Task
+    from phalanx.cluster import TFConfig as TFConfig
+    from phalanx.cluster import detect as detect
+    from phalanx.errors import ClusterError as ClusterError
+    from phalanx.errors import ConfigurationError as ConfigurationError
+    from phalanx.errors import DataError as DataError
+    from phalanx.errors import Interrupted as Interrupted
+    from phalanx.errors import JobError as JobError
+    from phalanx.errors import LaunchError as LaunchError
+    from phalanx.errors import NotFoundError as NotFoundError
+    from phalanx.errors import PeerError as PeerError
+    from phalanx.errors import PhalanxError as PhalanxError
+    from phalanx.errors import RecordError as RecordError
+    from phalanx.errors import TrainingError as TrainingError
+    from phalanx.errors import WorkerError as WorkerError
+    from phalanx.train import hooks as hooks
+    from phalanx.train import layers as layers
+    from phalanx.train.config import Mode as Mode
+    from phalanx.train.config import RunConfig as RunConfig
+    from phalanx.train.context import Context as Context
+    from phalanx.train.custom_loop.distributed_session import (
+        DistributedSession as DistributedSession,
     )
-    from phalanx.train import hooks, layers
-    from phalanx.train.config import Mode, RunConfig
-    from phalanx.train.context import Context
-    from phalanx.train.custom_loop.distributed_session import DistributedSession
-    from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
-    from phalanx.train.experiment import Experiment
-    from phalanx.train.runner import Result, run
-    from phalanx.train.schedules import LinearScaling
+    from phalanx.train.custom_loop.task_spec import TaskSpec as TaskSpec
+    from phalanx.train.custom_loop.task_spec import TaskSpecDef as TaskSpecDef
+    from phalanx.train.experiment import Experiment as Experiment
+    from phalanx.train.runner import Result as Result
+    from phalanx.train.runner import run as run
+    from phalanx.train.schedules import LinearScaling as LinearScaling
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Cluster": "phalanx.cluster",
-    "ClusterError": "phalanx.errors",
-    "ConfigurationError": "phalanx.errors",
-    "Context": "phalanx.train.context",
-    "DataError": "phalanx.errors",
-    "DistributedSession": "phalanx.train.custom_loop.distributed_session",
-    "Experiment": "phalanx.train.experiment",
-    "Interrupted": "phalanx.errors",
-    "JobError": "phalanx.errors",
-    "LaunchError": "phalanx.errors",
-    "LinearScaling": "phalanx.train.schedules",
-    "Mode": "phalanx.train.config",
-    "PeerError": "phalanx.errors",
-    "PhalanxError": "phalanx.errors",
-    "RecordError": "phalanx.errors",
-    "Result": "phalanx.train.runner",
-    "Role": "phalanx.cluster",
-    "RunConfig": "phalanx.train.config",
-    "TFConfig": "phalanx.cluster",
-    "Task": "phalanx.cluster",
-    "TaskSpec": "phalanx.train.custom_loop.task_spec",
-    "TaskSpecDef": "phalanx.train.custom_loop.task_spec",
-    "TrainingError": "phalanx.errors",
-    "WorkerError": "phalanx.errors",
-    "detect": "phalanx.cluster",
-    "run": "phalanx.train.runner",
-}
-
-# Modules that are public as they are.
-_MODULES = {
-    "hooks": "phalanx.train.hooks",
-    "layers": "phalanx.train.layers",
-    "spark": "phalanx.spark",
-}
-
-__all__ = [
-    "Cluster",
-    "ClusterError",
-    "ConfigurationError",
-    "Context",
-    "DataError",
-    "DistributedSession",
-    "Experiment",
-    "Interrupted",
-    "JobError",
-    "LaunchError",
-    "LinearScaling",
-    "Mode",
-    "PeerError",
-    "PhalanxError",
-    "RecordError",
-    "Result",
-    "Role",
-    "RunConfig",
-    "TFConfig",
-    "Task",
-    "TaskSpec",
-    "TaskSpecDef",
-    "TrainingError",
-    "WorkerError",
-    "detect",
-    "hooks",
-    "layers",
-    "run",
-    "spark",
-]
-
-
-def __getattr__(name: str) -> Any:
-    home = _MODULES.get(name) or _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    try:
-        module = import_module(home)
-    except ModuleNotFoundError as error:
-        if error.name not in ("tensorflow", "keras"):
-            raise
-        raise ImportError(
-            f"phalanx.{name} needs TensorFlow, which is not installed: pip install 'phalanx[cpu]'"
-        ) from None
-    return module if name in _MODULES else getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "phalanx.cluster": ("Cluster", "Role", "TFConfig", "Task", "detect"),
+        "phalanx.errors": (
+            "ClusterError",
+            "ConfigurationError",
+            "DataError",
+            "Interrupted",
+            "JobError",
+            "LaunchError",
+            "NotFoundError",
+            "PeerError",
+            "PhalanxError",
+            "RecordError",
+            "TrainingError",
+            "WorkerError",
+        ),
+        "phalanx.spark": ("spark",),
+        "phalanx.train.config": ("Mode", "RunConfig"),
+        "phalanx.train.context": ("Context",),
+        "phalanx.train.custom_loop.distributed_session": ("DistributedSession",),
+        "phalanx.train.custom_loop.task_spec": ("TaskSpec", "TaskSpecDef"),
+        "phalanx.train.experiment": ("Experiment",),
+        "phalanx.train.hooks": ("hooks",),
+        "phalanx.train.layers": ("layers",),
+        "phalanx.train.runner": ("Result", "run"),
+        "phalanx.train.schedules": ("LinearScaling",),
+    },
+)

@@ -1,50 +1,54 @@
-"""Every error Phalanx raises on purpose.
+"""Every error that Phalanx raises on purpose.
 
 PhalanxError                     exit code 1
-├── ConfigurationError           exit code 2: what was asked cannot be done, nothing was started
-│   ├── ClusterError             TF_CONFIG, or what stands in for it, is wrong
-│   ├── DataError                data asked for is not there, or cannot be used so
+├── ConfigurationError           exit code 2: the request cannot be met, and nothing was started
+│   ├── ClusterError             TF_CONFIG, or another description of the cluster, is wrong
+│   ├── DataError                the data does not exist, or cannot be used as requested
 │   └── JobError                 a job cannot be launched as described
-├── RecordError                  a file of records is damaged, or a record is not what it should be
-├── LaunchError                  a job was launched and went wrong
-└── TrainingError                training began and went wrong
-    ├── WorkerError              the program raised on another task: its own words
-    ├── PeerError                another task could not be reached, or went away
-    └── Interrupted              exit code 75: saved on SIGTERM, run me again
+├── RecordError                  a record is damaged or has unexpected content
+├── LaunchError                  a launched job failed for a reason outside of its program
+│   └── NotFoundError            the backend has no such object
+└── TrainingError                training started and failed
+    ├── WorkerError              the program raised an exception on another task
+    ├── PeerError                another task is unreachable or stopped responding
+    └── Interrupted              exit code 75: stopped by SIGTERM after saving; start it again
 """
 
 from __future__ import annotations
 
 
 class PhalanxError(Exception):
-    """The root: catch this to catch everything Phalanx raises on purpose."""
+    """The base class of every error that Phalanx raises on purpose."""
 
     exit_code = 1
 
 
 class ConfigurationError(PhalanxError):
-    """What the user set cannot work; the message says what was found and what to do."""
+    """A setting cannot work; the message says what was found and what to do."""
 
     exit_code = 2
 
 
 class ClusterError(ConfigurationError):
-    """The description of the cluster, or of this task's place in it, is wrong."""
+    """The description of the cluster, or of this task, is wrong."""
 
 
 class DataError(ConfigurationError):
-    """The data that was asked for is not there, or cannot be used in the way asked for."""
+    """The data does not exist, or cannot be used as requested."""
 
 
 class JobError(ConfigurationError):
-    """A job cannot be launched as it is described."""
+    """A job cannot be launched as described."""
 
 
 class RecordError(PhalanxError):
-    """A record is damaged, or is not what it should be; says in which file and where.
+    """A record is damaged or has unexpected content.
 
-    `index` counts the file's records from 0; `offset` is in bytes, in the unpacked data if the file
-    is compressed.
+    Args:
+        path: The file.
+        index: The record's number in the file, from 0.
+        offset: Where the record begins, in bytes; in the decompressed data of a compressed file.
+        reason: What is wrong with the record.
     """
 
     def __init__(self, path: str, index: int, offset: int, reason: str) -> None:
@@ -56,22 +60,26 @@ class RecordError(PhalanxError):
 
 
 class LaunchError(PhalanxError):
-    """A job was launched and went wrong for a reason that is not its program's."""
+    """A launched job failed for a reason outside of its program."""
+
+
+class NotFoundError(LaunchError):
+    """The backend has no object of this kind and name."""
 
 
 class TrainingError(PhalanxError):
-    """Training began and went wrong."""
+    """Training started and failed."""
 
 
 class WorkerError(TrainingError):
-    """The program raised on another task; the message has that task's own traceback."""
+    """The program raised an exception on another task; the message has that task's traceback."""
 
 
 class PeerError(TrainingError):
-    """Another task of the cluster could not be reached, or went away."""
+    """Another task of the cluster is unreachable or stopped responding."""
 
 
 class Interrupted(TrainingError):  # noqa: N818 - it is not an error
-    """The run was asked to stop (SIGTERM) and saved first: started again, it goes on from there."""
+    """SIGTERM stopped the run after it saved a checkpoint; started again, the run resumes."""
 
     exit_code = 75

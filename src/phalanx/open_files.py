@@ -1,4 +1,4 @@
-"""What the system lets one process have."""
+"""The limit of open files of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def allow_open_files(count: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and count > hard:
         raise ConfigurationError(
-            f"{count} open files are needed, but a process may have {hard} here: "
+            f"{count} open files are needed, but the hard limit of this process is {hard}: "
             f"raise the limit (ulimit -Hn {count})"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

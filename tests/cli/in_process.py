@@ -1,4 +1,4 @@
-"""The command in this process: loading TensorFlow once is enough."""
+"""Run a command in this process, which loads TensorFlow only once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from phalanx.errors import PhalanxError
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
+class Result:
+    """The result of a command."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-def invoke(*arguments: object) -> Done:
-    """Run `phalanx` with these arguments; an error of ours becomes its message and exit code."""
+def invoke(*arguments: object) -> Result:
+    """Run `phalanx` with these arguments; a PhalanxError becomes its message and exit code."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
     error = result.exception
     if isinstance(error, PhalanxError):
-        return Done(error.exit_code, result.stdout, f"{result.stderr}phalanx: {error}\n")
+        return Result(error.exit_code, result.stdout, f"{result.stderr}phalanx: {error}\n")
     if error is not None and not isinstance(error, SystemExit):
         raise error
-    return Done(result.exit_code, result.stdout, result.stderr)
+    return Result(result.exit_code, result.stdout, result.stderr)

@@ -1,3 +1,5 @@
+"""`phalanx check`."""
+
 from __future__ import annotations
 
 import socket
@@ -11,7 +13,7 @@ from phalanx import Cluster, Role, Task, TFConfig
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_peers_that_do_not_answer_are_named_with_the_reason(phalanx: Phalanx) -> None:
+def test_unreachable_peers_are_reported_with_the_reason(phalanx: Phalanx) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"127.0.0.1:{server.getsockname()[1]}"
         cluster = Cluster.of(chief=there, workers=["127.0.0.1:1", "no-such-host.invalid:2222"])
@@ -23,14 +25,14 @@ def test_peers_that_do_not_answer_are_named_with_the_reason(phalanx: Phalanx) ->
     assert "worker-0: 1 of 2 peers answer" in done.stdout
 
 
-def test_all_answer(phalanx: Phalanx) -> None:
+def test_all_peers_answer(phalanx: Phalanx) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         cluster = Cluster.of(workers=["a:1", f"127.0.0.1:{server.getsockname()[1]}"])
         done = phalanx("check", TF_CONFIG=TFConfig(cluster, Task(Role.WORKER)).dumps())
     assert (done.returncode, done.stdout) == (0, "worker-0: 1 of 1 peers answer\n")
 
 
-def test_alone_there_is_nothing_to_reach(phalanx: Phalanx) -> None:
+def test_single_process_has_no_peers(phalanx: Phalanx) -> None:
     done = phalanx("check")
     assert (done.returncode, done.stdout) == (
         0,
@@ -38,14 +40,14 @@ def test_alone_there_is_nothing_to_reach(phalanx: Phalanx) -> None:
     )
 
 
-def test_a_wrong_tf_config_is_wrong_use(phalanx: Phalanx) -> None:
+def test_invalid_tf_config_is_wrong_use(phalanx: Phalanx) -> None:
     done = phalanx("check", TF_CONFIG='{"cluster": {}')
     assert done.returncode == 2
     assert "TF_CONFIG: not JSON" in done.stderr
 
 
 @pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "1e12", "soon"])
-def test_a_timeout_that_is_none_is_wrong_use(phalanx: Phalanx, timeout: str) -> None:
+def test_invalid_timeout_is_wrong_use(phalanx: Phalanx, timeout: str) -> None:
     done = phalanx("check", "--timeout", timeout)
     assert done.returncode == 2
     assert "seconds" in done.stderr

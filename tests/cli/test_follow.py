@@ -1,4 +1,4 @@
-"""Following a job whose manager fails now and then, for a reader who may go away."""
+"""Following a job across outages of its backend, and with a closed pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import phalanx.cli.follow
 from phalanx import LaunchError
-from phalanx.cli.follow import follow
+from phalanx.cli.follow import follow_job
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.job_store import JobRecord, JobStore
@@ -19,8 +19,8 @@ from phalanx.launch.job_store import JobRecord, JobStore
 TASKS = (Task(Role.CHIEF), Task(Role.WORKER))
 
 
-class Forgetful:
-    """A job whose manager gives no answer for the first times it is asked."""
+class UnreliableHandle:
+    """A job whose backend does not answer the first requests."""
 
     def __init__(self, failures: int) -> None:
         self._left = dict.fromkeys([*map(str, TASKS), "result"], failures)
@@ -47,30 +47,30 @@ class Forgetful:
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phalanx.cli.follow, "_AGAIN_SECONDS", 0.0)
+def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phalanx.cli.follow, "_RETRY_SECONDS", 0.0)
 
 
-def test_a_manager_that_fails_once_is_asked_again(capfd: pytest.CaptureFixture[str]) -> None:
-    assert follow("digits", Forgetful(failures=1)) == 0
-    printed, said = capfd.readouterr()
-    assert sorted(printed.splitlines()) == [
+def test_backend_is_asked_again_after_an_outage(capfd: pytest.CaptureFixture[str]) -> None:
+    assert follow_job("digits", UnreliableHandle(failures=1)) == 0
+    stdout, stderr = capfd.readouterr()
+    assert sorted(stdout.splitlines()) == [
         "chief-0  | one",
         "chief-0  | two",
         "worker-0 | one",
         "worker-0 | two",
     ]
-    assert "phalanx: scontrol: no answer; trying again\n" in said
-    assert said.endswith("phalanx: digits succeeded\n")
+    assert "phalanx: scontrol: no answer; trying again\n" in stderr
+    assert stderr.endswith("phalanx: digits succeeded\n")
 
 
-def test_a_manager_that_is_gone_for_good_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phalanx.cli.follow, "_PATIENCE_SECONDS", 0.0)
+def test_outage_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phalanx.cli.follow, "_OUTAGE_LIMIT_SECONDS", 0.0)
     with pytest.raises(LaunchError, match="no answer"):
-        follow("digits", Forgetful(failures=1000))
+        follow_job("digits", UnreliableHandle(failures=1000))
 
 
-def test_a_reader_who_goes_away_ends_the_command_and_not_the_job(
+def test_closed_pipe_ends_the_command_and_not_the_job(
     tmp_path: Path, start_phalanx: Callable[..., subprocess.Popen[str]], environ: dict[str, str]
 ) -> None:
     scontrol, log = tmp_path / "scontrol", tmp_path / "chief-0.log"

@@ -195,10 +195,10 @@ def test_a_job_whose_manager_is_gone_can_be_forgotten(
     refused = invoke("cancel", "digits")
     assert refused.returncode == 1
     assert why in refused.stderr
-    assert "free the name with: phalanx cancel --forget digits" in refused.stderr
+    assert "delete the record with: phalanx cancel --forget digits" in refused.stderr
     forgotten = invoke("cancel", "--forget", "digits")
     assert forgotten.returncode == 0
-    assert "digits is forgotten; what still runs of it goes on" in forgotten.stderr
+    assert "the record of digits is deleted; tasks that still run are not ended" in forgotten.stderr
     assert invoke("cancel", "--forget", "digits").returncode == 2
 
 

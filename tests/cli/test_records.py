@@ -1,8 +1,9 @@
+"""`phalanx records`."""
+
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,7 @@ from tests.cli.in_process import invoke
 
 from phalanx.records import RecordWriter, read_records, write_examples
 
-
-def phalanx(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "phalanx", "records", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+phalanx = partial(invoke, "records")
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def test_info_shows_counts_and_features(path: Path) -> None:
     assert "label    int64  -        1            0 to 29" in ran.stdout
 
 
-def test_info_of_records_that_are_no_examples(tmp_path: Path) -> None:
+def test_info_accepts_records_that_are_not_examples(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a") as writer:
         writer.write(b"\xff\xff")
     ran = phalanx("info", tmp_path / "a")
@@ -42,7 +36,7 @@ def test_info_of_records_that_are_no_examples(tmp_path: Path) -> None:
     assert "not Examples" in ran.stdout
 
 
-def test_head_shows_pictures_as_size_and_format(path: Path) -> None:
+def test_head_shows_images_as_format_and_size(path: Path) -> None:
     assert phalanx("head", "-n", 1, path).stdout.splitlines()[1:] == [
         "  image: gif 64x48 image (10 B)",
         "  label: 0",
@@ -58,17 +52,17 @@ def test_schema_is_saved(path: Path) -> None:
     assert [feature["name"] for feature in saved["features"]] == ["image", "label"]
 
 
-def test_count(path: Path) -> None:
+def test_count_prints_the_records_of_each_file(path: Path) -> None:
     assert phalanx("count", path).stdout == f"30\t{path}\n"
 
 
-def test_verify_is_silent_about_sound_files(path: Path) -> None:
+def test_verify_of_intact_files_exits_with_0(path: Path) -> None:
     ran = phalanx("verify", path)
     assert ran.returncode == 0
     assert ran.stdout.startswith("30 sound records in 1 files")
 
 
-def test_verify_names_damage_and_repair_saves_the_rest(path: Path) -> None:
+def test_verify_reports_damage_and_repair_saves_the_rest(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[15] ^= 1
     path.write_bytes(data)
@@ -82,14 +76,14 @@ def test_verify_names_damage_and_repair_saves_the_rest(path: Path) -> None:
     assert len(list(read_records(out))) == 29
 
 
-def test_files_are_repaired_one_at_a_time(path: Path) -> None:
+def test_repair_refuses_several_files(path: Path) -> None:
     (path.parent / "b.tfrecord").write_bytes(path.read_bytes())
-    done = invoke("records", "repair", path.parent / "*.tfrecord", "--out", path.parent / "c")
+    done = phalanx("repair", path.parent / "*.tfrecord", "--out", path.parent / "c")
     assert done.returncode == 2
     assert "*.tfrecord is 2 files: repair one at a time" in done.stderr
 
 
-def test_split_merge_shuffle_convert(path: Path) -> None:
+def test_split_merge_shuffle_convert_and_index_write_their_files(path: Path) -> None:
     folder = path.parent
     assert phalanx("split", path, "--shards", 3, "-o", folder / "s.tfrecord").returncode == 0
     assert phalanx("merge", folder / "s-*", "-o", folder / "m.tfrecord").returncode == 0
@@ -105,7 +99,7 @@ def test_split_merge_shuffle_convert(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["info", "none-*"], "no file matches none-*"),
         (["count", "."], ". is a directory"),
@@ -115,8 +109,8 @@ def test_split_merge_shuffle_convert(path: Path) -> None:
         (["merge", "-o", "b"], "Missing argument"),
     ],
 )
-def test_wrong_use_is_explained(arguments: list[str], words: str) -> None:
+def test_wrong_use_is_reported(arguments: list[str], message: str) -> None:
     ran = phalanx(*arguments)
     assert ran.returncode == 2
-    assert words in ran.stderr
+    assert message in ran.stderr
     assert "Traceback" not in ran.stderr

@@ -1,4 +1,4 @@
-"""Wrong use of `phalanx run`: a clear sentence, exit code 2, nothing started."""
+"""`phalanx run`: its arguments, its dry run, and wrong use, which exits with 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--workers", "0", "x.py"], "'--workers': 0 is not in the range 1<=x<=10000"),
         (["--workers", "-2", "x.py"], "'--workers': -2 is not in the range"),
@@ -49,7 +49,9 @@ Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
         (["--no-such-option", "x.py"], "No such option"),
     ],
 )
-def test_wrong_use(phalanx: Phalanx, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_wrong_use_is_reported_and_starts_nothing(
+    phalanx: Phalanx, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     program = tmp_path / "x.py"
     program.write_text("open('started', 'w')")
     (tmp_path / "train.py").touch()
@@ -59,12 +61,12 @@ def test_wrong_use(phalanx: Phalanx, tmp_path: Path, arguments: list[str], said:
         (tmp_path / name).chmod(0o755)
     done = phalanx("run", *arguments)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "started").exists()
 
 
-def test_a_port_in_use(phalanx: Phalanx) -> None:
+def test_port_in_use_is_an_error(phalanx: Phalanx) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = phalanx("run", "--base-port", port, "--", "echo", "started")
@@ -73,9 +75,7 @@ def test_a_port_in_use(phalanx: Phalanx) -> None:
     assert done.stdout == ""
 
 
-def test_a_file_a_module_and_a_command_with_their_arguments(
-    phalanx: Phalanx, tmp_path: Path
-) -> None:
+def test_file_module_and_command_get_their_arguments(phalanx: Phalanx, tmp_path: Path) -> None:
     code = "import sys; print(*sys.argv[1:])"
     (tmp_path / "show.py").write_text(code)
     (tmp_path / "package").mkdir()
@@ -87,7 +87,7 @@ def test_a_file_a_module_and_a_command_with_their_arguments(
     assert phalanx("run", "--", "echo", *asked).stdout == given
 
 
-def test_a_dry_run_prints_the_plan_and_starts_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_dry_run_prints_the_plan_and_starts_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
     done = phalanx("run", "--dry-run", "--workers", 1, "--", "touch", "started-{role}")
     assert done.returncode == 0
     assert "# worker-0, output in phalanx-logs/touch-" in done.stdout
@@ -95,7 +95,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(phalanx: Phalanx, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_environment_and_a_module_in_a_dry_run(phalanx: Phalanx) -> None:
+def test_dry_run_prints_environment_and_module(phalanx: Phalanx) -> None:
     shape = ["--workers", 1, "--env", "SEED=7", "--env", "NOTE=a b"]
     for flag in ("-m", "--module"):
         done = phalanx("run", "--dry-run", *shape, flag, "json.tool", "{role}")
@@ -104,7 +104,7 @@ def test_an_environment_and_a_module_in_a_dry_run(phalanx: Phalanx) -> None:
         assert done.stdout.endswith(" -m json.tool worker\n")
 
 
-def test_a_dry_runs_commands_do_what_the_run_would_do(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_printed_commands_of_a_dry_run_can_be_run(phalanx: Phalanx, tmp_path: Path) -> None:
     done = phalanx("run", "--dry-run", "--workers", 1, "--", "sh", "-c", "echo $TF_CONFIG > {role}")
     subprocess.run(["sh", "-c", done.stdout], cwd=tmp_path, check=True)
     assert '"type": "worker"' in (tmp_path / "worker").read_text()

@@ -1,3 +1,5 @@
+"""`phalanx tf-config`."""
+
 from __future__ import annotations
 
 import json
@@ -22,7 +24,7 @@ GOOD = json.dumps({"cluster": CLUSTER, "task": {"type": "ps", "index": 1}})
 BAD = '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 3}}'
 
 
-def test_make_prints_the_json_alone(phalanx: Phalanx) -> None:
+def test_make_prints_only_the_json(phalanx: Phalanx) -> None:
     done = phalanx("tf-config", "make", "worker", 0, *CLASSIC)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -30,7 +32,7 @@ def test_make_prints_the_json_alone(phalanx: Phalanx) -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_make_for_the_master_and_with_every_setting(phalanx: Phalanx) -> None:
+def test_make_accepts_master_and_every_setting(phalanx: Phalanx) -> None:
     done = phalanx(
         *("tf-config", "make", "master", *CLASSIC),
         *("--model-dir", "gs://b/m", "--environment", "cloud", "--trial", 2),
@@ -44,7 +46,7 @@ def test_make_for_the_master_and_with_every_setting(phalanx: Phalanx) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["worker", "2", *CLASSIC], "2 is out of range"),
         (["boss", "0", *CLASSIC], "'boss' is not one of"),
@@ -55,13 +57,13 @@ def test_make_for_the_master_and_with_every_setting(phalanx: Phalanx) -> None:
         (["worker", "--worker", "a:1", "--environment", "moon"], "'moon' is not one of"),
     ],
 )
-def test_make_refuses_what_would_not_work(
-    phalanx: Phalanx, arguments: list[str], said: str
+def test_make_refuses_an_invalid_cluster(
+    phalanx: Phalanx, arguments: list[str], message: str
 ) -> None:
     done = phalanx("tf-config", "make", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_lint_reads_the_argument_a_file_stdin_or_the_environment(
@@ -74,13 +76,13 @@ def test_lint_reads_the_argument_a_file_stdin_or_the_environment(
     assert phalanx("tf-config", "lint", "-").returncode == 1  # nothing on standard input
 
 
-def test_lint_takes_the_json_of_a_large_cluster(phalanx: Phalanx) -> None:
+def test_lint_accepts_the_json_of_a_large_cluster(phalanx: Phalanx) -> None:
     workers = [f"host{number}.example.com:2222" for number in range(200)]
     text = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 7}})
     assert phalanx("tf-config", "lint", text).stdout == "no problems in the argument\n"
 
 
-def test_lint_names_every_problem_and_exits_1(phalanx: Phalanx) -> None:
+def test_lint_lists_every_problem_and_exits_with_1(phalanx: Phalanx) -> None:
     for done in (phalanx("tf-config", "lint", BAD), phalanx("tf-config", "lint", TF_CONFIG=BAD)):
         assert done.returncode == 1
         assert "2 problems" in done.stdout
@@ -88,9 +90,9 @@ def test_lint_names_every_problem_and_exits_1(phalanx: Phalanx) -> None:
         assert "task.index: 3 is out of range" in done.stdout
 
 
-def test_wrong_use_of_lint_exits_2(phalanx: Phalanx, tmp_path: Path) -> None:
+def test_lint_exits_with_2_on_wrong_use(phalanx: Phalanx, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for arguments, said in [
+    for arguments, message in [
         ([], "TF_CONFIG is not set"),
         (["missing.json"], "cannot read missing.json: No such file or directory"),
         (["."], "cannot read .: Is a directory"),
@@ -99,4 +101,4 @@ def test_wrong_use_of_lint_exits_2(phalanx: Phalanx, tmp_path: Path) -> None:
     ]:
         done = phalanx("tf-config", "lint", *arguments)
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr

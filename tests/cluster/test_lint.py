@@ -1,4 +1,4 @@
-"""Every mistake people make in TF_CONFIG, and what they are told."""
+"""The problems of TF_CONFIG that `lint` finds, and their fixes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(cluster: Any = None, task: Any = None, **more: Any) -> str:
         '{"task": {"type": "master", "index": 0}}',
     ],
 )
-def test_these_are_clean(text: str) -> None:
+def test_valid_tf_config_has_no_problems(text: str) -> None:
     assert lint(text) == []
 
 
@@ -40,7 +40,7 @@ CHIEF_AND_MASTER = {"chief": ["c:1"], "master": ["m:1"], "worker": ["a:1"]}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{cluster:", "not JSON"),
         ("", "not JSON"),
@@ -99,15 +99,15 @@ CHIEF_AND_MASTER = {"chief": ["c:1"], "master": ["m:1"], "worker": ["a:1"]}
         ('{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}, "task": {}}', "given twice"),
     ],
 )
-def test_a_problem_is_named_with_its_fix(text: str, said: str) -> None:
-    assert said in "\n".join(map(str, lint(text)))
+def test_problem_is_reported_with_its_fix(text: str, message: str) -> None:
+    assert message in "\n".join(map(str, lint(text)))
 
 
-def test_a_key_that_is_close_to_nothing_is_no_problem() -> None:
+def test_unknown_key_that_resembles_no_known_key_is_accepted() -> None:
     assert lint(config(my_scheduler={"queue": 1})) == []
 
 
-def test_all_problems_come_at_once_and_one_mistake_is_one_problem() -> None:
+def test_all_problems_are_reported_at_once_and_each_only_once() -> None:
     text = config(
         {"worker": [" a:1", "b"], "ps": ["c:99999"]},
         {"type": "worker", "index": 7},
@@ -122,7 +122,7 @@ def test_all_problems_come_at_once_and_one_mistake_is_one_problem() -> None:
     ]
 
 
-def test_every_problem_says_what_to_do() -> None:
+def test_every_problem_has_a_fix() -> None:
     problems = lint(config({"chief": "x", "worker": ["a", 3]}, {"type": "nobody"}, model_dir=""))
     assert len(problems) == 6
     assert all(problem.fix[0].isupper() and problem.fix[-1] in ".?" for problem in problems)

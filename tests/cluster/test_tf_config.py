@@ -1,3 +1,5 @@
+"""Reading and writing TF_CONFIG."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig
 from phalanx.cluster.lint import lint
-from phalanx.cluster.tf_config import loads
+from phalanx.cluster.tf_config import loads, read_variable
 
 HOSTS = st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, max_size=20) | st.just(
     "[fe80::1]"
@@ -21,7 +23,7 @@ ROLES = st.sampled_from([Role.WORKER, Role.PS])
 
 @st.composite
 def configs(draw: st.DrawFn) -> TFConfig:
-    """Any cluster that can work, sparse ones too, seen from any of its tasks."""
+    """Any valid cluster, also a sparse one, with any of its tasks."""
     indices = st.sets(st.integers(0, 30), max_size=5)
     workers = {Task(Role.WORKER, index) for index in draw(indices)}
     ps = {Task(Role.PS, index) for index in draw(indices)} if workers else set()
@@ -39,7 +41,7 @@ def configs(draw: st.DrawFn) -> TFConfig:
 
 
 @given(configs())
-def test_what_is_made_lints_clean_and_reads_back_equal(config: TFConfig) -> None:
+def test_written_tf_config_has_no_problems_and_reads_back_equal(config: TFConfig) -> None:
     text = config.dumps()
     assert lint(text) == []
     assert loads(text) == config
@@ -61,7 +63,7 @@ KEYS = [
     "index",
     "0",
 ]
-NEARLY = st.recursive(
+NEARLY_VALID = st.recursive(
     JSON | ADDRESSES | st.sampled_from(["worker", "chief", "master", "evaluator", "a:1", " b:2"]),
     lambda inner: (
         st.lists(inner, max_size=3)
@@ -70,13 +72,13 @@ NEARLY = st.recursive(
 )
 
 
-@given(JSON.map(json.dumps) | NEARLY.map(json.dumps) | st.text())
+@given(JSON.map(json.dumps) | NEARLY_VALID.map(json.dumps) | st.text())
 @example(
     '{"cluster": {"worker": ["a:' + "9" * 5000 + '"]}, "task": {"type": "worker", "index": 0}}'
 )
 @example('{"task": {"type": "worker", "index": ' + "9" * 5000 + "}}")
 @example('{"task": {"type": "\\ud800", "index": "\\ud800"}}')
-def test_no_text_raises_anything_but_our_own_error(text: str) -> None:
+def test_loads_raises_only_cluster_error_and_only_for_problems_that_lint_finds(text: str) -> None:
     problems = lint(text)
     "\n".join(map(str, problems)).encode()
     try:
@@ -87,7 +89,7 @@ def test_no_text_raises_anything_but_our_own_error(text: str) -> None:
         assert all(problem.tolerated for problem in problems)
 
 
-def test_an_error_lists_every_problem() -> None:
+def test_error_lists_every_problem() -> None:
     with pytest.raises(ClusterError) as caught:
         loads('{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 5}}')
     assert str(caught.value).count("\n  - ") == 3
@@ -97,7 +99,7 @@ def read(**config: Any) -> TFConfig:
     return loads(json.dumps(config))
 
 
-def test_master_is_read_as_the_chief_and_written_as_the_chief() -> None:
+def test_master_is_read_and_written_as_chief() -> None:
     config = read(
         cluster={"master": ["m:1"], "worker": ["a:1"]}, task={"type": "master", "index": 0}
     )
@@ -106,19 +108,19 @@ def test_master_is_read_as_the_chief_and_written_as_the_chief() -> None:
     assert json.loads(config.dumps())["cluster"] == {"chief": ["m:1"], "worker": ["a:1"]}
 
 
-def test_without_a_chief_worker_0_is_it() -> None:
+def test_worker_0_is_chief_in_a_cluster_without_a_chief() -> None:
     cluster = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
     assert read(cluster=cluster, task={"type": "worker", "index": 0}).is_chief()
     assert not read(cluster=cluster, task={"type": "worker", "index": 1}).is_chief()
     assert not read(cluster=cluster, task={"type": "ps", "index": 0}).is_chief()
 
 
-def test_a_process_on_its_own_is_the_chief_whatever_it_is_called() -> None:
+def test_single_process_is_chief_unless_it_is_an_evaluator() -> None:
     assert read(task={"type": "worker", "index": 0}).is_chief()
     assert not read(task={"type": "evaluator", "index": 0}).is_chief()
 
 
-def test_a_sparse_cluster_keeps_its_indices() -> None:
+def test_sparse_cluster_keeps_its_indices() -> None:
     config = read(cluster={"worker": {"1": "b:1"}}, task={"type": "worker", "index": 1})
     assert config.cluster.addresses == {Task(Role.WORKER, 1): "b:1"}
     assert json.loads(config.dumps())["cluster"] == {"worker": {"1": "b:1"}}
@@ -132,10 +134,18 @@ def test_string_indices_and_trials_are_read_as_numbers() -> None:
     assert config.trial == 4
 
 
-def test_model_dir_and_environment_are_honoured() -> None:
+def test_model_dir_and_environment_are_read() -> None:
     config = read(task={"type": "chief", "index": 0}, model_dir="gs://b/m", environment="cloud")
     assert (config.model_dir, config.environment) == ("gs://b/m", "cloud")
 
 
-def test_an_empty_object_is_one_process_on_its_own() -> None:
+def test_variable_is_read_from_the_environment_and_may_be_empty() -> None:
+    cluster = Cluster.of(workers=["a:1", "b:1"], ps=["c:1"])
+    expected = TFConfig(cluster, Task(Role.PS), model_dir="d")
+    assert read_variable({"TF_CONFIG": expected.dumps()}) == expected
+    assert read_variable({"TF_CONFIG": " "}) is None
+    assert read_variable({}) is None
+
+
+def test_empty_object_is_a_single_process() -> None:
     assert read() == TFConfig()

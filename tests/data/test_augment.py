@@ -7,15 +7,15 @@ import tensorflow as tf
 from phalanx.data.augment import crop_and_flip, from_depth_major, standardize
 
 
-def test_depth_major_bytes_become_pictures() -> None:
+def test_depth_major_bytes_become_images() -> None:
     rows = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, -1)
-    pictures = from_depth_major(rows, 4, 4).numpy()
-    assert pictures.shape == (2, 4, 4, 3)
-    np.testing.assert_array_equal(pictures[1, 2, 3], rows[1].reshape(3, 4, 4)[:, 2, 3])
+    images = from_depth_major(rows, 4, 4).numpy()
+    assert images.shape == (2, 4, 4, 3)
+    np.testing.assert_array_equal(images[1, 2, 3], rows[1].reshape(3, 4, 4)[:, 2, 3])
 
 
 @pytest.mark.parametrize("size", [8, 28, 32, 37, 224])
-def test_each_picture_is_a_part_of_itself_with_a_black_frame(size: int) -> None:
+def test_crops_are_parts_of_the_padded_image(size: int) -> None:
     count, padding = 16, 4
     numbers = np.arange(1, size * size + 1, dtype=np.float32).reshape(1, size, size, 1)
     images = np.repeat(numbers, count, axis=0)
@@ -40,14 +40,14 @@ def test_each_picture_is_a_part_of_itself_with_a_black_frame(size: int) -> None:
     assert 0 < mirrored < count
 
 
-def test_the_seed_decides() -> None:
+def test_seed_determines_the_result() -> None:
     images = np.random.default_rng(0).random((4, 8, 8, 3)).astype(np.float32)
     one, same, other = (crop_and_flip(images, 2, tf.constant([1, n])) for n in (5, 5, 6))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
 
-def test_standardized_pictures_have_mean_0_and_deviation_1() -> None:
+def test_standardized_images_have_mean_0_and_deviation_1() -> None:
     images = np.random.default_rng(0).random((4, 8, 8, 3)).astype(np.float32) * 200
     found = standardize(images).numpy()
     np.testing.assert_allclose(found.mean(axis=(1, 2, 3)), 0, atol=1e-5)

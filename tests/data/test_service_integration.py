@@ -1,4 +1,4 @@
-"""tf.data service, started beside a job by the launcher: all of it in processes of their own."""
+"""tf.data service in real processes, started beside a job by the launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from phalanx.errors import DataError
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# An experiment in step: what is served is shared by the chief and the worker.
+# A synchronous experiment: the chief and the worker share the served data.
 EXPERIMENT = """
 import keras, phalanx
 from phalanx.data import Pipeline
@@ -43,7 +43,7 @@ phalanx.run(phalanx.Experiment(
 """
 
 
-def test_data_workers_of_a_job_serve_each_example_once_a_pass(
+def test_data_workers_serve_each_example_once_per_iteration(
     phalanx: Phalanx, tmp_path: Path
 ) -> None:
     write_numbers(tmp_path)
@@ -57,7 +57,7 @@ def test_data_workers_of_a_job_serve_each_example_once_a_pass(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [["--workers", 1], ["--workers", 2, "--ps", 1]])
-def test_an_experiment_trains_on_what_is_served(
+def test_experiment_trains_on_served_data(
     phalanx: Phalanx, tmp_path: Path, shape: list[object]
 ) -> None:
     write_numbers(tmp_path)
@@ -69,8 +69,8 @@ def test_an_experiment_trains_on_what_is_served(
 
 
 @pytest.mark.slow
-def test_servers_started_by_hand_end_when_asked(start_phalanx: Callable[..., object]) -> None:
-    """A worker without its dispatcher, too: TensorFlow would wait for that, deaf to signals."""
+def test_servers_started_by_hand_stop_on_signal(start_phalanx: Callable[..., object]) -> None:
+    """Even a worker without its dispatcher, for which TensorFlow would wait and ignore signals."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
@@ -78,17 +78,17 @@ def test_servers_started_by_hand_end_when_asked(start_phalanx: Callable[..., obj
         server = start_phalanx("data-service", *arguments)
         assert isinstance(server, subprocess.Popen)
         assert server.stderr is not None
-        assert any("(Ctrl-C ends it)" in line for line in server.stderr)
+        assert any("(stop with Ctrl-C)" in line for line in server.stderr)
         server.send_signal(signal.SIGTERM)
         assert server.wait(250) == 0
 
 
-def test_only_records_can_be_served() -> None:
+def test_only_record_sources_can_be_served() -> None:
     with pytest.raises(DataError, match="not a ArraySource"):
         Pipeline.from_arrays({"a": np.arange(3)}).dataset(2, service="localhost:1")
 
 
-def test_a_dispatcher_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_unreachable_dispatcher_is_named(tmp_path: Path) -> None:
     from phalanx.data.service import served_dataset
 
     write_numbers(tmp_path)
@@ -99,7 +99,7 @@ def test_a_dispatcher_that_is_not_there_is_named(tmp_path: Path) -> None:
         served_dataset(pipeline, "localhost:1", 2, wait_seconds=1)
 
 
-def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
+def test_address_without_port_is_rejected(tmp_path: Path) -> None:
     write_numbers(tmp_path)
     pipeline = Pipeline.from_records(tmp_path / "*.tfrecord")
     with pytest.raises(DataError, match="'somewhere' is not the address of a dispatcher"):
@@ -107,7 +107,7 @@ def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["somewhere", "5050"])
-def test_an_address_without_a_port_is_wrong_use(phalanx: Phalanx, address: str) -> None:
+def test_address_without_port_is_a_usage_error(phalanx: Phalanx, address: str) -> None:
     done = phalanx("data-service", "worker", address)
     assert done.returncode == 2
     assert f"DISPATCHER: '{address}' has no port" in done.stderr

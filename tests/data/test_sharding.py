@@ -17,24 +17,24 @@ def test_chief_and_workers_share_the_examples() -> None:
     assert share_of(CLUSTER, Task(Role.WORKER, 1)) == Share(3, 2)
 
 
-def test_a_chief_that_coordinates_has_no_share() -> None:
+def test_coordinating_chief_has_no_share() -> None:
     assert share_of(CLUSTER, Task(Role.WORKER, 1), chief_trains=False) == Share(2, 1)
     with pytest.raises(DataError, match="chief-0 is not one of the tasks that train"):
         share_of(CLUSTER, Task(Role.CHIEF), chief_trains=False)
 
 
-def test_an_evaluator_and_a_process_on_its_own_have_the_whole() -> None:
+def test_evaluator_and_single_process_read_all_examples() -> None:
     assert share_of(CLUSTER, Task(Role.EVALUATOR)) == Share(1, 0)
     assert share_of(Cluster(), Task(Role.WORKER)) == Share(1, 0)
 
 
-def test_a_parameter_server_reads_no_data() -> None:
+def test_parameter_server_reads_no_data() -> None:
     with pytest.raises(DataError, match="ps-0 is a parameter server"):
         share_of(CLUSTER, Task(Role.PS))
 
 
 @given(st.integers(1, 7), st.integers(0, 40), st.integers(0, 60))
-def test_the_shares_of_a_stretch_add_up_to_it(num_shards: int, start: int, more: int) -> None:
+def test_shares_of_a_range_add_up(num_shards: int, start: int, more: int) -> None:
     stop = start + more
     counts = [count_share(Share(num_shards, shard), start, stop) for shard in range(num_shards)]
     assert sum(counts) == more

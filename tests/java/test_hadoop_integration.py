@@ -103,7 +103,7 @@ def test_words_are_counted_by_map_reduce(
     assert (counts["the"], counts["cat"], counts["49"]) == ("150", "150", "3")
 
 
-def test_a_job_that_fails_shows_no_output(word_count: Run, tmp_path: Path) -> None:
+def test_failed_job_leaves_no_output(word_count: Run, tmp_path: Path) -> None:
     write(tmp_path / "in/a")
     with (tmp_path / "in/a").open("r+b") as file:
         file.seek(-20, os.SEEK_END)
@@ -114,7 +114,7 @@ def test_a_job_that_fails_shows_no_output(word_count: Run, tmp_path: Path) -> No
     assert word_count(tmp_path / "in").returncode == 2
 
 
-def test_a_file_is_split_where_there_is_an_index(spark: Any, tmp_path: Path) -> None:
+def test_indexed_file_is_split(spark: Any, tmp_path: Path) -> None:
     lines = write(tmp_path / "a", 5000)
     limit = {"mapreduce.input.fileinputformat.split.maxsize": "10000"}
     assert read(spark, tmp_path, **limit).getNumPartitions() == 1

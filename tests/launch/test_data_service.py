@@ -35,7 +35,7 @@ def by_task(plan: ProcessPlan) -> dict[str, tuple[str, dict[str, str]]]:
     return {str(each.task): (shlex.join(each.argv), dict(each.environment)) for each in plan.tasks}
 
 
-def test_local() -> None:
+def test_local_plan_of_data_workers() -> None:
     machine = Machine(processors=8, gpus=("0",), environ={}, python="python")
     launcher = LocalLauncher(machine, range(2220, 2225), log_dir=Path("logs"), run_id="r1")
     tasks = by_task(launcher.plan(JOB))
@@ -53,7 +53,7 @@ def test_local() -> None:
     assert tasks["chief-0"][1]["OMP_NUM_THREADS"] == "2"
 
 
-def test_docker() -> None:
+def test_docker_plan_of_data_workers() -> None:
     plan = DockerLauncher(Container("digits:1"), Path("x"), "r1").plan(JOB)
     tasks = by_task(plan.processes)
     assert tasks["chief-0"][1]["PHALANX_DATA_SERVICE"] == "digits-dispatcher-0:2222"
@@ -64,7 +64,7 @@ def test_docker() -> None:
     assert "digits-data-worker-1" in plan.processes.cleanup[0]
 
 
-def test_ssh() -> None:
+def test_ssh_plan_of_data_workers() -> None:
     place = SshOptions((Host.parse("a"), Host.parse("b")), "/x", python="python")
     tasks = by_task(SshLauncher(place, Path("x"), "r1").plan(JOB).processes)
     # chief a, worker b, evaluator a, dispatcher b, data workers a and b.
@@ -74,7 +74,7 @@ def test_ssh() -> None:
     assert "TF_CONFIG" not in tasks["data-worker-1"][0]
 
 
-def test_slurm() -> None:
+def test_slurm_plan_of_data_workers() -> None:
     plan = SlurmLauncher(SlurmOptions("/x", "/x/logs", "python")).plan(JOB)
     script = plan.render()
     assert "roles=(chief worker evaluator dispatcher data-worker)\n" in script
@@ -95,11 +95,11 @@ def test_slurm() -> None:
         ),
     ],
 )
-def test_a_pod_that_serves_data(task: str, said: str) -> None:
+def test_pod_of_a_data_worker(task: str, said: str) -> None:
     assert run_pod(task) == f"{said}\n"
 
 
-def test_a_pod_that_trains_knows_the_dispatcher() -> None:
+def test_pod_of_a_trainer_knows_the_dispatcher() -> None:
     config, service = run_pod("worker-0").splitlines()
     assert json.loads(config) == {
         "cluster": {
@@ -111,7 +111,7 @@ def test_a_pod_that_trains_knows_the_dispatcher() -> None:
     assert service == "digits-dispatcher-0.digits:2222"
 
 
-def test_a_pod_finds_its_cluster_without_tf_config() -> None:
+def test_pod_detects_its_cluster_without_tf_config() -> None:
     shape = "chief=1,worker=1,dispatcher=1,data-worker=2"
     environ = {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "digits-1", "PHALANX_SHAPE": shape}
     assert sorted(map(str, detect(environ, []).cluster.addresses)) == ["chief-0", "worker-0"]
@@ -138,6 +138,6 @@ def run_pod(task: str) -> str:
     ).stdout
 
 
-def test_a_tfjob_has_no_place_for_it() -> None:
+def test_tfjob_rejects_data_workers() -> None:
     with pytest.raises(JobError, match="or launch the job with trainjob or kubern"):
         KubeflowLauncher(Container("x"), PodOptions()).plan(JOB)

@@ -184,7 +184,7 @@ def test_an_image_is_built_and_runs_without_being_root(
     assert done.stdout == "chief-0 | installed 1000 new say.py\n", done.stderr
     broken = launch("image", *options, "--base", "none:1", "--build", "say:2", "say.py")
     assert broken.returncode == 2
-    assert "nothing was built: docker says why above" in broken.stderr
+    assert "nothing was built: see the error of docker above" in broken.stderr
 
 
 def test_tensorflow_trains(

@@ -68,7 +68,9 @@ def test_a_job_runs_to_its_end_with_a_worker_killed_in_the_middle(
     assert not find_tasks("train.py")
     again = launch("launch", backend, *OPTIONS, *shape, *program)
     assert again.returncode == 2
-    assert "already exists (an earlier job's goes with: phalanx cancel train)" in again.stderr
+    assert (
+        "already exists (delete that of an earlier job with: phalanx cancel train)" in again.stderr
+    )
     assert launch("cancel", "train").returncode == 0
     assert cluster[0].objects == {}
 
@@ -181,7 +183,7 @@ def test_a_conductor_that_may_not_end_the_tasks_says_so(launch: Phalanx) -> None
     done = launch("launch", "kubernetes", *OPTIONS, *account, "--follow", "train.py", 600)
     assert done.returncode == 1
     assert 'jobs "train-chief" is forbidden: "nobody" cannot get it' in done.stderr
-    assert "what still runs goes with: phalanx cancel train" in done.stderr
+    assert "end the tasks that still run: phalanx cancel train" in done.stderr
     assert launch("cancel", "train").returncode == 0
     assert not find_tasks("train.py")
 
@@ -193,7 +195,7 @@ def test_who_may_not_make_roles_learns_what_to_do(
     done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "train.py", 1)
     assert done.returncode == 2
     assert 'Role train-conductor: roles is forbidden: User "me" cannot create roles' in done.stderr
-    assert "get and patch Jobs: --conductor-account" in done.stderr
+    assert "get and patch Jobs: --controller-account" in done.stderr
     assert cluster[0].objects == {}
 
 

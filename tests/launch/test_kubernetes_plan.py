@@ -217,7 +217,7 @@ def test_the_conductor_waits_for_who_decides(chief: bool, first: str) -> None:
 
 
 def test_an_account_that_is_there_is_taken_for_the_conductor() -> None:
-    place = replace(PLACE, conductor_account="trusted", service_account="tasks")
+    place = replace(PLACE, controller_account="trusted", service_account="tasks")
     text = render(place=place)
     assert "kind: Role" not in text
     conductor = find(JOB, "digits", place)["spec"]["template"]["spec"]

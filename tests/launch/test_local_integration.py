@@ -23,11 +23,10 @@ from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskState
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.processes.guardian import MARK, TASK_MARK, marked_processes
-from phalanx.launch.processes.handle import start
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, find_run_processes
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.processes.supervisor import Silent
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.supervisor import NullObserver, start
+from phalanx.launch.termination import GracePeriods
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -99,7 +98,7 @@ def test_workers_may_finish_after_the_chief(phalanx: Phalanx) -> None:
 def test_a_worker_that_never_finishes_is_ended_and_that_is_said(phalanx: Phalanx) -> None:
     done = phalanx("run", "--workers", 1, "--linger", 0.2, *script("[ $0 = chief ] || sleep 1000"))
     assert done.returncode == 0
-    assert "worker-0 went on after the job had succeeded, and is ended" in done.stderr
+    assert "worker-0 still ran after the job had succeeded, and is ended" in done.stderr
 
 
 def test_a_worker_that_fails_after_the_chiefs_success_does_not_spoil_it(phalanx: Phalanx) -> None:
@@ -247,7 +246,7 @@ def test_a_reader_that_goes_away_ends_the_job(tmp_path: Path, environ: dict[str,
         check=True,
     )
     assert done.stdout.splitlines() == ["chief-0 | line", "chief-0 | line", "1"]
-    assert "nobody reads its output any more" in done.stderr
+    assert "the reader of its output closed the pipe" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -317,17 +316,17 @@ def test_from_python_a_job_can_be_followed_and_cancelled(tmp_path: Path) -> None
         wait_until(lambda: all(status.last_line == "up" for status in handle.status()))
         assert handle.wait(0.01) is None
         assert {status.state for status in handle.status()} == {TaskState.RUNNING}
-        assert len(marked_processes(run_id)) >= 2
+        assert len(find_run_processes(run_id)) >= 2
         handle.cancel()
         result = handle.wait(250)
     assert result == JobResult(1, "cancelled")
     assert {status.state for status in handle.status()} == {TaskState.ENDED}
     assert list(handle.logs(job.tasks()[0])) == ["up"]
-    assert marked_processes(run_id) == []
-    assert MARK not in os.environ
+    assert find_run_processes(run_id) == []
+    assert RUN_ID_VARIABLE not in os.environ
 
 
-class SlowDisplay(Silent):
+class SlowDisplay(NullObserver):
     """Takes a while for all it is shown, as a terminal far away does."""
 
     def output(self, task: Task, lines: list[str]) -> None:
@@ -337,10 +336,12 @@ class SlowDisplay(Silent):
 def test_what_a_task_left_behind_cannot_outtalk_the_end(tmp_path: Path) -> None:
     # It prints faster than the display takes it.
     command = ("sh", "-c", "timeout 200 yes noise & exit 0")
-    marks = {MARK: uuid.uuid4().hex, TASK_MARK: "chief-0"}
+    marks = {RUN_ID_VARIABLE: uuid.uuid4().hex, TASK_VARIABLE: "chief-0"}
     task = TaskPlan(Task(Role.CHIEF), command, marks, tmp_path / "chief-0.log")
     handle = start(
-        ProcessPlan((task,), marks[MARK], patience=Patience(grace=1)), os.environ, SlowDisplay()
+        ProcessPlan((task,), marks[RUN_ID_VARIABLE], grace_periods=GracePeriods(grace=1)),
+        os.environ,
+        SlowDisplay(),
     )
     assert handle.wait(120) == JobResult(0, "succeeded")
 

@@ -25,12 +25,12 @@ TASK = Task(Role.WORKER, 1)
         ("index=5; echo ${index}", "index=5; echo ${index}"),
     ],
 )
-def test_only_known_words_in_braces_are_filled_in(argument: str, filled: str) -> None:
+def test_only_known_placeholders_are_filled(argument: str, filled: str) -> None:
     check_placeholders([argument])
     assert fill(argument, TASK, CLUSTER) == filled
 
 
-def test_an_absent_role_fills_in_nothing() -> None:
+def test_placeholder_of_an_absent_role_is_empty() -> None:
     assert fill("{ps_hosts}|{chief_host}", TASK, Cluster.of(workers=["a:1"])) == "|"
 
 
@@ -41,7 +41,7 @@ def test_an_absent_role_fills_in_nothing() -> None:
         ("--x={batch}", "'--x={batch}' has the unknown placeholder {batch}: There are"),
     ],
 )
-def test_an_unknown_placeholder_is_an_error(argument: str, said: str) -> None:
+def test_unknown_placeholder_raises(argument: str, said: str) -> None:
     with pytest.raises(JobError) as caught:
         check_placeholders(["fine", argument])
     assert said in str(caught.value)

@@ -71,7 +71,7 @@ def test_a_cancelled_job_may_save_and_its_name_is_free_again(
     status = launching("status", "train")
     assert status.returncode == 1
     assert status.stdout.startswith("train: failed: cancelled\n")
-    assert "is forgotten" in launching("cancel", "train").stderr
+    assert "its record is deleted" in launching("cancel", "train").stderr
     assert "there is no job 'train': none was launched" in launching("status", "train").stderr
 
 

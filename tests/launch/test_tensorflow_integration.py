@@ -38,7 +38,7 @@ def test_a_tensorflow_1_program_trains_as_it_is(phalanx: Phalanx, tmp_path: Path
 
 
 def accuracy(output: str) -> float:
-    match = re.search(r"accuracy (\S+)% on new pictures", output)
+    match = re.search(r"accuracy (\S+)% on new images", output)
     assert match, output[-3000:]
     return float(match[1])
 

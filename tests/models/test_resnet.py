@@ -11,17 +11,16 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from phalanx.errors import ConfigurationError  # noqa: E402
-from phalanx.models.batch_norm import FusedBatchNormalization  # noqa: E402
 from phalanx.models.resnet import resnet  # noqa: E402
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
 
 
-# Counted by hand from the paper: convolutions and their normalisation, and the last layer.
+# Counted by hand from the paper: convolutions and their normalization, and the last layer.
 @pytest.mark.parametrize(
     ("layers", "weights"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)]
 )
-def test_the_number_of_weights_is_that_of_the_paper(layers: int, weights: int) -> None:
+def test_number_of_weights_equals_the_paper(layers: int, weights: int) -> None:
     model = resnet(layers)
     assert sum(int(np.prod(v.shape)) for v in model.trainable_variables) == weights
     convolutions = [each for each in model.layers if isinstance(each, keras.layers.Conv2D)]
@@ -29,18 +28,20 @@ def test_the_number_of_weights_is_that_of_the_paper(layers: int, weights: int) -
 
 
 @pytest.mark.parametrize("options", [{}, {"version": 2}, {"num_layers": 29, "bottleneck": True}])
-def test_every_kind_gives_a_number_for_each_class(options: dict[str, int]) -> None:
+def test_every_variant_returns_logits(options: dict[str, int]) -> None:
     model = resnet(**{"num_layers": 20, "classes": 7, **options})  # type: ignore[arg-type]
     assert model(IMAGES, training=True).shape == (4, 7)
 
 
 @pytest.mark.parametrize("layers", [0, 2, 21, 45, -4])
-def test_a_number_of_layers_that_cannot_be_is_refused(layers: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{layers} layers .* 6n\+2, as in 20, 32, 44"):
+def test_invalid_number_of_layers_is_rejected(layers: int) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"num_layers is {layers}: it must be 6n\+2, as in 20, 32, 44"
+    ):
         resnet(layers)
 
 
-def test_shapes_are_logged_when_asked(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_shapes_logs_every_unit(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "phalanx"):
         resnet(20, log_shapes=True)
     assert len(caplog.messages) == 9
@@ -55,38 +56,14 @@ def test_weight_decay_is_half_the_squared_weights() -> None:
     assert resnet(20, weight_decay=0).losses == []
 
 
-def test_a_saved_model_comes_back(tmp_path: Path) -> None:
+def test_saved_model_can_be_loaded(tmp_path: Path) -> None:
     model = resnet(20)
     model.save(tmp_path / "model.keras")
     back = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(model(IMAGES), back(IMAGES))
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_fused_normalisation_is_keras_own(training: bool) -> None:
-    x = tf.random.stateless_normal((8, 5, 6, 3), seed=(1, 2), mean=2.0)
-    ours = FusedBatchNormalization(momentum=0.9, epsilon=1e-3)
-    keras_own = keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-3)
-    for layer in (ours, keras_own):
-        layer.build(x.shape)
-        layer.gamma.assign([1.0, 2.0, 3.0])
-        layer.beta.assign([0.0, 1.0, -1.0])
-        layer.moving_mean.assign([0.5, 0.0, 1.0])
-    results = []
-    for layer in (ours, keras_own):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x, training=training)
-            loss = tf.reduce_sum(y**3)
-        results.append((y, *tape.gradient(loss, [x, layer.gamma.value, layer.beta.value])))
-    for mine, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(ours.moving_mean, keras_own.moving_mean, rtol=1e-5)
-    # TensorFlow's operation keeps the unbiased variance: n / (n - 1) times Keras' own.
-    np.testing.assert_allclose(ours.moving_variance, keras_own.moving_variance, rtol=1e-3)
-
-
-def test_one_step_lowers_the_loss_and_moves_the_statistics() -> None:
+def test_training_lowers_the_loss_and_updates_the_statistics() -> None:
     keras.utils.set_random_seed(1)
     model = resnet(20)
     before = np.copy(model.get_layer("stem_norm").moving_mean)

@@ -1,11 +1,11 @@
-"""Reads numbers from data workers, twice, and notes which of them this task was given."""
+"""Read the numbers from data workers for two epochs, and write down which this task received."""
 
 import json
 import os
 from pathlib import Path
 
 from phalanx.cluster import detect
-from phalanx.cluster.dispatcher import find_dispatcher
+from phalanx.cluster.job_environment import find_dispatcher
 from phalanx.data import Pipeline
 
 pipeline = Pipeline.from_records("*.tfrecord", seed=1, raw={"pixels": "uint8"})

@@ -1,8 +1,8 @@
-"""A stand-in for training that needs no TensorFlow: says who it is, counts, and saves on SIGTERM.
+"""A fake training program without TensorFlow: prints its task, counts steps, saves on SIGTERM.
 
     python train.py STEPS [ARGS]…
 
-A parameter server never returns. While there is a file `hold`, nobody finishes.
+A parameter server never exits. While a file `hold` exists, no task finishes.
 """
 
 import json

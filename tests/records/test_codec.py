@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from phalanx.records.codec import SourceColumn, codec, load_codec
-from phalanx.records.fallback import crc32c_by_table
+from phalanx.records.codec.fallback import crc32c_by_table
 
 PYTHON = load_codec("python")
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"123456789", bytes(32), bytes(range(256)) * 50])
-def test_the_checksum_is_crc32c(data: bytes) -> None:
+def test_checksum_is_crc32c(data: bytes) -> None:
     expected = 0xFFFFFFFF
     for byte in data:
         expected ^= byte
@@ -25,13 +25,13 @@ def test_the_checksum_is_crc32c(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 767, 768, 769, 6143, 6144, 6145, 30_000])
-def test_a_checksum_can_be_taken_in_parts(size: int) -> None:
+def test_checksum_can_be_computed_in_parts(size: int) -> None:
     data = random.Random(size).randbytes(size)
     for cut in (0, size // 3, size):
         assert codec.crc32c(data[cut:], codec.crc32c(data[:cut])) == PYTHON.crc32c(data)
 
 
-def test_both_codecs_frame_and_scan_alike() -> None:
+def test_both_codecs_frame_and_scan_identically() -> None:
     records = [random.Random(n).randbytes(n) for n in range(60)]
     data = bytes(codec.frame(records))
     assert data == bytes(PYTHON.frame(records))
@@ -46,7 +46,7 @@ def test_both_codecs_frame_and_scan_alike() -> None:
 @pytest.mark.parametrize(
     "spans", [[-1, 2], [0, -1], [3, 1], [0, 4], [2**62, 2**62], [0, 2**63 - 1]]
 )
-def test_spans_outside_the_data_are_refused(spans: list[int]) -> None:
+def test_decode_rejects_spans_outside_the_data(spans: list[int]) -> None:
     with pytest.raises(ValueError, match="spans"):
         codec.decode(b"abc"[:3], array("q", spans), None, False)
 
@@ -57,7 +57,7 @@ def column(**changes: Any) -> SourceColumn:
     return sound._replace(**changes)
 
 
-def test_a_sound_column_is_encoded() -> None:
+def test_valid_column_is_encoded() -> None:
     data, ends = codec.encode([column()], 2, False, False)
     assert list(memoryview(ends).cast("B").cast("q")) == [14, 28]
     assert memoryview(data).nbytes == 28
@@ -84,12 +84,12 @@ def test_a_sound_column_is_encoded() -> None:
         {"present": b"\1"},
     ],
 )
-def test_columns_that_lie_about_themselves_are_refused(changes: dict[str, Any]) -> None:
+def test_encode_rejects_inconsistent_columns(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="offsets do not fit"):
         codec.encode([column(**changes)], 2, False, False)
 
 
-def test_threads_decode_at_the_same_time() -> None:
+def test_threads_decode_in_parallel() -> None:
     data, ends = codec.encode([column()], 2, False, False)
     spans = array("q", [0, 14, 14, 14] * 200)
     expected = bytes(codec.decode(data, spans, None, False)[0][4])
@@ -109,7 +109,7 @@ def test_threads_decode_at_the_same_time() -> None:
 
 
 @pytest.mark.skipif(codec is PYTHON, reason="the limit is the native codec's")
-def test_features_without_number_are_refused() -> None:
+def test_decode_rejects_too_many_discovered_features() -> None:
     from phalanx.records import encode_examples
 
     messages = encode_examples({f"feature {n}": [n] for n in range(17_000)})

@@ -1,4 +1,4 @@
-"""The native codec, built with the sanitizers, on inputs changed at random."""
+"""The native codec, built with sanitizers, on fuzzed inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCES = ["crc32c.c", "framing.c", "wire.c", "decode.c", "encode.c"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_no_input_makes_the_codec_leave_its_memory(tmp_path: Path) -> None:
+def test_fuzzed_input_causes_no_memory_error(tmp_path: Path) -> None:
     flags = ["-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Werror"]
     flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     sources = [HERE / "fuzz_codec.c", *(NATIVE / name for name in SOURCES)]

@@ -18,19 +18,19 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("stride", [1, 2, 7, 1000, 5000])
-def test_any_range_is_read(path: str, stride: int) -> None:
+def test_read_returns_any_range(path: str, stride: int) -> None:
     index = RecordIndex.build(path, stride=stride)
     assert len(index) == 1000
     for start, stop in ((0, 0), (0, 1), (3, 40), (998, 1000), (0, 1000), (1000, 1000)):
         assert list(index.read(start, stop)) == RECORDS[start:stop]
 
 
-def test_a_range_outside_is_refused(path: str) -> None:
+def test_read_rejects_a_range_outside_the_file(path: str) -> None:
     with pytest.raises(IndexError):
         RecordIndex.build(path).read(990, 1001)
 
 
-def test_a_saved_index_is_used_until_the_file_changes(path: str) -> None:
+def test_saved_index_is_used_until_the_file_changes(path: str) -> None:
     built = RecordIndex.build(path, stride=3)
     built.save()
     assert RecordIndex.load(path) == built
@@ -40,12 +40,12 @@ def test_a_saved_index_is_used_until_the_file_changes(path: str) -> None:
     assert len(open_index(path)) == 1001
 
 
-def test_a_damaged_index_is_not_used(path: str) -> None:
+def test_damaged_index_is_ignored(path: str) -> None:
     Path(path + ".index").write_bytes(b"nonsense" * 10)
     assert RecordIndex.load(path) is None
 
 
-def test_damage_under_an_index_is_found(path: str) -> None:
+def test_read_detects_damage(path: str) -> None:
     index = RecordIndex.build(path)
     data = bytearray(Path(path).read_bytes())
     data[index.offsets[30] + 12] ^= 1
@@ -55,7 +55,7 @@ def test_damage_under_an_index_is_found(path: str) -> None:
     assert (caught.value.index, caught.value.offset) == (30, index.offsets[30])
 
 
-def test_a_compressed_file_has_no_index(tmp_path: Path) -> None:
+def test_compressed_file_cannot_be_indexed(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a.gz") as writer:
         writer.write(b"x")
     with pytest.raises(DataError, match="compressed"):

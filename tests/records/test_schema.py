@@ -4,63 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.errors import DataError, RecordError
+from phalanx.errors import DataError
 from phalanx.records import (
     Feature,
     Kind,
-    RecordWriter,
     Schema,
-    encode_examples,
-    infer_schema,
     read_table,
-    summarize,
     write_examples,
 )
 
 
-def test_a_summary_says_what_is_there(tmp_path: Path) -> None:
-    rows = [{"a": n, "b": [0.5] * (n % 3), "c": b"x" * n, "d": [1, 2]} for n in range(10)]
-    write_examples(tmp_path / "a", [*rows, {"e": 1}])
-    summary = summarize(tmp_path / "a")
-    assert summary.records == 11
-    found = {each.feature.name: each for each in summary.features}
-    assert found["a"].feature == Feature("a", Kind.INT64)
-    assert (found["a"].missing, found["a"].least, found["a"].greatest) == (1, 0, 9)
-    assert found["b"].feature == Feature("b", Kind.FLOAT, (None,))
-    assert (found["b"].shortest, found["b"].longest, found["b"].values) == (0, 2, 9)
-    assert (found["c"].least, found["c"].greatest) == (0, 9)
-    assert found["d"].feature.shape == (2,)
-    assert found["e"].missing == 10
-
-
-def test_features_may_come_late_and_in_other_files(tmp_path: Path) -> None:
-    write_examples(tmp_path / "1", {"a": list(range(70_000))})
-    write_examples(tmp_path / "2", [{"b": [[1.0], [2.0]]}])
-    summary = summarize([tmp_path / "1", tmp_path / "2"])
-    assert [each.feature.describe() for each in summary.features] == ["int64", "float[steps]"]
-    assert [each.missing for each in summary.features] == [1, 70_000]
-
-
-def test_only_so_many_records_are_read(tmp_path: Path) -> None:
-    write_examples(tmp_path / "1", [{"a": 1}, {"a": 2}, {"b": 2.0}])
-    assert infer_schema(tmp_path / "1", most=2).names == ["a"]
-
-
-def test_a_kind_that_changes_between_files_names_the_record(tmp_path: Path) -> None:
-    write_examples(tmp_path / "1", [{"a": 1}])
-    write_examples(tmp_path / "2", [{"b": 1}, {"a": b"text"}])
-    with pytest.raises(RecordError, match=r"2: record 1 at .* holds bytes values, and int64"):
-        summarize([tmp_path / "1", tmp_path / "2"])
-
-
-def test_records_that_are_no_examples_are_named(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "a") as writer:
-        writer.write_all([*encode_examples([{"x": 1}]), b"\xff\xff"])
-    with pytest.raises(RecordError, match=r"record 1 at offset .*: the message is damaged"):
-        summarize(tmp_path / "a")
-
-
-def test_a_schema_is_saved_beside_the_data_and_used(tmp_path: Path) -> None:
+def test_schema_saved_beside_the_data_is_used(tmp_path: Path) -> None:
     write_examples(tmp_path / "a.tfrecord", [{"x": [1], "y": 2}])
     schema = Schema((Feature("x", Kind.INT64, (None,)),))
     schema.save(tmp_path / "schema.json")
@@ -68,7 +22,7 @@ def test_a_schema_is_saved_beside_the_data_and_used(tmp_path: Path) -> None:
     assert read_table(tmp_path / "a.tfrecord").to_pydict() == {"x": [[1]]}
 
 
-def test_arrow_and_back(tmp_path: Path) -> None:
+def test_arrow_schema_round_trip(tmp_path: Path) -> None:
     schema = Schema((
         Feature("a", Kind.INT64),
         Feature("b", Kind.FLOAT, (3,)),
@@ -87,12 +41,12 @@ def test_arrow_and_back(tmp_path: Path) -> None:
         ('{"version": 1, "features": [{"name": "a", "kind": "text"}]}', "not a schema"),
     ],
 )
-def test_what_is_no_schema_is_refused(text: str, words: str) -> None:
+def test_loads_rejects_invalid_schemas(text: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         Schema.loads(text)
 
 
-def test_names_and_shapes_must_make_sense() -> None:
+def test_invalid_names_and_shapes_are_rejected() -> None:
     with pytest.raises(DataError, match="twice: a"):
         Schema((Feature("a", Kind.INT64), Feature("a", Kind.FLOAT)))
     with pytest.raises(DataError, match="shape"):

@@ -1,4 +1,4 @@
-"""Whatever TensorFlow accepts is read in the same way here, and the other way round."""
+"""Compatibility with TensorFlow and protobuf, in both directions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CORPUS = sorted((Path(__file__).parent / "fuzz" / "corpus").iterdir())
 
 
 def as_row(message: Any) -> dict[str, Any]:
-    """What protobuf finds in a message, in the words of this library."""
+    """What protobuf decodes from a message, as rows of this library."""
     row: dict[str, Any] = {}
     for name, feature in message.context.feature.items():
         kind = feature.WhichOneof("kind")
@@ -44,7 +44,7 @@ def as_row(message: Any) -> dict[str, Any]:
 
 
 def is_comparable(message: Any) -> bool:
-    """Can it be a row of columns, and do the implementations of protobuf agree about it?
+    """Can the message be a row, and do the implementations of protobuf agree on it?
 
     A column has one name and one kind. Of an entry of a map with an unknown field, upb throws away
     the whole entry, and C++ the field; in an unknown group, upb passes over anything.
@@ -70,7 +70,7 @@ def mutate(data: bytes, source: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
-def test_what_protobuf_accepts_is_decoded_alike(path: Path) -> None:
+def test_fuzz_corpus_is_decoded_like_protobuf(path: Path) -> None:
     source, seed = random.Random(path.name), path.read_bytes()
     messages = [seed, *(mutate(seed, source) for _ in range(1500))]
     compared = 0
@@ -106,7 +106,7 @@ def random_rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_tensorflow_reads_what_is_written_here(tmp_path: Path) -> None:
+def test_tensorflow_reads_our_records(tmp_path: Path) -> None:
     rows = random_rows(500)
     path = str(tmp_path / "a.tfrecord")
     write_examples(path, rows)
@@ -120,7 +120,7 @@ def test_tensorflow_reads_what_is_written_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packing", ["", "GZIP", "ZLIB"])
-def test_what_tensorflow_writes_is_read_here(tmp_path: Path, packing: str) -> None:
+def test_tensorflow_records_are_read(tmp_path: Path, packing: str) -> None:
     rows = random_rows(200)
     path = str(tmp_path / "a.tfrecord")
     messages = encode_examples(rows)
@@ -133,7 +133,7 @@ def test_what_tensorflow_writes_is_read_here(tmp_path: Path, packing: str) -> No
     assert table["id"].to_pylist() == [row["id"] for row in rows]
 
 
-def test_messages_are_the_bytes_that_tensorflow_writes() -> None:
+def test_messages_equal_those_of_tensorflow() -> None:
     for row, message in zip(random_rows(50), encode_examples(random_rows(50)), strict=True):
         example = tf.train.Example()
         feature = example.features.feature
@@ -146,7 +146,7 @@ def test_messages_are_the_bytes_that_tensorflow_writes() -> None:
         assert message == example.SerializeToString(deterministic=True)
 
 
-def test_sequence_examples_are_parsed_by_tensorflow() -> None:
+def test_tensorflow_parses_our_sequence_examples() -> None:
     rows = [
         {"id": 1, "steps": [[1.0, 2.0], [3.0]], "words": [[b"a"], [b"b"]]},
         {"id": 2, "steps": [[4.0]], "words": [[b"c"]]},
@@ -161,7 +161,7 @@ def test_sequence_examples_are_parsed_by_tensorflow() -> None:
     assert steps["words"].to_list() == [row["words"] for row in rows]
 
 
-def test_damage_is_refused_by_both() -> None:
+def test_damage_is_rejected_like_in_tensorflow() -> None:
     [message] = encode_examples([{"x": [1, 2, 3]}])
     with pytest.raises(RecordError):
         decode_examples([message[:-1]])

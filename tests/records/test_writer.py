@@ -12,14 +12,14 @@ from phalanx.records import RecordWriter, ShardedWriter, read_records, shard_pat
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz", "a.tfrecord.zlib"])
-def test_append_comes_after_what_is_there(tmp_path: Path, name: str) -> None:
+def test_append_keeps_existing_records(tmp_path: Path, name: str) -> None:
     for records in ([b"one", b"two"], [b"three"]):
         with RecordWriter(tmp_path / name, append=True) as writer:
             writer.write_all(records)
     assert list(read_records(tmp_path / name)) == [b"one", b"two", b"three"]
 
 
-def test_a_damaged_file_is_not_appended_to(tmp_path: Path) -> None:
+def test_append_rejects_a_damaged_file(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a") as writer:
         writer.write(b"one")
     damaged = (tmp_path / "a").read_bytes()[:-1]
@@ -30,7 +30,7 @@ def test_a_damaged_file_is_not_appended_to(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_error_leaves_the_old_file_unchanged(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a") as writer:
         writer.write(b"old")
     with pytest.raises(KeyError), RecordWriter(tmp_path / "a") as writer:
@@ -40,7 +40,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_killed_writer_leaves_no_half_file_under_the_name(tmp_path: Path) -> None:
+def test_killed_writer_leaves_no_partial_file(tmp_path: Path) -> None:
     code = (
         "import sys; from phalanx.records import RecordWriter\n"
         "with RecordWriter(sys.argv[1]) as writer:\n"
@@ -59,7 +59,7 @@ def test_a_killed_writer_leaves_no_half_file_under_the_name(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
-def test_a_file_that_is_closed_stays_as_it_is(tmp_path: Path, name: str) -> None:
+def test_closed_writer_rejects_writes(tmp_path: Path, name: str) -> None:
     with RecordWriter(tmp_path / name) as writer:
         writer.write(b"one")
         writer.close()
@@ -74,7 +74,7 @@ def test_a_file_that_is_closed_stays_as_it_is(tmp_path: Path, name: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_memory_that_is_used_again_is_written_as_it_was(tmp_path: Path) -> None:
+def test_reused_memory_is_copied(tmp_path: Path) -> None:
     memory = bytearray(3)
     with RecordWriter(tmp_path / "a") as writer:
         for word in (b"one", b"two"):
@@ -83,7 +83,7 @@ def test_memory_that_is_used_again_is_written_as_it_was(tmp_path: Path) -> None:
     assert list(read_records(tmp_path / "a")) == [b"one", b"two"]
 
 
-def test_records_wait_in_no_more_memory_than_told(tmp_path: Path) -> None:
+def test_buffer_limits_the_memory(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a", buffer=50_000) as writer:
         writer.write(bytes(40_000))
         [unfinished] = tmp_path.iterdir()
@@ -92,7 +92,7 @@ def test_records_wait_in_no_more_memory_than_told(tmp_path: Path) -> None:
         assert unfinished.stat().st_size > 70_000
 
 
-def test_shards_are_named_and_dealt_out_in_turn(tmp_path: Path) -> None:
+def test_records_are_distributed_over_shards_in_turn(tmp_path: Path) -> None:
     with ShardedWriter(tmp_path / "train.tfrecord.gz", 3) as writer:
         for number in range(7):
             writer.write(b"%d" % number)
@@ -104,34 +104,22 @@ def test_shards_are_named_and_dealt_out_in_turn(tmp_path: Path) -> None:
     assert list(read_records(writer.paths[0])) == [b"0", b"3", b"6"]
 
 
-def test_an_error_leaves_no_shard(tmp_path: Path) -> None:
+def test_error_leaves_no_shard(tmp_path: Path) -> None:
     with pytest.raises(KeyError), ShardedWriter(tmp_path / "train", 3) as writer:
         writer.write(b"x")
         raise KeyError
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_without_an_ending_gets_one() -> None:
+def test_shard_path_adds_a_missing_suffix() -> None:
     assert shard_path("out/train", 0, 2) == "out/train-00000-of-00002.tfrecord"
 
 
-def test_no_shards_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="0 shards"):
+def test_sharded_writer_rejects_zero_shards(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="shards is 0"):
         ShardedWriter(tmp_path / "a", 0)
 
 
-def test_memory_addresses_work_like_paths() -> None:
-    with RecordWriter("memory://bucket/folder/a.tfrecord") as writer:
-        writer.write(b"one")
-    with RecordWriter("memory://bucket/folder/a.tfrecord", append=True) as writer:
-        writer.write(b"two")
-    assert list(read_records("memory://bucket/folder/*.tfrecord")) == [b"one", b"two"]
-    with pytest.raises(DataError, match="is a directory"):
-        list(read_records("memory://bucket/folder"))
-    with pytest.raises(DataError, match="no file matches"):
-        list(read_records("memory://bucket/other/*"))
-
-
-def test_a_directory_cannot_be_written_to(tmp_path: Path) -> None:
+def test_directory_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is a directory"), RecordWriter(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""Real Docker engines in directories of their own, with an image made of this machine's files."""
+"""Real Docker engines in temporary directories, with an image of this machine's files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pip
 
 IMAGE = "this-machine:1"
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
-# The engine puts its own init into sbin, so that cannot lead into a directory that is mounted.
+# The engine adds its init to sbin, which therefore cannot be a link into a mounted directory.
 FOLDERS = ("usr", "etc", "tmp", "app", "sbin", "proc", "dev")
 
 
 def why_not() -> str | None:
-    """Why it cannot be started here."""
+    """Return why Docker cannot be started here, or None."""
     if os.getuid() != 0:
         return "the Docker engine needs root"
     missing = [name for name in ("docker", "dockerd", "containerd") if not shutil.which(name)]
@@ -30,7 +30,7 @@ def why_not() -> str | None:
 
 
 def options(app: Path) -> list[str]:
-    """What a task needs to find this machine's Python, and `app` as its directory."""
+    """Return the mounts that give a task this machine's Python, and `app` as its directory."""
     seen = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[2]]
     mounts = [path for path in dict.fromkeys(seen) if path == Path("/usr") or not _in_usr(path)]
     return [
@@ -47,7 +47,7 @@ def _in_usr(path: Path) -> bool:
 
 @contextlib.contextmanager
 def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, str]]:
-    """Start it, in a network namespace perhaps; what is given are the variables for `docker`."""
+    """Start an engine, optionally in a network namespace, and yield the variables for `docker`."""
     variables = {"DOCKER_HOST": f"unix://{directory}/docker.sock"}
     with (directory / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(
@@ -56,7 +56,7 @@ def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, st
                 *(["nsenter", f"--net=/run/netns/{network}"] if network else []),
                 "dockerd",
                 "--oom-score-adjust=0",
-                # Nothing of it is to stay in this machine's network.
+                # Leave nothing behind in this machine's network.
                 "--bridge=none",
                 "--iptables=false",
                 f"--data-root={directory}/data",
@@ -82,7 +82,7 @@ def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, st
 
 
 def import_base(variables: dict[str, str], image: str) -> None:
-    """A small image with Debian's Python, pip, and what a Dockerfile of ours runs; no network."""
+    """Build a small image with Debian's Python, pip and what our Dockerfiles run, offline."""
     tools = ("sh", "python3.11", "install")
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
@@ -120,7 +120,7 @@ def _source_only(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 @contextlib.contextmanager
 def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
-    """Engines on a network, each in a namespace as on a host of its own; the first is a manager."""
+    """Start engines on one network, each in a namespace like a host; the first is the manager."""
     mark = _mark()
     with contextlib.ExitStack() as stack:
         _ip("link", "add", f"{mark}br", "type", "bridge")
@@ -149,7 +149,7 @@ def swarm(directory: Path, count: int) -> Iterator[list[dict[str, str]]]:
 
 @contextlib.contextmanager
 def cut_off(number: int) -> Iterator[None]:
-    """For a while nobody hears from this engine of the swarm."""
+    """Disconnect this engine from the swarm."""
     _ip("link", "set", f"{_mark()}n{number}", "down")
     try:
         yield
@@ -172,7 +172,7 @@ def _ip(*arguments: str) -> None:
 
 
 def _root() -> bytes:
-    """The root of a file system that is mostly mounted."""
+    """Make the root of a file system, most of which is mounted."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         for name in FOLDERS:

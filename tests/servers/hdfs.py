@@ -1,4 +1,4 @@
-"""A real HDFS on this machine, a NameNode and a DataNode, in a directory of its own.
+"""A real HDFS on this machine: a NameNode and a DataNode in a temporary directory.
 
 No package that pip or apt installs has Hadoop's servers, but the sources of PySpark 2.4.8 have
 their jars:
@@ -37,12 +37,12 @@ SETTINGS = {
     "hadoop.security.authentication": "simple",
 }
 
-# What Hadoop 2.7 reaches into, and Java 17 keeps shut.
+# The packages of Java 17 that Hadoop 2.7 needs access to.
 OPENED = ["java.lang", "java.util", "java.io", "java.net", "java.nio", "java.lang.reflect"]
 
 
 def why_not() -> str | None:
-    """Why HDFS cannot be started here."""
+    """Return why HDFS cannot be started here, or None."""
     if shutil.which("java") is None:
         return "java not installed (Debian: openjdk-17-jre-headless)"
     jars = os.environ.get(JARS)
@@ -53,7 +53,7 @@ def why_not() -> str | None:
 
 @contextlib.contextmanager
 def running_hdfs(directory: Path) -> Iterator[str]:
-    """A NameNode and a DataNode; given is their address, as in hdfs://127.0.0.1:8020."""
+    """Start a NameNode and a DataNode, and yield their address, as in hdfs://127.0.0.1:8020."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     configuration = directory / "conf"
@@ -106,13 +106,13 @@ def _run(directory: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]
 
 
 def _wait(directory: Path, servers: list[subprocess.Popen[bytes]], url: str) -> None:
-    """Until a file can be written."""
-    from phalanx.records.directory import write_mark
+    """Wait until a file can be written."""
+    from phalanx.records.storage import write_bytes
 
     deadline = time.monotonic() + 300
     while True:
         try:
-            write_mark(f"{url}/ready", b"yes")
+            write_bytes(f"{url}/ready", b"yes")
             return
         except Exception as error:
             ended = [server.poll() for server in servers]

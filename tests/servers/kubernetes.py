@@ -1,9 +1,9 @@
-"""A small Kubernetes: an API server that keeps objects, and a controller that runs Jobs for real.
+"""A small Kubernetes: an API server that stores objects, and a controller that runs Jobs.
 
-The pods of a Job are processes of this machine. What the real controllers promise is done by the
-same rules: indices, one more pod for each failure up to a limit, suspension, deletion. A pod with a
-service account may do what a Role allows it. With `isolated`, each task's pod has a network and
-names of its own, so that all of them can use one port.
+The pods of a Job are processes of this machine. The controller follows the rules of the real ones
+for indices, new pods after failures up to a limit, suspension and deletion. A pod with a service
+account may do what its Role allows. With `isolated`, the pod of each task has its own network and
+DNS name, so that all pods can use the same port.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RESOURCES = {
 
 
 def expand(text: str, variables: dict[str, str]) -> str:
-    """`$(NAME)` by Kubernetes' rules: `$$` is `$`, and what is not a variable stays."""
+    """Expand `$(NAME)` as Kubernetes does: `$$` is `$`, and unknown names stay."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -68,7 +68,7 @@ def expand(text: str, variables: dict[str, str]) -> str:
 
 
 class Pod:
-    """One process, of a template with a single container."""
+    """One process, from a pod template with a single container."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Pod:
         self.start()
 
     def start(self) -> None:
-        """Start the container, or start it again."""
+        """Start or restart the container."""
         variables: dict[str, str] = dict(self.given)
         for entry in self.container.get("env", []):
             variables[entry["name"]] = expand(entry["value"], variables)
@@ -163,17 +163,17 @@ class Kubernetes:
         self.stopping = threading.Event()
         self.run_id = uuid.uuid4().hex[:6]
         self.networks: set[str] = set()
-        # What tells pods where the API is.
+        # The variables with which pods find the API.
         self.address: dict[str, str] = {}
-        # With a quota no pod is made; the controller complains in an event.
+        # With a quota no pod is created, and the controller reports it in an event.
         self.quota = ""
-        # What a user without much power may not make.
+        # The kinds that an unprivileged user may not create.
         self.refused: set[str] = set()
-        # Why no pod starts, in the words of its container or of the scheduler.
+        # Why no pod starts, as the container status or the scheduler reports it.
         self.waiting: Manifest = {}
 
     def make_account(self, name: str) -> Path:
-        """What a pod of this service account finds mounted."""
+        """Write the files that a pod of this service account has mounted."""
         folder = self.directory / name
         folder.mkdir(exist_ok=True)
         (folder / "token").write_text(name)
@@ -182,7 +182,7 @@ class Kubernetes:
         return folder
 
     def enter(self, hostname: str) -> list[str]:
-        """What puts the process of a task's pod into its own network."""
+        """Return the command that puts the process of a pod into its own network."""
         names = self._names() if self.isolated else []
         numbers = {name.partition(".")[0]: number for number, name in enumerate(names, 1)}
         if hostname not in numbers:
@@ -205,7 +205,7 @@ class Kubernetes:
         _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
         _ip("-n", name, "link", "set", "eth0", "up")
         _ip("-n", name, "link", "set", "lo", "up")
-        # `ip netns exec` shows this file as /etc/hosts: the names a headless Service gives.
+        # `ip netns exec` mounts this file as /etc/hosts: the DNS names of a headless Service.
         hosts = Path(f"/etc/netns/{name}/hosts")
         hosts.parent.mkdir(parents=True)
         hosts.write_text(
@@ -214,7 +214,7 @@ class Kubernetes:
         )
 
     def _names(self) -> list[str]:
-        """The names of the tasks' pods in the DNS."""
+        """Return the DNS names of the pods."""
         found = []
         for (kind, name), manifest in self.objects.items():
             spec = manifest.get("spec", {})
@@ -236,14 +236,14 @@ class Kubernetes:
         return found
 
     def _let_through(self, action: str) -> None:
-        """A Docker engine on this machine forbids what passes through bridges of others."""
+        """Allow traffic through our bridges, which a Docker engine on this machine forbids."""
         if shutil.which("iptables"):
             bridge = f"br{self.run_id}"
             rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
             subprocess.run(["iptables", action, *rule], check=False, timeout=10)
 
     def control(self) -> None:
-        """What the controllers do, again and again."""
+        """Run the control loops of the controllers until the server stops."""
         while not self.stopping.is_set():
             with self.lock:
                 for (kind, _), manifest in [] if self.quota else list(self.objects.items()):
@@ -257,7 +257,7 @@ class Kubernetes:
                     late = pod.terminated_at and time.monotonic() > pod.terminated_at + pod.grace
                     if late:
                         pod.send(signal.SIGKILL)
-                # One that was removed is gone when it has ended, and so are those of what is gone.
+                # A deleted pod is removed when it has ended, and so are the pods of deleted owners.
                 self.pods = [
                     pod
                     for pod in self.pods
@@ -301,7 +301,7 @@ class Kubernetes:
             status["ending"] = _condition("Complete", "CompletionsReached", "")
 
     def _control_tfjob(self, job: Manifest) -> None:
-        """By the rules of the training operator: it sets TF_CONFIG, and cleans up."""
+        """Reconcile a TFJob as the training operator does: set TF_CONFIG, and clean up."""
         spec, status = job["spec"], job.setdefault("status", {"conditions": []})
         if any(each["type"] in ("Succeeded", "Failed") for each in status["conditions"]):
             return
@@ -319,7 +319,7 @@ class Kubernetes:
                     f"{prefix}/replica-type": kind,
                     f"{prefix}/replica-index": str(number),
                 }
-                # It sets none where there is a single replica.
+                # The operator sets no TF_CONFIG for a single replica.
                 given = {"TF_CONFIG": tf_config(job, kind, number)} if len(replicas) > 1 else {}
                 hostname = f"{name}-{kind}-{number}"
                 self.pods.append(Pod(self, ("TFJob", name), hostname, template, labels, given))
@@ -352,7 +352,7 @@ class Kubernetes:
             status["conditions"].append(ending)
 
     def _replicated_jobs(self, name: str) -> list[Manifest]:
-        """Those of the runtime that the TrainJob refers to, with its number of nodes."""
+        """Return the Jobs of the runtime that the TrainJob refers to, with its number of nodes."""
         spec = self.objects["TrainJob", name]["spec"]
         reference = spec["runtimeRef"]
         runtime = self.objects[reference["kind"], reference["name"]]["spec"]
@@ -365,7 +365,7 @@ class Kubernetes:
         return jobs
 
     def _control_trainjob(self, job: Manifest) -> None:
-        """By the rules of Trainer and JobSet: an Indexed Job for each role."""
+        """Reconcile a TrainJob as Trainer and JobSet do: an Indexed Job for each role."""
         status = job.setdefault("status", {"conditions": []})
         if any(each["type"] in ("Complete", "Failed") for each in status["conditions"]):
             return
@@ -420,7 +420,7 @@ class Kubernetes:
 
 
 def tf_config(job: Manifest, kind: str, number: int) -> str:
-    """What the operator tells a replica."""
+    """Return the TF_CONFIG that the operator sets for a replica."""
     cluster: dict[str, list[str]] = {}
     for key, replica in job["spec"]["tfReplicaSpecs"].items():
         [main] = replica["template"]["spec"]["containers"]
@@ -438,7 +438,7 @@ def tf_config(job: Manifest, kind: str, number: int) -> str:
 
 
 def _is_tried_again(spec: Manifest, pods: list[Pod]) -> bool:
-    """Whether a Job makes another pod after one that has failed."""
+    """Whether a Job creates another pod after one that failed."""
     for rule in spec["podFailurePolicy"]["rules"]:
         codes = rule.get("onExitCodes", {}).get("values", [])
         if rule["action"] == "FailJob" and pods[-1].process.poll() in codes:
@@ -456,7 +456,7 @@ def _ip(*arguments: str) -> None:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """The part of the API that a launcher uses."""
+    """The part of the API that the launchers use."""
 
     cluster: Kubernetes
 
@@ -515,7 +515,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
 
     def _may(self, verb: str, resource: str, name: str) -> bool:
-        """Whether a pod's service account may do this; a user without a token may do all."""
+        """Whether a service account may do this; a user without a token may do everything."""
         account = self.headers.get("Authorization", "").removeprefix("Bearer ")
         objects = self.cluster.objects
         rules = [
@@ -540,7 +540,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {**about, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:
-        """`/apis/batch/v1/namespaces/NS/jobs/NAME` is jobs, NAME and nothing."""
+        """Split `/apis/batch/v1/namespaces/NS/jobs/NAME` into jobs, NAME and no subresource."""
         after = urlsplit(self.path).path.partition("/namespaces/")[2].split("/")[1:]
         resource, name, part, *_ = [*after, "", "", ""]
         return resource, name, part
@@ -574,11 +574,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(code, {"kind": "Status", "apiVersion": "v1", "code": code, "message": message})
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
 
 def _make_certificate(certificate: Path, key: Path) -> None:
-    """For this machine alone, signed by itself."""
+    """Make a self-signed certificate for this machine."""
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     names = ["-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(key), "-out", str(certificate)]
@@ -590,7 +590,7 @@ def _make_certificate(certificate: Path, key: Path) -> None:
 def running(
     directory: Path, image: Path, isolated: bool = False
 ) -> Iterator[tuple[Kubernetes, dict[str, str]]]:
-    """Start it; what is given is the cluster, and the variables that its clients need."""
+    """Start the server; yield the cluster, and the variables that its clients need."""
     cluster = Kubernetes(directory, image, isolated)
     handler = type("BoundHandler", (Handler,), {"cluster": cluster})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,7 +1,7 @@
-"""A stand-in for Marathon and a Mesos agent: keeps groups, and runs their apps for real.
+"""A fake of Marathon and a Mesos agent, which stores groups and runs their apps as processes.
 
-An app is a process of this machine. By Marathon's rules it is started again whenever it ends; only
-failures are remembered; health checks of the kind COMMAND are run beside it.
+An app is a process of this machine. As in Marathon, it is restarted whenever it ends, only failures
+are recorded, and health checks of the kind COMMAND run beside it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class App:
             )
 
     def look(self) -> bool:
-        """What Marathon does from time to time; False when the app is gone."""
+        """Do what Marathon does periodically; return False when the app is removed."""
         if self.ending_since is not None:
             grace = self.definition.get("taskKillGracePeriodSeconds", 3)
             if time.monotonic() > self.ending_since + grace:
@@ -113,7 +113,7 @@ class App:
 
 
 class Marathon:
-    """The state of it all."""
+    """The state of the fake server."""
 
     def __init__(self, directory: Path, image: Path) -> None:
         self.directory = directory
@@ -135,7 +135,7 @@ class Marathon:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """The part of the API that a launcher uses, and the agent's files."""
+    """The part of the API that the launcher uses, and the files of the agent."""
 
     marathon: Marathon
 
@@ -224,12 +224,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
 
 @contextlib.contextmanager
 def running(directory: Path, image: Path) -> Iterator[tuple[Marathon, dict[str, str], int]]:
-    """Start it; what is given is its state, the variables that clients need, and its port."""
+    """Start the server; yield its state, the variables that clients need, and its port."""
     marathon = Marathon(directory, image)
     handler = type("BoundHandler", (Handler,), {"marathon": marathon})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""Finding the process of a task on this machine, whatever has started it there."""
+"""Find the processes of tasks on this machine, whichever backend started them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-# In the environment of every task, so that runs of the tests side by side do not meet.
+# In the environment of every task, to tell parallel runs of the tests apart.
 TEST_RUN = uuid.uuid4().hex
 
 
 def find_tasks(program: str) -> dict[str, list[int]]:
-    """Processes of this run of the tests with `program` among their arguments, by their task."""
+    """Return the processes of this test run with `program` in their arguments, by task."""
     found: dict[str, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -33,5 +33,5 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.1)

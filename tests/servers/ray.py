@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 def why_not() -> str | None:
-    """Why Ray cannot be started here."""
+    """Return why Ray cannot be started here, or None."""
     if importlib.util.find_spec("ray") is None:
         return "Ray is not installed: pip install 'phalanx[ray]'"
     return None
@@ -18,7 +18,7 @@ def why_not() -> str | None:
 
 @contextlib.contextmanager
 def three_nodes() -> Iterator[dict[str, str]]:
-    """Start it; what is given are the variables that its clients need."""
+    """Start the cluster, and yield the variables that its clients need."""
     from ray.cluster_utils import Cluster
 
     with _short_directory():
@@ -35,7 +35,7 @@ def three_nodes() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def _short_directory() -> Iterator[None]:
-    """Where Ray keeps everything. Paths of sockets must be short: pytest's are too deep."""
+    """Use a short path for Ray's sockets, which have a length limit that pytest's paths exceed."""
     before = os.environ.get("RAY_TMPDIR")
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
         os.environ["RAY_TMPDIR"] = directory

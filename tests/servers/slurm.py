@@ -1,4 +1,4 @@
-"""A real Slurm with three nodes on this machine, in a directory of its own."""
+"""A real Slurm with three nodes on this machine, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PartitionName=p Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def why_not() -> str | None:
-    """Why Slurm cannot be started here."""
+    """Return why Slurm cannot be started here, or None."""
     if os.getuid() != 0:
         return "Slurm's daemons need root"
     missing = [name for name in ("munged", "slurmctld", "slurmd") if not shutil.which(name)]
@@ -49,7 +49,7 @@ def why_not() -> str | None:
 
 
 def free_ports(count: int) -> int:
-    """The first of several free ports in a row."""
+    """Return the first of several consecutive free ports."""
     for first in range(17100, 19000, count):
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for port in range(first, first + count):
@@ -60,7 +60,7 @@ def free_ports(count: int) -> int:
 
 @contextlib.contextmanager
 def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
-    """Start the daemons; what is given are the variables that Slurm's commands need."""
+    """Start the daemons, and yield the variables that Slurm's commands need."""
     first = free_ports(4)
     config = directory / "slurm.conf"
     config.write_text(
@@ -87,7 +87,7 @@ def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
         f"--seed-file={directory}/munge.seed",
         f"--log-file={directory}/munge.log",
     ]
-    # The nodes' names mean this machine, in a file that only the nodes see.
+    # The node names resolve to this machine, in a hosts file that only the nodes see.
     names = directory / "hosts"
     names.write_text(Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2 n3\n")
     alone = ["unshare", "--mount", "sh", "-c", f'mount --bind {names} /etc/hosts && exec "$@"', "-"]
@@ -106,7 +106,7 @@ def three_nodes(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def _end_jobs(environ: dict[str, str]) -> None:
-    """A test that failed may have left some, and their steps would outlive the daemons."""
+    """Cancel the jobs that a failed test left, because their steps would outlive the daemons."""
     _ask(environ, "scancel", "--full", "--signal=KILL", "--user=root")
     _ask(environ, "scancel", "--user=root")
     deadline = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""A real Spark, whose workers run this Python."""
+"""A real Spark session, whose workers run this Python."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 
 def start_spark(master: str = "local[2]", **settings: str) -> Any:
-    """A session of its own; the test that asks for it is skipped where there is no Spark."""
+    """Start a session; skip the test if Spark is not installed."""
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:
-        pytest.skip("Java is not installed, which Spark needs")
+        pytest.skip("Spark needs Java, which is not installed")
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

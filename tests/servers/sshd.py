@@ -1,4 +1,4 @@
-"""A real sshd on a port of this machine, for which the test has a key."""
+"""A real sshd on this machine, with a key for the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Server:
     directory: Path
 
     def options(self, hosts: int = 1) -> list[str]:
-        """What `phalanx launch ssh` needs to reach it, as if it were several hosts."""
+        """Return the options of `phalanx launch ssh` that reach it, as if it were several hosts."""
         given = [
             f"IdentityFile={self.directory}/key",
             "StrictHostKeyChecking=no",
@@ -35,14 +35,14 @@ class Server:
 
 
 def why_not() -> str | None:
-    """Why it cannot be started here."""
+    """Return why sshd cannot be started here, or None."""
     missing = [each for each in (SSHD, "ssh", "ssh-keygen") if not shutil.which(each)]
     return f"{', '.join(missing)} not installed (Debian: openssh-server)" if missing else None
 
 
 @contextlib.contextmanager
 def running(directory: Path) -> Iterator[Server]:
-    """Start it; it accepts the key in its directory."""
+    """Start sshd, which accepts the key in its directory."""
     for name in ("key", "host_key"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)], check=True

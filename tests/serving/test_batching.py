@@ -1,4 +1,4 @@
-"""Requests that come together are answered together, each with its own rows."""
+"""Requests that arrive together share one call, and each gets its own rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_waiting(batcher: Batcher, count: int) -> bool:
     return batcher._waiting.qsize() == count
 
 
-def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
+def test_requests_that_wait_for_a_busy_model_become_one_batch() -> None:
     gate = threading.Event()
     sizes: list[int] = []
 
@@ -40,9 +40,11 @@ def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
     batcher = Batcher(double)
     batcher.start()
     with ThreadPoolExecutor(9) as pool:
-        first = pool.submit(batcher.ask, {"x": np.array([0.0])}, 1, 60)
+        first = pool.submit(batcher.predict, {"x": np.array([0.0])}, 1, 60)
         until(lambda: bool(sizes))
-        others = [pool.submit(batcher.ask, {"x": np.array([n, n + 0.5])}, 2, 60) for n in range(8)]
+        others = [
+            pool.submit(batcher.predict, {"x": np.array([n, n + 0.5])}, 2, 60) for n in range(8)
+        ]
         until(lambda: has_waiting(batcher, 8))
         gate.set()
         assert [future.result()["y"].tolist() for future in others] == [
@@ -53,7 +55,7 @@ def test_what_waits_while_the_model_is_busy_becomes_one_batch() -> None:
     assert sizes == [1, 16]
 
 
-def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> None:
+def test_a_batch_has_at_most_max_rows_and_one_shape() -> None:
     shapes: list[tuple[int, ...]] = []
     gate = threading.Event()
 
@@ -67,7 +69,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
         wanted = [(3, 1), (3, 1), (1, 1), (1, 2)]
         futures = []
         for number, shape in enumerate(wanted, 1):
-            futures.append(pool.submit(batcher.ask, {"x": np.zeros(shape)}, shape[0], 60))
+            futures.append(pool.submit(batcher.predict, {"x": np.zeros(shape)}, shape[0], 60))
             until(partial(has_waiting, batcher, number))
         batcher.start()
         gate.set()
@@ -76,7 +78,7 @@ def test_a_batch_is_never_larger_than_it_may_be_and_shapes_are_not_mixed() -> No
     assert shapes == [(3, 1), (4, 1), (1, 2)]
 
 
-def test_one_bad_request_does_not_spoil_the_others() -> None:
+def test_a_bad_request_does_not_fail_the_others() -> None:
     def call(arrays: Any) -> Any:
         if (arrays["x"] < 0).any():
             raise ValueError("negative")
@@ -84,7 +86,9 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(3) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, -1.0, 2.0)]
+        futures = [
+            pool.submit(batcher.predict, {"x": np.array([n])}, 1, 60) for n in (1.0, -1.0, 2.0)
+        ]
         until(lambda: has_waiting(batcher, 3))
         batcher.start()
         assert futures[0].result()["y"].tolist() == [1.0]
@@ -94,13 +98,13 @@ def test_one_bad_request_does_not_spoil_the_others() -> None:
     batcher.stop()
 
 
-def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
+def test_an_output_without_a_row_for_each_input_is_not_split() -> None:
     def call(arrays: Any) -> Any:
         return {"y": arrays["x"], "classes": np.array([7, 8, 9])}
 
     batcher = Batcher(call)
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(batcher.ask, {"x": np.array([n])}, 1, 60) for n in (1.0, 2.0)]
+        futures = [pool.submit(batcher.predict, {"x": np.array([n])}, 1, 60) for n in (1.0, 2.0)]
         until(lambda: has_waiting(batcher, 2))
         batcher.start()
         for number, future in enumerate(futures, 1):
@@ -109,11 +113,11 @@ def test_an_output_without_a_row_for_each_input_is_not_cut_up() -> None:
     batcher.stop()
 
 
-def test_too_many_requests_and_too_slow_a_model_are_said() -> None:
+def test_too_many_requests_and_a_slow_model_are_errors() -> None:
     batcher = Batcher(lambda arrays: arrays, max_waiting=1)
     with pytest.raises(FutureTimeoutError):
-        batcher.ask({"x": np.array([1])}, 1, 0.01)
+        batcher.predict({"x": np.array([1])}, 1, 0.01)
     with pytest.raises(OverloadedError):
-        batcher.ask({"x": np.array([1])}, 1, 0.01)
+        batcher.predict({"x": np.array([1])}, 1, 0.01)
     batcher.start()
     batcher.stop()

@@ -1,4 +1,4 @@
-"""Files become what the model takes."""
+"""Batches of inputs from files."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, DataError, RecordError
 from phalanx.records import Compression, RecordWriter
 from phalanx.serving.inputs import read_batches
-from phalanx.serving.outputs import open_writer
-from phalanx.train.export.signatures import EXAMPLES, RAW, Signature
+from phalanx.train.export.signatures import DEFAULT_SIGNATURE, EXAMPLES_SIGNATURE, Signature
 
 
 def takes(**specs: Any) -> dict[str, Signature]:
-    return {RAW: Signature(specs, {}, lambda **tensors: tensors)}
+    return {DEFAULT_SIGNATURE: Signature(specs, {}, lambda **tensors: tensors)}
 
 
 PIXELS = takes(image=tf.TensorSpec([None, 4, 4, 3], tf.float32))
 
 
-def test_pictures_are_resized_and_scaled_and_keep_their_names(tmp_path: Path) -> None:
+def test_images_are_resized_and_scaled_and_keep_their_file_names(tmp_path: Path) -> None:
     paths = []
     for number in range(3):
         path = str(tmp_path / f"{number}.png")
@@ -37,22 +36,22 @@ def test_pictures_are_resized_and_scaled_and_keep_their_names(tmp_path: Path) ->
     np.testing.assert_allclose(raw.tensors["image"], np.full((3, 4, 4, 3), 102.0), rtol=1e-5)
 
 
-def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("hello")
-    with pytest.raises(DataError, match=r"a\.png is no picture"):
+    with pytest.raises(DataError, match=r"a\.png is not an image"):
         list(read_batches([str(tmp_path / "a.png")], PIXELS, 8))
     flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
-    with pytest.raises(ConfigurationError, match="pictures need"):
+    with pytest.raises(ConfigurationError, match="images need"):
         list(read_batches([str(tmp_path / "a.png")], flat, 8))
 
 
-def test_columns_are_the_inputs_of_their_names(tmp_path: Path) -> None:
+def test_csv_columns_are_the_inputs_of_the_same_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("word,n,extra\nhi,3,9\nyou,4,9\n")
     two = takes(n=tf.TensorSpec([None, 1], tf.int32), word=tf.TensorSpec([None], tf.string))
     [batch] = read_batches([str(tmp_path / "a.csv")], two, 8)
     assert batch.tensors["n"].numpy().tolist() == [[3], [4]]
     assert batch.tensors["word"].numpy().tolist() == [b"hi", b"you"]
-    three = takes(**two[RAW].inputs, z=tf.TensorSpec([None], tf.float32))
+    three = takes(**two[DEFAULT_SIGNATURE].inputs, z=tf.TensorSpec([None], tf.float32))
     with pytest.raises(ConfigurationError, match="no column for z"):
         list(read_batches([str(tmp_path / "a.csv")], three, 8))
 
@@ -60,7 +59,7 @@ def test_columns_are_the_inputs_of_their_names(tmp_path: Path) -> None:
 WHOLE = takes(n=tf.TensorSpec([None, 1], tf.int64))
 
 
-def test_whole_numbers_stay_what_they_are(tmp_path: Path) -> None:
+def test_64_bit_integers_stay_exact(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n9007199254740993\n")
     (tmp_path / "b.csv").write_text("other\n9007199254740993\n")
     (tmp_path / "c.jsonl").write_text('{"n": 9007199254740993}\n')
@@ -80,7 +79,7 @@ def test_whole_numbers_stay_what_they_are(tmp_path: Path) -> None:
         ("a.jsonl", '{"n": 9223372036854775808}', "not all from -9223372036854775808 to"),
     ],
 )
-def test_what_is_no_whole_number_is_refused(
+def test_values_that_are_not_integers_are_refused(
     tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -88,7 +87,7 @@ def test_what_is_no_whole_number_is_refused(
         list(read_batches([str(tmp_path / name)], WHOLE, 8))
 
 
-def test_text_may_be_base64(tmp_path: Path) -> None:
+def test_strings_may_be_base64(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('"hi"\n{"s": {"b64": "/wA="}}\n')
     words = takes(s=tf.TensorSpec([None], tf.string))
     [batch] = read_batches([str(tmp_path / "a.jsonl")], words, 8)
@@ -102,19 +101,19 @@ def test_text_may_be_base64(tmp_path: Path) -> None:
     ("line", "reason"),
     [("{", "line 1 is not JSON"), ('{"y": 1}', "line 1 lacks x"), ("[[1], 2]", "make no float32")],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_bad_line_of_json_is_named(tmp_path: Path, line: str, reason: str) -> None:
     (tmp_path / "a.jsonl").write_text(line)
     flat = takes(x=tf.TensorSpec([None, 3], tf.float32))
     with pytest.raises(DataError, match=reason):
         list(read_batches([str(tmp_path / "a.jsonl")], flat, 8))
 
 
-def test_records_are_read_however_they_are_compressed_and_damage_is_named(tmp_path: Path) -> None:
+def test_records_may_be_compressed_and_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     messages = [b"one", b"", b"two\0"]
     with RecordWriter(path, compression=Compression.GZIP) as writer:
         writer.write_all(messages)
-    examples = {EXAMPLES: Signature({}, {}, lambda **tensors: tensors)}
+    examples = {EXAMPLES_SIGNATURE: Signature({}, {}, lambda **tensors: tensors)}
     batches = list(read_batches([str(path)], examples, 2))
     assert [batch.rows for batch in batches] == [2, 1]
     found = [each for batch in batches for each in batch.tensors["examples"].numpy().tolist()]
@@ -128,25 +127,3 @@ def test_records_need_known_shapes(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").touch()
     with pytest.raises(ConfigurationError, match="write example_features"):
         list(read_batches([str(tmp_path / "a.tfrecord")], PIXELS, 8))
-
-
-@pytest.mark.parametrize("name", ["p.jsonl", "p.parquet"])
-def test_predictions_go_to_a_folder_that_is_made_if_it_can_be(tmp_path: Path, name: str) -> None:
-    with open_writer(str(tmp_path / "new" / name), None) as writer:  # type: ignore[arg-type]
-        writer.write({"n": np.array([7])}, [])
-    assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
-    out = str(tmp_path / "new" / name / name)
-    with (
-        pytest.raises(ConfigurationError, match=r"cannot be written: \w+"),
-        open_writer(out, None),  # type: ignore[arg-type]
-    ):
-        raise AssertionError("nothing may be predicted before")
-
-
-def test_parquet_holds_every_row(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    with open_writer(str(tmp_path / "p.parquet"), None) as writer:  # type: ignore[arg-type]
-        writer.write({"y": np.array([[1.0, 2.0]]), "n": np.array([7])}, [{"file": "a"}])
-        writer.write({"y": np.array([[3.0, 4.0]]), "n": np.array([8])}, [{"file": "b"}])
-    table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
-    assert table == {"file": ["a", "b"], "y": [[1.0, 2.0], [3.0, 4.0]], "n": [7, 8]}

@@ -14,9 +14,7 @@ PROGRAM = Path(__file__).parent / "programs" / "driver.py"
 
 
 @pytest.mark.slow
-def test_no_process_outlives_a_driver_that_was_killed(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_no_process_outlives_a_killed_driver(tmp_path: Path, environ: dict[str, str]) -> None:
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:
         pytest.skip("Java is not installed, which Spark needs")

@@ -14,7 +14,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "train.py"
 
 
 @pytest.mark.slow
-def test_from_a_data_frame_to_predictions(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_example_trains_on_a_data_frame_and_predicts(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     if shutil.which("java") is None:
         pytest.skip("Java is not installed, which Spark needs")

@@ -60,9 +60,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path.parent)
 
 
-def test_columns_go_in_by_the_order_of_their_names_and_a_struct_comes_out(
-    spark: Any, model: str
-) -> None:
+def test_columns_in_order_of_input_names_return_a_struct(spark: Any, model: str) -> None:
     from phalanx.spark import predict_udf
 
     rows = [(float(i), [[1.0, 2.0], [3.0, float(i)]], [1.0, 2.0, 3.0, float(i)]) for i in range(9)]
@@ -79,7 +77,7 @@ def test_columns_go_in_by_the_order_of_their_names_and_a_struct_comes_out(
     assert dict(frame.select(total("a", "flat").alias("t")).dtypes) == {"t": "float"}
 
 
-def test_serialized_examples_are_a_column_too(spark: Any, model: str) -> None:
+def test_serialized_examples_as_a_column(spark: Any, model: str) -> None:
     from phalanx.records.spark import to_example
     from phalanx.spark import predict_udf
 
@@ -88,7 +86,7 @@ def test_serialized_examples_are_a_column_too(spark: Any, model: str) -> None:
     assert sorted(row[0] for row in frame.select(predict("example")).collect()) == [0, 2, 4, 6, 8]
 
 
-def test_nulls_and_wrong_shapes_are_told(spark: Any, model: str) -> None:
+def test_nulls_and_wrong_shapes_raise(spark: Any, model: str) -> None:
     from phalanx.spark import predict_udf
 
     predict = predict_udf(model)

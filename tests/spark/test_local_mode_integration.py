@@ -1,4 +1,4 @@
-"""`run` without Spark: the same tasks, conductor and processes, on this machine."""
+"""`run` without Spark: the same tasks, job controller and processes, on this machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,17 @@ from tests.servers.processes import wait_for
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ConfigurationError, JobError, WorkerError
-from phalanx.launch.processes.guardian import marked_processes
+from phalanx.launch.processes.guardian import find_run_processes
 from phalanx.spark import run
+from phalanx.spark.connection import Connection
 from phalanx.spark.job_controller import JobController
-from phalanx.spark.link import Link
 
 
 def on(role: str) -> bool:
     return bool(json.loads(os.environ["TF_CONFIG"])["task"]["type"] == role)
 
 
-def test_the_chiefs_value_comes_back_and_output_is_shown_with_its_task() -> None:
+def test_returns_the_value_of_the_chief_and_logs_output_by_task() -> None:
     def train(offset: int) -> dict[str, Any]:
         print("here is", os.environ["PHALANX_TASK"])
         return {"cluster": json.loads(os.environ["TF_CONFIG"])["cluster"], "value": offset + 1}
@@ -38,7 +39,7 @@ def test_the_chiefs_value_comes_back_and_output_is_shown_with_its_task() -> None
     assert len(set(result["cluster"]["chief"] + result["cluster"]["worker"])) == 2
 
 
-def test_parameter_servers_never_return_and_are_ended() -> None:
+def test_parameter_servers_are_ended_after_success() -> None:
     def train() -> str:
         if on("ps"):
             time.sleep(600)
@@ -47,7 +48,7 @@ def test_parameter_servers_never_return_and_are_ended() -> None:
     assert run(train, workers=1, ps=1, local_mode=True) == "done"
 
 
-def test_a_failed_task_ends_the_job_with_its_own_traceback_once(tmp_path: Path) -> None:
+def test_failed_task_ends_the_job_with_its_traceback(tmp_path: Path) -> None:
     def train() -> None:
         if on("worker"):
             raise ValueError("bad luck")
@@ -70,7 +71,7 @@ def _pids(directory: Path) -> list[int]:
     return [int(path.read_text()) for path in directory.iterdir()]
 
 
-def test_all_tasks_begin_again_as_often_as_allowed(tmp_path: Path) -> None:
+def test_all_tasks_restart_up_to_the_limit(tmp_path: Path) -> None:
     def train() -> int:
         count = len(list(tmp_path.glob("chief-*")))
         if on("chief"):
@@ -88,10 +89,10 @@ def test_all_tasks_begin_again_as_often_as_allowed(tmp_path: Path) -> None:
     assert run(train, workers=1, local_mode=True, restarts=2, log=shown.append) == 2
     notes = [line for line in shown if line.startswith("phalanx: ")]
     assert "SIGKILL" in notes[0]
-    assert notes[1] == "phalanx: OSError: again; all tasks begin again, 2 of 2"
+    assert notes[1] == "phalanx: OSError: again; restarting all tasks, 2 of 2"
 
 
-def test_wrong_use_is_never_tried_again(tmp_path: Path) -> None:
+def test_configuration_error_is_not_retried(tmp_path: Path) -> None:
     def train() -> None:
         (tmp_path / str(time.monotonic_ns())).touch()
         raise ConfigurationError("model_dir is not set")
@@ -101,17 +102,17 @@ def test_wrong_use_is_never_tried_again(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_child_processes_of_tasks_are_ended(tmp_path: Path) -> None:
     def train() -> str:
         import subprocess
 
         subprocess.Popen(["sleep", "600"], start_new_session=True)
         return os.environ["PHALANX_RUN_ID"]
 
-    assert marked_processes(run(train, local_mode=True)) == []
+    assert find_run_processes(run(train, local_mode=True)) == []
 
 
-def test_a_value_that_cannot_travel_is_an_error() -> None:
+def test_value_that_cannot_be_pickled_raises() -> None:
     with pytest.raises(ConfigurationError, match="what the function returned cannot be sent"):
         run(threading.Lock, local_mode=True)
 
@@ -132,33 +133,33 @@ def test_wrong_use(words: str, settings: dict[str, Any]) -> None:
         run(lambda: None, local_mode=True, **settings)
 
 
-def test_what_is_neither_an_experiment_nor_a_function() -> None:
+def test_neither_experiment_nor_function_raises() -> None:
     with pytest.raises(JobError, match="give an Experiment or a function"):
-        run(3, local_mode=True)
+        run(3, local_mode=True)  # type: ignore[arg-type]
 
 
-def test_a_port_of_the_driver_that_is_taken() -> None:
+def test_driver_port_in_use_raises() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(JobError, match=f"cannot listen on port {port}"):
             run(lambda: None, local_mode=True, driver_port=port)
 
 
-def test_output_that_cannot_be_shown_does_not_keep_a_task_from_being_heard() -> None:
+def test_output_that_cannot_be_shown_does_not_end_the_job() -> None:
     def show(task: Task, lines: list[str]) -> None:
         raise BrokenPipeError(*lines)
 
     controller = JobController(
         [Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None
     )
-    with controller, Link.connect("127.0.0.1", controller.port) as link:
-        link.send(task="chief-0", token=controller.token)
-        link.send(lines=["hello"])
-        link.send(ended=None)
-        assert link.receive(30) == {"leave": True}
+    with controller, closing(Connection.connect("127.0.0.1", controller.port)) as connection:
+        connection.send(task="chief-0", token=controller.token)
+        connection.send(lines=["hello"])
+        connection.send(ended=None)
+        assert connection.receive(30) == {"leave": True}
 
 
-def test_a_stranger_is_not_heard() -> None:
+def test_connection_without_the_token_is_closed() -> None:
     absent: list[list[Task]] = []
     shown: list[str] = []
     controller = JobController(
@@ -167,10 +168,10 @@ def test_a_stranger_is_not_heard() -> None:
         wait_seconds=1,
         on_absent=absent.append,
     )
-    with controller, Link.connect("127.0.0.1", controller.port) as link:
-        link.send(task="chief-0", token="guessed")
-        link.send(lines=["hello"])
-        assert link.receive(30) is None
+    with controller, closing(Connection.connect("127.0.0.1", controller.port)) as connection:
+        connection.send(task="chief-0", token="guessed")
+        connection.send(lines=["hello"])
+        assert connection.receive(30) is None
         wait_for(lambda: absent)
     assert absent == [[Task(Role.CHIEF)]]
     assert not shown

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import phalanx
 from phalanx.launch.backends.local.ports import hold_ports
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
@@ -77,6 +78,13 @@ class Tasks:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         self.held.close()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> phalanx.RunConfig:
+    """A short run of one process."""
+    folder = str(tmp_path / "run")
+    return phalanx.RunConfig(model_dir=folder, train_steps=6, global_batch_size=16, seed=1)
 
 
 StartCluster = Callable[..., Tasks]

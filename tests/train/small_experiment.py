@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -39,3 +40,9 @@ class Line(phalanx.Experiment):
         return data.shard(context.num_shards, context.shard).batch(context.batch_size)
 
     eval_data = train_data
+
+
+def train_line(
+    config: phalanx.RunConfig, *hooks: phalanx.hooks.Hook, **settings: Any
+) -> phalanx.Result:
+    return phalanx.run(Line(), dataclasses.replace(config, **settings), hooks=hooks)

@@ -79,7 +79,7 @@ def test_two_workers_in_step(phalanx: Run, data: Path, tmp_path: Path) -> None:
         *SMALL, "--label-smoothing", "0.1",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "in step on many" in result.stdout
+    assert "synchronously by all-reduce" in result.stdout
     assert [line["step"] for line in evaluations(tmp_path / "model")] == [4]
 
 
@@ -135,11 +135,11 @@ def test_it_goes_on_where_it_was(run: Run, tmp_path: Path) -> None:
 def open_pictures(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The example's own input."""
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
-    return import_module("pictures").Pictures
+    return import_module("pictures").Cifar10Images
 
 
 def test_a_data_directory_that_is_not_whole(open_pictures: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no train\.tfrecord in .*: write the pictures with phal"):
+    with pytest.raises(DataError, match=r"no train\.tfrecord in .*: write the images with phal"):
         open_pictures(str(tmp_path)).count()
     make_synthetic(tmp_path, count=20)
     (tmp_path / "eval.tfrecord").unlink()

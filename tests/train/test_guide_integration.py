@@ -1,4 +1,4 @@
-"""What the guide and the examples show is what happens."""
+"""The first program of the guides and the example programs run unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
+def test_first_program_of_the_guide_trains_and_evaluates(tmp_path: Path) -> None:
     page = (ROOT / "docs/guide/one-process.md").read_text()
     program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     (tmp_path / "digits.py").write_text(program)
@@ -35,14 +35,14 @@ def test_the_first_program_of_the_guide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "shape", "shown"),
     [
-        ("mnist", ["--workers", "2", "--ps", "1"], "on the test pictures"),
+        ("mnist", ["--workers", "2", "--ps", "1"], "on the test images"),
         ("custom_step", ["--workers", "1"], "at worst"),
         pytest.param(
             "recommender", ["--workers", "2", "--ps", "2"], "accuracy", marks=pytest.mark.slow
         ),
     ],
 )
-def test_the_examples_on_a_local_cluster(
+def test_examples_train_on_a_local_cluster(
     example: str, shape: list[str], shown: str, tmp_path: Path
 ) -> None:
     program = str(ROOT / "examples" / example / "train.py")

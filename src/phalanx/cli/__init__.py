@@ -1,4 +1,4 @@
-"""The `phalanx` command. Each command is a file of its own, imported when it is called."""
+"""The `phalanx` command line. Each command is a module, which is imported when it is called."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ import click
 import phalanx
 from phalanx.errors import PhalanxError
 
-COMMANDS = {
-    "board": "phalanx.cli.board",
-    "cancel": "phalanx.cli.cancel",
-    "check": "phalanx.cli.check",
-    "compare": "phalanx.cli.compare",
-    "data-service": "phalanx.cli.data_service",
-    "dataset": "phalanx.cli.dataset",
-    "evaluate": "phalanx.cli.evaluate",
-    "export": "phalanx.cli.export",
-    "image": "phalanx.cli.image",
-    "launch": "phalanx.cli.launch",
-    "logs": "phalanx.cli.logs",
-    "manifest": "phalanx.cli.manifest",
-    "predict": "phalanx.cli.predict",
-    "records": "phalanx.cli.records",
-    "run": "phalanx.cli.run",
-    "runs": "phalanx.cli.runs",
-    "serve": "phalanx.cli.serve",
-    "status": "phalanx.cli.status",
-    "tf-config": "phalanx.cli.tf_config",
-}
+COMMANDS = (
+    "board",
+    "cancel",
+    "check",
+    "compare",
+    "data-service",
+    "dataset",
+    "evaluate",
+    "export",
+    "image",
+    "launch",
+    "logs",
+    "manifest",
+    "predict",
+    "records",
+    "run",
+    "runs",
+    "serve",
+    "status",
+    "tf-config",
+)
 
 
 class LazyGroup(click.Group):
-    """Looks up a command's module when it is needed, so that `--help` and errors come at once."""
+    """A group whose commands are imported when they are called, which keeps `--help` fast."""
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(
+        self, name: str | None = None, *, modules: Mapping[str, str], **attributes: Any
+    ) -> None:
+        super().__init__(name, **attributes)
         self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the alphabet."""
         return sorted(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name: the object `command` of its module."""
+        """Return the object `command` of the command's module."""
         if cmd_name not in self._modules:
             return None
         command = import_module(self._modules[cmd_name]).command
@@ -60,12 +61,12 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    modules=COMMANDS,
+    modules={name: f"phalanx.cli.{name.replace('-', '_')}" for name in COMMANDS},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(phalanx.__version__, prog_name="phalanx")
 def cli() -> None:
-    """One experiment, from a laptop to a cluster.
+    """Train one Keras experiment on a laptop or on a cluster.
 
     \b
     Example:
@@ -73,19 +74,19 @@ def cli() -> None:
     """
 
 
-def _mend_streams() -> None:
-    """Output that is closed, or cannot show a letter, is no reason to fail."""
+def _repair_streams() -> None:
+    """Replace a closed stdout or stderr, and write "?" for characters that it cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as we run
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the exit
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def main() -> None:
-    """Run the command; an error of ours is one clear message and its exit code, never a trace."""
-    _mend_streams()
+    """Run a command; print an error of Phalanx as one message, and exit with its exit code."""
+    _repair_streams()
     try:
         cli(prog_name="phalanx")
     except PhalanxError as error:

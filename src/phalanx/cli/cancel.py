@@ -1,35 +1,29 @@
-"""`phalanx cancel`: end a launched job."""
+"""`phalanx cancel`: cancel a launched job."""
 
 from __future__ import annotations
 
 import click
 
+from phalanx.cli.follow import print_message
+from phalanx.cli.option_factories import time_option
 from phalanx.cli.status import attach
-from phalanx.cli.values import DURATION
 from phalanx.errors import LaunchError, PhalanxError
 from phalanx.launch.job_store import JobStore
 
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--timeout",
-    type=DURATION,
-    default="2m",
-    show_default=True,
-    metavar="TIME",
-    help="How long to wait for the end.",
-)
+@time_option("--timeout", "How long to wait until the job has ended.", "2m")
 @click.option(
     "--forget",
     is_flag=True,
-    help="End nothing, and only free the name: for a job whose manager is gone for good.",
+    help="Only delete the record of a job whose backend no longer exists.",
 )
 def command(name: str, timeout: float, forget: bool) -> None:
-    """End every task of the job NAME, and wait until it is over.
+    """End every task of the job NAME, and wait until the job has ended.
 
-    A job that is over is forgotten, with whatever its manager still keeps of it: its name is free.
-    Output in files stays where it is.
+    For a job that has already ended, delete its record and everything that its backend still
+    holds, so that its name can be used again. Log files are kept.
 
     \b
     Example:
@@ -38,22 +32,22 @@ def command(name: str, timeout: float, forget: bool) -> None:
     job_store = JobStore.of_user()
     if forget:
         job_store.forget(name)
-        click.echo(f"phalanx: {name} is forgotten; what still runs of it goes on", err=True)
+        print_message(f"the record of {name} is deleted; tasks that still run are not ended")
         return
     record = job_store.read(name)
     try:
         handle = attach(record)
-        over = handle.wait(0) is not None
+        has_ended = handle.wait(0) is not None
     except PhalanxError as error:
-        hint = f"if that is so for good, free the name with: phalanx cancel --forget {name}"
+        hint = f"if this is permanent, delete the record with: phalanx cancel --forget {name}"
         raise type(error)(f"{error}; {hint}") from None
-    if over:
-        # What a manager keeps of a job that is over goes, too: its objects, TensorBoard.
+    if has_ended:
+        # The backend may still hold objects of the job, or its TensorBoard.
         handle.cancel()
         job_store.forget(name)
-        click.echo(f"phalanx: {name} was over, and is forgotten", err=True)
+        print_message(f"{name} had already ended; its record is deleted")
         return
     handle.cancel()
     if handle.wait(timeout) is None:
-        raise LaunchError(f"{name} was asked to end, but still runs after {timeout:g} s")
-    click.echo(f"phalanx: {name} is cancelled", err=True)
+        raise LaunchError(f"{name} still runs {timeout:g} s after it was cancelled")
+    print_message(f"{name} is cancelled")

@@ -1,4 +1,4 @@
-"""`phalanx compare`: the curves of several runs side by side."""
+"""`phalanx compare`: compare the metrics of several runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WIDTH = 40
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this one; repeat it."
+    "--metric", "metrics", multiple=True, metavar="NAME", help="A metric to show. Can be repeated."
 )
-@click.option("--out", metavar="FILE", help="Plot into a PNG file as well; needs matplotlib.")
+@click.option("--out", metavar="FILE", help="Also plot to a PNG file; needs matplotlib.")
 def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) -> None:
-    """Show the curves of RUNS side by side, in the terminal and as a picture.
+    """Compare the curves of RUNS in the terminal, and optionally in a plot.
 
     \b
     Example:
@@ -36,7 +36,7 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     from phalanx.train.model_dir.runs import read_run  # noqa: PLC0415
 
     found = [read_run(path) for path in runs]
-    names = _choose(found, metrics)
+    names = _choose_metrics(found, metrics)
     if out is not None:
         plot(found, names, out)
     for name in names:
@@ -54,18 +54,18 @@ def command(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
             ends = f"{first:.4g} to {last:.4g} at step {step}"
             click.echo(f"  {label:{width}} {line:{_WIDTH}} {ends}")
     if out is not None:
-        click.echo(f"plotted into {out}")
+        click.echo(f"plotted to {out}")
 
 
-def label_run(run: RunSummary, beside: Sequence[RunSummary]) -> str:
-    """The name of its directory, or its whole path if another run is called the same."""
+def label_run(run: RunSummary, runs: Sequence[RunSummary]) -> str:
+    """Return the name of the run's directory, or its path if another run has the same name."""
     name = Path(run.path).resolve().name
-    alike = [other for other in beside if Path(other.path).resolve().name == name]
-    return name if len(alike) == 1 else run.path
+    same = [other for other in runs if Path(other.path).resolve().name == name]
+    return name if len(same) == 1 else run.path
 
 
 def find_curves(run: RunSummary, name: str) -> dict[str, Curve]:
-    """A run's curves of a metric: those of the training and of the evaluation that there are."""
+    """Return the run's curves of a metric, by `train` and `eval`, where they exist."""
     curves = {
         kind: [(point.step, point.values[name]) for point in points if name in point.values]
         for kind, points in (("train", run.training), ("eval", run.evaluations))
@@ -74,7 +74,7 @@ def find_curves(run: RunSummary, name: str) -> dict[str, Curve]:
 
 
 def draw(curve: Curve, low: float, high: float) -> str:
-    """A curve in one line.
+    """Draw a curve as one line of bars.
 
     >>> draw([(0, 0.0), (1, 0.5), (2, 1.0)], 0.0, 1.0)
     '▁▅█'
@@ -93,22 +93,22 @@ def draw(curve: Curve, low: float, high: float) -> str:
 
 
 def plot(found: Sequence[RunSummary], names: Sequence[str], out: str) -> None:
-    """One picture for each metric, side by side in a PNG file."""
+    """Plot each metric side by side to a PNG file."""
     if not out.endswith(".png"):
         raise ConfigurationError(f"--out {out}: its name must end with .png")
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError:
         raise ConfigurationError(
-            "a picture needs matplotlib: pip install 'phalanx[plots]', or leave --out out"
+            "--out needs matplotlib: pip install 'phalanx[plots]', or leave out --out"
         ) from None
     figure = Figure(figsize=(6 * len(names), 4), layout="constrained")
     axes = figure.subplots(1, len(names), squeeze=False)[0]
-    for name, place in zip(names, axes, strict=True):
+    for name, plot_axes in zip(names, axes, strict=True):
         for number, run in enumerate(found):
             for kind, curve in find_curves(run, name).items():
                 steps, values = zip(*curve, strict=True)
-                place.plot(
+                plot_axes.plot(
                     steps,
                     values,
                     "o-" if kind == "eval" else "-",
@@ -117,30 +117,30 @@ def plot(found: Sequence[RunSummary], names: Sequence[str], out: str) -> None:
                     alpha=1.0 if kind == "eval" else 0.5,
                     label=f"{label_run(run, found)} {kind}",
                 )
-        place.set_title(name)
-        place.set_xlabel("step")
-        place.grid(alpha=0.3)
-        place.legend()
+        plot_axes.set_title(name)
+        plot_axes.set_xlabel("step")
+        plot_axes.grid(alpha=0.3)
+        plot_axes.legend()
     try:
         figure.savefig(out, dpi=120)
     except OSError as error:
         raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
 
 
-def _choose(found: Sequence[RunSummary], metrics: Sequence[str]) -> list[str]:
+def _choose_metrics(found: Sequence[RunSummary], metrics: Sequence[str]) -> list[str]:
     for run in found:
         if not run.training and not run.evaluations:
             raise ConfigurationError(f"{run.path} has no curves: is it a model_dir?")
-    there = dict.fromkeys(
+    known = dict.fromkeys(
         name
         for run in found
         for point in (*run.evaluations, *run.training)
         for name in point.values
     )
-    unknown = [name for name in metrics if name not in there]
+    unknown = [name for name in metrics if name not in known]
     if unknown:
         raise ConfigurationError(
-            f"no run has {', '.join(unknown)}: there are {', '.join(sorted(there))}"
+            f"no run has {', '.join(unknown)}: the metrics are {', '.join(sorted(known))}"
         )
     hidden = ("learning_rate", "examples_per_second")
-    return list(metrics) or [name for name in there if name not in hidden]
+    return list(metrics) or [name for name in known if name not in hidden]

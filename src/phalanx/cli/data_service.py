@@ -1,4 +1,4 @@
-"""`phalanx data-service`: the servers of tf.data service, started by hand or by a launcher."""
+"""`phalanx data-service`: run the servers of tf.data service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 import click
 
-from phalanx.cli.trained_program import silence_tensorflow
+from phalanx.cli.trained_model import silence_tensorflow
 from phalanx.cluster.lint import find_address_problem
 
 _PORT = click.IntRange(1, 65535)
@@ -20,10 +20,11 @@ _PORT = click.IntRange(1, 65535)
 
 @click.group()
 def command() -> None:
-    """Prepare data on other machines than those that train.
+    """Run the input pipeline on other machines than the training, with tf.data service.
 
-    `--data-workers` of `phalanx run` and `phalanx launch` starts all of this by itself. By hand:
-    one dispatcher, any number of workers, and PHALANX_DATA_SERVICE set for the training program.
+    `--data-workers` of `phalanx run` and `phalanx launch` starts these servers for a job. To start
+    them yourself, start one dispatcher and any number of workers, and set PHALANX_DATA_SERVICE for
+    the training program.
 
     \b
     Example:
@@ -34,12 +35,12 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--port", type=_PORT, default=5050, show_default=True, help="Where to listen.")
+@click.option("--port", type=_PORT, default=5050, show_default=True, help="Port to listen on.")
 @click.option(
-    "--work-dir", metavar="DIR", help="Keep a journal there, to go on after a restart with it."
+    "--work-dir", metavar="DIR", help="Write a journal to DIR, to recover from after a restart."
 )
 def dispatcher(port: int, work_dir: str | None) -> None:
-    """Hand out the parts of the data to the workers, until Ctrl-C or SIGTERM.
+    """Distribute the data among the workers, until Ctrl-C or SIGTERM.
 
     \b
     Example:
@@ -54,12 +55,12 @@ def dispatcher(port: int, work_dir: str | None) -> None:
 
 @command.command()
 @click.argument("address", metavar="DISPATCHER")
-@click.option("--port", type=_PORT, default=5051, show_default=True, help="Where to listen.")
-@click.option("--host", help="Its name for those that train  [default: this machine's]")
+@click.option("--port", type=_PORT, default=5051, show_default=True, help="Port to listen on.")
+@click.option("--host", help="The host name that trainers connect to  [default: this machine's]")
 def worker(address: str, port: int, host: str | None) -> None:
-    """Prepare data for the dispatcher at DISPATCHER (host:port), until Ctrl-C or SIGTERM.
+    """Process data for the dispatcher at DISPATCHER (host:port), until Ctrl-C or SIGTERM.
 
-    The files to read must be there under the paths that the training program names.
+    The worker reads the data files from the paths that the training program uses.
 
     \b
     Example:
@@ -77,12 +78,12 @@ def worker(address: str, port: int, host: str | None) -> None:
 
 
 def _run(serve: Callable[[], None], what: str) -> None:
-    """Be the server until a signal asks for the end, which is then no failure."""
+    """Run the server until SIGTERM or SIGINT, and exit with 0."""
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def exit_cleanly(number: int, frame: FrameType | None) -> None:
         sys.exit(0)
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
-    click.echo(f"phalanx: {what} (Ctrl-C ends it)", err=True)
+    signal.signal(signal.SIGTERM, exit_cleanly)
+    signal.signal(signal.SIGINT, exit_cleanly)
+    click.echo(f"phalanx: {what} (stop with Ctrl-C)", err=True)
     serve()

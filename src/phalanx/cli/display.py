@@ -1,4 +1,4 @@
-"""What a person sees of a running job: a live table on a terminal, plain lines in a pipe."""
+"""The display of a running job: a live table on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
-from phalanx.launch.processes.supervisor import Observer, Silent
+from phalanx.launch.processes.supervisor import NullObserver, Observer
 
 _COLOURS = {
     Role.CHIEF: "green",
@@ -36,49 +36,46 @@ _STATE_COLOURS = {
     TaskState.FAILED: "bold red",
     TaskState.ENDED: "dim",
 }
-# Those a person wants to see first, when there is no room for all.
+# The order in which tasks are shown when the terminal has no room for all.
 _URGENCY = [TaskState.FAILED, TaskState.RUNNING, TaskState.WAITING, TaskState.DONE, TaskState.ENDED]
 
 
-class Relay:
-    """Hands everything to a display in a thread of its own.
+class QueuedDisplay:
+    """An observer that forwards its calls to a display in another thread.
 
-    Whoever reads our output may be slow, or not read at all, and a write then blocks. The tasks may
-    wait for that, but not the supervisor's end of the job: after `hurry` nothing waits any more.
+    A write blocks while the reader of the output is slow. The tasks may wait for that, but ending
+    the job may not: after `drop_if_full` a full queue drops output and blocks nobody.
     """
 
     def __init__(self, on_closed: Callable[[], None]) -> None:
         self._on_closed = on_closed
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=1000)
-        self._hurry = threading.Event()
-        self._display: Observer = Silent()
+        self._drop_if_full = threading.Event()
+        self._display: Observer = NullObserver()
         self._thread = threading.Thread(target=self._run, name="phalanx-display", daemon=True)
 
     def start(self, display: Observer) -> None:
-        """Show what has come so far, and what will come, on this display."""
+        """Show the calls so far, and all later ones, on this display."""
         self._display = display
         self._thread.start()
 
-    def hurry(self) -> None:
-        """From now on rather lose output than wait."""
-        self._hurry.set()
+    def drop_if_full(self) -> None:
+        """From now on, drop output when the queue is full."""
+        self._drop_if_full.set()
 
     def finish(self, seconds: float) -> bool:
-        """Show what is left. False if that could not be done in time."""
+        """Show what is queued; return False if that took too long."""
         self._put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def output(self, task: Task, lines: list[str]) -> None:
-        """The task has printed these lines."""
         self._put(lambda: self._display.output(task, lines))
 
     def changed(self, status: TaskStatus) -> None:
-        """The task has another state."""
         self._put(lambda: self._display.changed(status))
 
     def note(self, message: str) -> None:
-        """Something worth a line of its own."""
         self._put(lambda: self._display.note(message))
 
     def _put(self, call: Callable[[], None] | None) -> None:
@@ -86,7 +83,7 @@ class Relay:
             try:
                 return self._calls.put(call, timeout=0.1)
             except queue.Full:
-                if self._hurry.is_set():
+                if self._drop_if_full.is_set():
                     return None
 
     def _run(self) -> None:
@@ -94,29 +91,28 @@ class Relay:
             try:
                 call()
             except BrokenPipeError:
-                self._display = Silent()
+                self._display = NullObserver()
                 self._on_closed()
             except (OSError, ValueError):
-                # A full disk or a lost terminal is no reason to end the job.
-                self._display = Silent()
+                # A full disk or a closed terminal must not end the job.
+                self._display = NullObserver()
 
 
 class PlainDisplay:
-    """Each line with its task's name on stdout; what the launcher has to say on stderr."""
+    """Prints each line with the name of its task to stdout, and messages of Phalanx to stderr."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._width = max(len(str(task)) for task in tasks)
 
     def output(self, task: Task, lines: list[str]) -> None:
-        """One write for all lines, so that lines of tasks are never mixed."""
+        # One write for all lines, so that the lines of two tasks never mix.
         name = str(task).ljust(self._width)
         _write(sys.stdout, "".join(f"{name} | {line}\n" for line in lines))
 
     def changed(self, status: TaskStatus) -> None:
-        """Starts and ends that went as they should need no words."""
+        """State changes are not printed."""
 
     def note(self, message: str) -> None:
-        """A line of the launcher's own."""
         _write(sys.stderr, f"phalanx: {message}\n")
 
 
@@ -125,13 +121,13 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except OSError:
-        # What is still in the buffer would raise this again at exit.
+        # At exit the interpreter would flush the buffer and raise this again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise
 
 
 class LiveDisplay:
-    """The tasks' merged output, and under it a table of what each one is doing."""
+    """Shows the merged output of the tasks, and below it a table of their states."""
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         self._statuses = {task: TaskStatus(task, TaskState.WAITING) for task in tasks}
@@ -145,26 +141,23 @@ class LiveDisplay:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        # The terminal may be gone.
+        # The terminal may be closed.
         with contextlib.suppress(OSError, ValueError):
             self._live.stop()
 
     def output(self, task: Task, lines: list[str]) -> None:
-        """Above the table, with the name in the task's colour."""
         name = f"{str(task).ljust(self._width)} | "
         text = Text()
         for line in lines:
             text.append(name, _COLOURS[task.role])
             text.append(Text.from_ansi(line) if "\x1b" in line else line).append("\n")
-        # Lines are left to the terminal to wrap: that is much faster, and they can be copied.
+        # The terminal wraps long lines: that is much faster, and they can be copied.
         self._console.print(text, end="", soft_wrap=True)
 
     def changed(self, status: TaskStatus) -> None:
-        """The table shows it at its next refresh."""
         self._statuses[status.task] = status
 
     def note(self, message: str) -> None:
-        """Above the table, in bold."""
         self._console.print(Text(f"phalanx: {message}", style="bold"))
 
     def _render(self) -> Table:
@@ -175,7 +168,7 @@ class LiveDisplay:
         if len(statuses) > room:
             by_urgency = sorted(statuses, key=lambda status: _URGENCY.index(status.state))
             shown = sorted(by_urgency[:room], key=lambda status: status.task)
-        # A line as wide as the terminal would wrap when a ^C is typed into it.
+        # A line as wide as the terminal wraps when the terminal echoes ^C into it.
         width = self._console.width - 1
         table = Table(width=width, box=None, header_style="dim", padding=(0, 2, 0, 0))
         table.add_column("task", no_wrap=True)

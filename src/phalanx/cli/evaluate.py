@@ -1,40 +1,25 @@
-"""`phalanx evaluate`: evaluate the checkpoints of a run, from outside."""
+"""`phalanx evaluate`: evaluate the checkpoints of a run from another process."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import click
 
-from phalanx.cli.trained_program import checkpoint_options, open_program
-from phalanx.cli.values import DURATION
+from phalanx.cli.option_factories import time_option
+from phalanx.cli.trained_model import CheckpointChoice, checkpoint_options, load_experiment
 
 
 @click.command()
 @click.argument("program", type=click.Path(dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model-dir", metavar="DIR", help="Where it trains.  [default: the program's own]")
-@click.option("--once", is_flag=True, help="Evaluate one checkpoint that is there, and end.")
-@click.option("--skip", is_flag=True, help="Skip to the newest checkpoint each time.")
-@click.option(
-    "--throttle",
-    type=DURATION,
-    default="0s",
-    show_default=True,
-    metavar="TIME",
-    help="At least so long from one evaluation to the next.",
-)
-@click.option("--limit", type=DURATION, metavar="TIME", help="End after so long.")
-@click.option(
-    "--wait",
-    type=DURATION,
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="Give up when nothing is heard of the run for so long.",
-)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--once", is_flag=True, help="Evaluate one existing checkpoint, and exit.")
+@click.option("--skip", is_flag=True, help="Evaluate only the newest checkpoint each time.")
+@time_option("--throttle", "The minimum time between the starts of two evaluations.", "0s")
+@time_option("--limit", "Exit after this time.")
+@time_option("--wait", "Fail after this time without a new checkpoint or heartbeat.", "10m")
 @checkpoint_options
 def command(
     program: str,
@@ -45,15 +30,13 @@ def command(
     throttle: float,
     limit: float | None,
     wait: float,
-    checkpoint: str,
-    metric: str,
-    best: Any,
+    checkpoint: CheckpointChoice,
 ) -> None:
-    """Follow the run of PROGRAM, and evaluate each checkpoint that is kept, until it is done.
+    """Evaluate each checkpoint that the run of PROGRAM saves, until the run ends.
 
-    It may run anywhere that sees the run's directory. Each result is a JSON line on standard
-    output, a line of DIR/eval/eval.jsonl, and a point of TensorBoard's curves. With --once it
-    evaluates the last checkpoint, or the one that --checkpoint names.
+    Any machine that can read the run's directory can run this command. Each result is a JSON line
+    on standard output, a line of DIR/eval/eval.jsonl, and a point of a TensorBoard curve. With
+    --once, evaluate only the last checkpoint, or the one that --checkpoint names.
 
     \b
     Example:
@@ -61,19 +44,20 @@ def command(
       phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
       phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
     """
-    found = open_program(program, arguments, model_dir)
+    found = load_experiment(program, arguments, model_dir)
     from phalanx.train.console import show_log  # noqa: PLC0415
-    from phalanx.train.loop.checkpoint_evaluator import Follow, evaluator, follow, step_of  # noqa: PLC0415
-    from phalanx.train.model_dir.checkpoint_loader import choose_checkpoint  # noqa: PLC0415
+    from phalanx.train.loop.checkpoint_evaluator import (  # noqa: PLC0415
+        WatchOptions,
+        evaluate_checkpoints,
+        open_evaluator,
+    )
+    from phalanx.train.model_dir.layout import step_of  # noqa: PLC0415
     from phalanx.train.runtime.signals import catch_sigterm  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)
-    chosen = None
-    if once:
-        wanted = f"model.ckpt-{checkpoint}" if checkpoint.isdecimal() else checkpoint
-        chosen, _ = choose_checkpoint(directory, wanted, metric, best)
-    with evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
+    chosen = checkpoint.find(directory)[0] if once else None
+    with open_evaluator(found.experiment, found.config) as (evaluate, _), catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
@@ -84,4 +68,4 @@ def command(
         if chosen is not None:
             report(chosen)
         else:
-            follow(directory, report, Follow(skip, throttle, limit, wait), stop)
+            evaluate_checkpoints(directory, report, WatchOptions(skip, throttle, limit, wait), stop)

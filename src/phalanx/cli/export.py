@@ -1,22 +1,22 @@
-"""`phalanx export`: a trained model as a SavedModel."""
+"""`phalanx export`: export a trained model as a SavedModel."""
 
 from __future__ import annotations
 
 import click
 
-from phalanx.cli.trained_program import checkpoint_options, open_trained
+from phalanx.cli.trained_model import CheckpointChoice, checkpoint_options, load_model
 
 
 @click.command()
 @click.argument("program", type=click.Path(dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--model-dir", metavar="DIR", help="Where it trained.  [default: the program's own]")
-@click.option("--out", required=True, metavar="DIR", help="Where the versions go.")
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
+@click.option("--out", required=True, metavar="DIR", help="The directory of the model's versions.")
 @click.option(
     "--version",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The version's number.  [default: the next]",
+    help="The number of the new version.  [default: the next]",
 )
 @checkpoint_options
 def command(
@@ -25,24 +25,21 @@ def command(
     model_dir: str | None,
     out: str,
     version: int | None,
-    checkpoint: str,
-    metric: str,
-    best: str | None,
+    checkpoint: CheckpointChoice,
 ) -> None:
-    """Write the model that PROGRAM trained as a SavedModel into DIR/VERSION.
+    """Export the model that PROGRAM trained as a SavedModel into DIR/VERSION.
 
-    PROGRAM is run up to its phalanx.run, with ARGUMENTS (after --) as its own flags; nothing is
-    trained. The SavedModel has two signatures: serving_default takes the model's inputs,
-    serving_examples takes serialized Examples, with the experiment's preprocessing inside. The
-    path of the new version is printed.
+    PROGRAM runs up to its call of phalanx.run, with ARGUMENTS (after --) as its flags, and trains
+    nothing. The SavedModel has two signatures: serving_default takes the model's inputs, and
+    serving_examples takes serialized Examples, to which it applies the experiment's preprocessing.
+    The command prints the path of the new version.
 
     \b
     Example:
       phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
       phalanx serve models/digits
     """
-    found, trained = open_trained(program, arguments, model_dir, checkpoint, metric, best)
+    found, trained_model = load_model(program, arguments, model_dir, checkpoint)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
-    path = export(found.experiment, trained, out.rstrip("/"), version)
-    click.echo(path)
+    click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))

@@ -1,4 +1,4 @@
-"""Following a job that somebody else looks after, and telling how it ended."""
+"""Follow a job that its backend runs, and report how it ended."""
 
 from __future__ import annotations
 
@@ -14,51 +14,79 @@ from phalanx.cluster.spec import Task
 from phalanx.errors import LaunchError
 from phalanx.launch.base import Handle, JobResult
 
-# For so long a manager may fail to answer.
-_PATIENCE_SECONDS = 300.0
-_AGAIN_SECONDS = 2.0
-# No answer takes so long: whoever has followed until then has heard something.
-_ANSWER_SECONDS = 90.0
+_OUTAGE_LIMIT_SECONDS = 300.0
+_RETRY_SECONDS = 2.0
+# A request that fails only after this time had a connection before: it begins a new outage.
+_CONNECTED_SECONDS = 90.0
 
 
-def follow(name: str, handle: Handle) -> int:
-    """Show all output until the job is over; the exit code is the job's. Ctrl-C leaves it alone."""
+def follow_job(name: str, handle: Handle) -> int:
+    """Print all output until the job ends, and return its exit code; Ctrl-C does not end it."""
     tasks = [status.task for status in handle.status()]
     try:
-        show(handle, tasks, follow=True)
+        _follow_output(handle, tasks)
         result = _wait(handle)
     except KeyboardInterrupt:
-        click.echo(f"\nphalanx: {name} goes on; end it with: phalanx cancel {name}", err=True)
+        click.echo(f"\nphalanx: {name} continues; end it with: phalanx cancel {name}", err=True)
         return 130
-    tell_end(result, f"{name} {result.describe()}")
+    print_result(result, f"{name} {result.describe()}")
     return result.exit_code
 
 
-def show(handle: Handle, tasks: Sequence[Task], follow: bool) -> None:
-    """The output of these tasks, each line with its task's name; side by side while they run."""
+def print_output(handle: Handle, tasks: Sequence[Task]) -> None:
+    """Print the output so far, task by task, each line with the name of its task."""
     display = PlainDisplay(tasks)
-    if not follow:
-        for task in tasks:
-            for line in handle.logs(task):
-                display.output(task, [line])
-        return
+    for task in tasks:
+        for line in handle.logs(task):
+            display.output(task, [line])
+
+
+def read_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Iterator[str]:
+    """Yield the task's output until it ends, across outages of the backend."""
+    shown = 0
+    outage = _Outage(note)
+    while True:
+        try:
+            for line in islice(handle.logs(task, follow=True), shown, None):
+                shown += 1
+                yield line
+            return
+        except LaunchError as error:
+            outage.wait(error)
+
+
+def print_message(message: str) -> None:
+    """Print a message of Phalanx to stderr, apart from the job's output."""
+    click.echo(f"phalanx: {message}", err=True)
+
+
+def print_result(result: JobResult, sentence: str) -> None:
+    """Print the last lines of the task that failed, if any, and the sentence."""
+    if result.last_lines:
+        print_message(f"the last lines of {result.failed}:")
+        click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
+    print_message(sentence)
+
+
+def _follow_output(handle: Handle, tasks: Sequence[Task]) -> None:
+    display = PlainDisplay(tasks)
     failures: list[Exception] = []
     noted: set[str] = set()
 
-    def note(message: str) -> None:
-        """What all tasks' readers meet is said once."""
+    def note_once(message: str) -> None:
+        """An outage concerns the readers of all tasks, and is reported once."""
         if message not in noted:
             noted.add(message)
             display.note(message)
 
     def read(task: Task) -> None:
         try:
-            for line in follow_lines(handle, task, note):
+            for line in read_lines(handle, task, note_once):
                 display.output(task, [line])
-        except Exception as error:  # for the one who waits below: nobody reads us any more, say
+        except Exception as error:  # raised again by the main thread, such as a closed pipe
             failures.append(error)
 
-    # Daemons, so that Ctrl-C ends this command and not the job.
+    # Daemon threads, so that Ctrl-C ends this command at once.
     threads = [threading.Thread(target=read, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
@@ -69,60 +97,33 @@ def show(handle: Handle, tasks: Sequence[Task], follow: bool) -> None:
         raise failures[0]
 
 
-def follow_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Iterator[str]:
-    """The task's output until it is over, whether its manager always answers or not."""
-    shown = 0
-    outage = _Outage(note)
-    while True:
-        try:
-            for line in islice(handle.logs(task, follow=True), shown, None):
-                shown += 1
-                yield line
-            return
-        except LaunchError as error:
-            outage.bear(error)
-
-
-def tell(message: str) -> None:
-    """A line of our own, beside the job's output."""
-    click.echo(f"phalanx: {message}", err=True)
-
-
-def tell_end(result: JobResult, sentence: str) -> None:
-    """The sentence in which the job ended, after the last words of whoever failed."""
-    if result.last_lines:
-        tell(f"the last lines of {result.failed}:")
-        click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
-    tell(sentence)
-
-
 def _wait(handle: Handle) -> JobResult:
-    outage = _Outage(tell)
+    outage = _Outage(print_message)
     while True:
         try:
             result = handle.wait()
         except LaunchError as error:
-            outage.bear(error)
+            outage.wait(error)
         else:
             assert result is not None
             return result
 
 
 class _Outage:
-    """Of a manager that does not answer: the job goes on without it, and so do we for a while."""
+    """Retries a backend that does not answer: the job continues without it."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
-        self._asked = time.monotonic()
+        self._retried_at = time.monotonic()
         self._failing_since: float | None = None
 
-    def bear(self, error: LaunchError) -> None:
-        """Wait until it is time to ask again; raise the error if that was done for long enough."""
+    def wait(self, error: LaunchError) -> None:
+        """Wait before the next attempt, or raise the error if the outage has lasted too long."""
         now = time.monotonic()
-        if self._failing_since is None or now - self._asked > _ANSWER_SECONDS:
+        if self._failing_since is None or now - self._retried_at > _CONNECTED_SECONDS:
             self._failing_since = now
             self._note(f"{error}; trying again")
-        elif now - self._failing_since > _PATIENCE_SECONDS:
+        elif now - self._failing_since > _OUTAGE_LIMIT_SECONDS:
             raise error
-        time.sleep(_AGAIN_SECONDS)
-        self._asked = time.monotonic()
+        time.sleep(_RETRY_SECONDS)
+        self._retried_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""`phalanx image`: a Dockerfile for a program, and the image."""
+"""`phalanx image`: write the Dockerfile of a program, and build the image."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.follow import print_message
 from phalanx.errors import JobError
 from phalanx.launch.containers.image import (
     DOCKERFILE,
@@ -24,12 +25,12 @@ from phalanx.launch.job import Program, ProgramKind
 @click.command()
 @click.argument("program", metavar="PROGRAM", type=click.Path(exists=True))
 @click.argument("more", metavar="[PATH]...", nargs=-1, type=click.Path(exists=True))
-@click.option("--gpu", is_flag=True, help="For GPUs: TensorFlow with CUDA.")
+@click.option("--gpu", is_flag=True, help="Install TensorFlow with CUDA, for GPUs.")
 @click.option(
     "--requirements",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="What to install  [default: phalanx with TensorFlow]",
+    help="The packages to install  [default: phalanx with TensorFlow]",
 )
 @click.option(
     "--wheel",
@@ -37,13 +38,13 @@ from phalanx.launch.job import Program, ProgramKind
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="A package that no index has. Can be repeated.",
+    help="A package file to install, for packages on no index. Can be repeated.",
 )
 @click.option(
-    "--base", metavar="IMAGE", help="Build on this  [default: python:VERSION-slim-bookworm]"
+    "--base", metavar="IMAGE", help="The base image  [default: python:VERSION-slim-bookworm]"
 )
-@click.option("--build", "tag", metavar="TAG", help="Build it, too, under this name.")
-@click.option("--dry-run", is_flag=True, help="Print the Dockerfile, and write nothing.")
+@click.option("--build", "tag", metavar="TAG", help="Also build the image, with this tag.")
+@click.option("--dry-run", is_flag=True, help="Print the Dockerfile without writing it.")
 def command(
     program: str,
     more: tuple[str, ...],
@@ -54,11 +55,11 @@ def command(
     tag: str | None,
     dry_run: bool,
 ) -> None:
-    """Write a Dockerfile for PROGRAM, a Python file, and for every other PATH that it needs.
+    """Write a Dockerfile for PROGRAM, a Python file, and every other PATH that it needs.
 
-    Everything installed has the version that is installed here: those are in requirements.lock
-    beside the Dockerfile. The program runs in /app, and not as root. All paths are below this
-    directory, and nothing else of it goes into the image.
+    The image gets the package versions of this environment, which are written to requirements.lock
+    beside the Dockerfile. The program runs in /app as a normal user. All paths must be below this
+    directory; no other file is copied into the image.
 
     \b
     Example:
@@ -69,7 +70,11 @@ def command(
     paths = tuple(_relative(path, here) for path in (program, *more))
     needed = tuple(_relative(path, here) for path in wheels)
     lock = lock_environment()
-    wanted = read_requirements(Path(requirements)) if requirements else _phalanx(lock, needed, gpu)
+    wanted = (
+        read_requirements(Path(requirements))
+        if requirements
+        else _require_phalanx(lock, needed, gpu)
+    )
     contents = Contents(
         program=Program(ProgramKind.FILE, paths[0]),
         paths=paths,
@@ -85,27 +90,29 @@ def command(
         click.echo(plan.render(), nl=False)
         return
     plan.write(here)
-    click.echo(f"phalanx: {DOCKERFILE} and {LOCK} are written", err=True)
+    print_message(f"{DOCKERFILE} and {LOCK} are written")
     if tag:
-        click.echo(f"phalanx: building {tag}, which may take minutes", err=True)
+        print_message(f"building {tag}, which may take minutes")
         plan.build(here, tag)
-        click.echo(f"phalanx: {tag} is built", err=True)
+        print_message(f"{tag} is built")
 
 
 def _relative(path: str, here: Path) -> str:
-    """The path as the engine sees it."""
+    """Return the path in the build context, which is this directory."""
     full = (here / path).resolve()
     if not full.is_relative_to(here.resolve()):
-        raise JobError(f"{path} is outside of this directory, which the image is built from")
+        raise JobError(
+            f"{path} is outside of this directory, which is the build context of the image"
+        )
     return full.relative_to(here.resolve()).as_posix()
 
 
-def _phalanx(lock: dict[str, str], wheels: tuple[str, ...], gpu: bool) -> tuple[str, ...]:
-    """Phalanx itself, with TensorFlow."""
+def _require_phalanx(lock: dict[str, str], wheels: tuple[str, ...], gpu: bool) -> tuple[str, ...]:
+    """Return the requirement of this version of Phalanx with TensorFlow."""
     if "phalanx" not in lock and not wheels:
         raise JobError(
-            "this Phalanx comes from a directory, where the image cannot get it: make a wheel "
-            "(pip wheel --no-deps DIRECTORY) and add --wheel FILE, or say with --requirements "
-            "what to install instead"
+            "this Phalanx is installed from a directory, which the image cannot install: build a "
+            "wheel (pip wheel --no-deps DIRECTORY) and add --wheel FILE, or list other packages "
+            "with --requirements"
         )
     return (f"phalanx[{'gpu' if gpu else 'cpu'}]=={version('phalanx')}",)

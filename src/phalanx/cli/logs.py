@@ -1,4 +1,4 @@
-"""`phalanx logs`: what the tasks of a launched job have printed."""
+"""`phalanx logs`: print the output of a launched job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from phalanx.cli.follow import follow as follow_job
-from phalanx.cli.follow import follow_lines, show, tell
+from phalanx.cli.follow import follow_job, print_message, print_output, read_lines
 from phalanx.cli.status import attach
 from phalanx.errors import JobError
 from phalanx.launch.job_store import JobStore
@@ -16,11 +15,11 @@ from phalanx.launch.job_store import JobStore
 @click.command()
 @click.argument("name")
 @click.argument("task", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job ends.")
 def command(name: str, task: str | None, follow: bool) -> None:
-    """Print the output of the job NAME, or of its task TASK alone, as in worker-1.
+    """Print the output of the job NAME, or only of its task TASK, such as worker-1.
 
-    With --follow and without TASK the exit code is the job's.
+    With --follow and without TASK, the exit code is that of the job.
 
     \b
     Example:
@@ -31,10 +30,10 @@ def command(name: str, task: str | None, follow: bool) -> None:
     if task is None:
         if follow:
             sys.exit(follow_job(name, handle))
-        show(handle, list(tasks.values()), follow=False)
+        print_output(handle, list(tasks.values()))
         return
     if task not in tasks:
         raise JobError(f"the job {name!r} has no task {task!r}: it has {', '.join(tasks)}")
     found = tasks[task]
-    for line in follow_lines(handle, found, tell) if follow else handle.logs(found):
+    for line in read_lines(handle, found, print_message) if follow else handle.logs(found):
         click.echo(line)

@@ -1,4 +1,4 @@
-"""`phalanx manifest`: what runs TensorFlow Serving on an exported model."""
+"""`phalanx manifest`: print the manifests that serve a model with TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ from phalanx.launch.tf_serving import IMAGE, TensorFlowServing, render_compose, 
 @click.command()
 @click.argument("kind", metavar="KIND", type=click.Choice(["compose", "kubernetes"]))
 @click.argument("model", metavar="MODEL")
-@click.option("--name", help="The model's name.  [default: the directory's]")
-@click.option("--image", default=IMAGE, show_default=True, help="Of TensorFlow Serving.")
+@click.option("--name", help="The name of the model.  [default: that of its directory]")
+@click.option("--image", default=IMAGE, show_default=True, help="The image of TensorFlow Serving.")
 @MOUNT
 @LABEL
 @CREDENTIALS
-@click.option("--cpus", type=Parsed("cpus", parse_cpus), metavar="N", help="Of each server.")
-@click.option("--memory", type=Parsed("size", parse_size), metavar="SIZE", help="Of each server.")
-@click.option("--gpus", type=Parsed("gpus", parse_gpus), metavar="N", help="Of each server.")
-@click.option("--replicas", type=click.IntRange(min=1), default=1, metavar="N", help="Servers.")
-@click.option("--namespace", default="default", show_default=True, help="Of Kubernetes.")
+@click.option("--cpus", type=Parsed("cpus", parse_cpus), metavar="N", help="CPUs of each server.")
+@click.option(
+    "--memory", type=Parsed("size", parse_size), metavar="SIZE", help="Memory of each server."
+)
+@click.option("--gpus", type=Parsed("gpus", parse_gpus), metavar="N", help="GPUs of each server.")
+@click.option(
+    "--replicas", type=click.IntRange(min=1), default=1, metavar="N", help="Number of servers."
+)
+@click.option(
+    "--namespace", default="default", show_default=True, help="The namespace in Kubernetes."
+)
 def command(kind: str, model: str, **values: Any) -> None:
-    """Print the KIND of file that runs TensorFlow Serving on MODEL: kubernetes or compose.
+    """Print a manifest that serves MODEL with TensorFlow Serving; KIND is kubernetes or compose.
 
-    MODEL is a directory of versions, as phalanx export writes it, under the name that the container
-    has for it: gs://bucket/digits, or a path below a --mount.
+    MODEL is a directory of versions, as `phalanx export` writes it, by its path in the container:
+    gs://bucket/digits, or a path below a --mount.
 
     \b
     Example:

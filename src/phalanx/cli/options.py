@@ -23,7 +23,7 @@ from phalanx.errors import JobError
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
 from phalanx.launch.kube.manifest import Manifest, load
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
@@ -141,7 +141,7 @@ TENSORBOARD: Decorator[Any] = click.option(
 GRACE: Decorator[Any] = click.option(
     "--grace",
     type=DURATION,
-    default=f"{Patience.grace:g}s",
+    default=f"{GracePeriods.grace:g}s",
     show_default=True,
     metavar="TIME",
     help="Between SIGTERM and SIGKILL, when a task is ended.",
@@ -151,7 +151,7 @@ PATIENCE: tuple[Decorator[Any], ...] = (
     click.option(
         "--linger",
         type=DURATION,
-        default=f"{Patience.linger:g}s",
+        default=f"{GracePeriods.linger:g}s",
         show_default=True,
         metavar="TIME",
         help="How long workers may go on after the chief is done.",
@@ -159,7 +159,7 @@ PATIENCE: tuple[Decorator[Any], ...] = (
     click.option(
         "--evaluator-linger",
         type=DURATION,
-        default=f"{Patience.evaluator_linger:g}s",
+        default=f"{GracePeriods.evaluator_linger:g}s",
         show_default=True,
         metavar="TIME",
         help="How long the evaluator may go on after the chief is done.",

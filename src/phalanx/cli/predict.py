@@ -1,4 +1,4 @@
-"""`phalanx predict`: predictions for files."""
+"""`phalanx predict`: predict the rows of files."""
 
 from __future__ import annotations
 
@@ -8,24 +8,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.trained_program import checkpoint_options, open_trained, silence_tensorflow
+from phalanx.cli.progress import show_progress
+from phalanx.cli.trained_model import (
+    CheckpointChoice,
+    checkpoint_options,
+    load_model,
+    silence_tensorflow,
+)
+
+if TYPE_CHECKING:
+    from phalanx.train.export.signatures import Signature
+
+_REPORT_SECONDS = 5.0
 
 
 @click.command()
 @click.argument("model")
 @click.argument("files", nargs=-1, required=True)
-@click.option(
-    "--model-dir", metavar="DIR", help="Where the program trained.  [default: the program's own]"
-)
+@click.option("--model-dir", metavar="DIR", help="The run's directory.  [default: the program's]")
 @click.option(
     "--program-flags",
     default="",
     metavar="TEXT",
-    help="The program's own flags, in one text: '--data-dir data --num-layers 20'.",
+    help="The flags of the program, as one argument: '--data-dir data --num-layers 20'.",
 )
 @click.option(
     "--out",
@@ -34,7 +43,7 @@ from phalanx.cli.trained_program import checkpoint_options, open_trained, silenc
     help="A .jsonl or .parquet file.  [default: JSON lines on standard output]",
 )
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True)
-@click.option("--raw-pixels", is_flag=True, help="Pictures' numbers are 0 to 255, not 0 to 1.")
+@click.option("--raw-pixels", is_flag=True, help="Pass pixels as 0 to 255 instead of 0 to 1.")
 @checkpoint_options
 def command(
     model: str,
@@ -44,16 +53,14 @@ def command(
     out: str,
     batch_size: int,
     raw_pixels: bool,
-    checkpoint: str,
-    metric: str,
-    best: str | None,
+    checkpoint: CheckpointChoice,
 ) -> None:
     """Predict each row of FILES with MODEL, in order.
 
     MODEL is a program with its --model-dir, or a directory that `phalanx export` wrote. FILES are
-    TFRecords of Examples, CSV files with a header, JSON lines, or pictures, which are resized to
-    the model's input. Give a column or key for each input; a model with one input takes all columns
-    as one vector, and lines that are bare values.
+    TFRecords of Examples, CSV files with a header, JSON lines, or images, which are resized to the
+    model's input. Each input needs a column or key of its name. A model with one input also takes
+    all columns as one vector, and JSON lines that are plain values.
 
     \b
     Example:
@@ -61,13 +68,12 @@ def command(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _open_signatures(model, _split(program_flags), model_dir, checkpoint, metric, best)
+    signatures = _load_signatures(model, _split(program_flags), model_dir, checkpoint)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
-    from phalanx.serving.outputs import open_writer  # noqa: PLC0415
-    from phalanx.serving.predict import predict  # noqa: PLC0415
+    from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
 
     batches = read_batches(files, signatures, batch_size, raw_pixels)
-    with _progress(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
+    with _show_rows(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
         rows = predict(signatures, batches, writer, notify)
     if out != "-":
         click.echo(f"{rows} predictions in {out}", err=True)
@@ -80,40 +86,31 @@ def _split(flags: str) -> list[str]:
         raise click.BadParameter(f"{flags!r}: {error}", param_hint="--program-flags") from None
 
 
-def _open_signatures(
-    model: str,
-    flags: list[str],
-    model_dir: str | None,
-    checkpoint: str,
-    metric: str,
-    best: str | None,
-) -> Any:
-    from phalanx.train.export.signatures import load_signatures, make_servable, trace  # noqa: PLC0415
+def _load_signatures(
+    model: str, flags: list[str], model_dir: str | None, checkpoint: CheckpointChoice
+) -> dict[str, Signature]:
+    from phalanx.train.export.signatures import load_signatures, make_servable, trace_signatures  # noqa: PLC0415
 
     if Path(model).is_dir():
         from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
 
         return load_signatures(find_version(model)[0])
-    program, trained = open_trained(model, flags, model_dir, checkpoint, metric, best)
-    return trace(make_servable(program.experiment, trained.model, trained.input_spec))
+    program, trained = load_model(model, flags, model_dir, checkpoint)
+    return trace_signatures(make_servable(program.experiment, trained.model, trained.input_spec))
 
 
 @contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar for a terminal, a line each few seconds for a file."""
-    if sys.stderr.isatty():
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import Progress  # noqa: PLC0415
-
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("predicting", total=total)
-            yield lambda rows: bar.update(task, completed=rows)
-        return
+def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal; otherwise print a line every few seconds."""
+    with show_progress("predicting", total) as update:
+        if update is not None:
+            yield lambda rows: update(completed=rows)
+            return
     last = time.monotonic()
 
     def notify(rows: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= 5:
+        if time.monotonic() - last >= _REPORT_SECONDS:
             last = time.monotonic()
             click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
 

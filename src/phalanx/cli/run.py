@@ -1,4 +1,4 @@
-"""`phalanx run`: start all tasks of a cluster on this machine."""
+"""`phalanx run`: run all tasks of a job on this machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, Relay
-from phalanx.cli.follow import tell_end
+from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
+from phalanx.cli.follow import print_result
 from phalanx.cli.options import (
     ARGUMENTS,
     COUNT,
@@ -37,18 +37,14 @@ from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
-from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.processes.supervisor import Observer
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
+from phalanx.launch.termination import GracePeriods
 
-_LAST_WORDS_SECONDS = 10.0
+_LAST_OUTPUT_SECONDS = 10.0
 
 
-@click.command(
-    cls=ProgramCommand,
-    context_settings={"allow_interspersed_args": False},
-)
+@click.command(cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @in_order(
     *SHAPE,
     DATA_WORKERS,
@@ -56,21 +52,21 @@ _LAST_WORDS_SECONDS = 10.0
         "--threads",
         type=COUNT,
         metavar="N",
-        help="Threads of each task, instead of a share of the processors.",
+        help="Threads of each task  [default: an equal share of the processors]",
     ),
     click.option(
-        "--no-share", is_flag=True, help="Let every task use all processors and all GPUs it likes."
+        "--no-share", is_flag=True, help="Let every task use all processors and all GPUs."
     ),
     click.option(
         "--base-port",
         type=click.IntRange(1, 65535),
         metavar="PORT",
-        help="Use the ports from PORT on, instead of any free ones.",
+        help="The first of consecutive ports to use  [default: any free ports]",
     ),
     click.option(
         "--log-dir",
         metavar="DIR",
-        help="Where each task's output goes  [default: phalanx-logs/PROGRAM-TIME]",
+        help="The directory for the output of the tasks  [default: phalanx-logs/PROGRAM-TIME]",
     ),
     *PATIENCE,
     DRY_RUN,
@@ -79,14 +75,14 @@ _LAST_WORDS_SECONDS = 10.0
     ARGUMENTS,
 )
 def command(**values: Any) -> None:
-    """Start every task of a cluster on this machine, each with its own TF_CONFIG.
+    """Run every task of a job on this machine, each with its own TF_CONFIG.
 
-    PROGRAM is a Python file, with -m a module or, after --, any command. In its arguments {role},
-    {index}, {ps_hosts}, {worker_hosts} and {chief_host} are filled in for each task.
+    PROGRAM is a Python file, a module with -m, or any command after --. In its arguments, {role},
+    {index}, {ps_hosts}, {worker_hosts} and {chief_host} are replaced for each task.
 
-    The job succeeds when the chief (without one: every worker) exits 0; parameter servers are then
-    ended. The exit code is 0 for success, 1 if a task failed, 2 if nothing could be started, 130
-    after Ctrl-C and 143 after SIGTERM.
+    The job succeeds when the chief exits with 0 or, without a chief, when every worker does; the
+    parameter servers are then ended. The exit code is 0 on success, 1 if a task failed, 2 if
+    nothing could be started, 130 after Ctrl-C and 143 after SIGTERM.
 
     \b
     Example:
@@ -100,14 +96,16 @@ def command(**values: Any) -> None:
     check_program(job.program)
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
-    with hold_ports(len(job.listening()), values["base_port"]) as ports:
+    with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
             log_dir=Path(values["log_dir"] or default_log_dir),
             run_id=run_id,
             share=not values["no_share"],
-            patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
+            grace_periods=GracePeriods(
+                values["grace"], values["linger"], values["evaluator_linger"]
+            ),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:
@@ -117,58 +115,58 @@ def command(**values: Any) -> None:
 
 
 def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
-    """Run the plan to its end, show it, and give the exit code."""
+    """Run the plan to its end, display it, and return the exit code."""
     started = time.monotonic()
     tasks = [each.task for each in plan.tasks]
-    gone = threading.Event()
-    relay = Relay(on_closed=gone.set)
-    with _signals() as interrupts:
-        handle = launcher.submit(plan, relay)
+    output_closed = threading.Event()
+    queued = QueuedDisplay(on_closed=output_closed.set)
+    with _catch_signals() as signals:
+        handle = launcher.submit(plan, queued)
         try:
-            with _display(tasks) as display:
-                relay.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
-                relay.start(display)
-                result = _wait(handle, relay, interrupts, gone)
-                is_shown = relay.finish(_LAST_WORDS_SECONDS)
+            with _open_display(tasks) as display:
+                queued.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
+                queued.start(display)
+                result = _wait(handle, queued, signals, output_closed)
+                is_shown = queued.finish(_LAST_OUTPUT_SECONDS)
         finally:
-            relay.hurry()
+            queued.drop_if_full()
             handle.cancel()
             handle.wait()
     if not is_shown:
-        # Whoever does not read would hold up the end of this process too.
+        # A normal exit would flush the streams, and block on the same reader.
         os._exit(result.exit_code)
     seconds = time.monotonic() - started
-    # The job's outcome stands, whether or not anybody can be told.
+    # The exit code is that of the job, even if the result cannot be printed.
     with contextlib.suppress(OSError):
-        tell_end(result, f"{result.describe()} ({seconds:.1f} s; output in {launcher.log_dir})")
+        print_result(result, f"{result.describe()} ({seconds:.1f} s; output in {launcher.log_dir})")
     return result.exit_code
 
 
 def _wait(
     handle: SupervisedHandle,
-    relay: Relay,
-    interrupts: list[signal.Signals],
-    gone: threading.Event,
+    display: QueuedDisplay,
+    signals: list[signal.Signals],
+    output_closed: threading.Event,
 ) -> JobResult:
-    """Until the job has ended, or has been asked to and then has."""
-    asked = 0
+    """Wait for the end of the job; cancel it on a signal, and kill it on a second Ctrl-C."""
+    interrupts = 0
     while True:
         result = handle.wait(0.1)
         if result is not None:
             return result
-        if gone.is_set():
-            handle.cancel(JobResult(1, "nobody reads its output any more"))
-        while interrupts:
-            number = interrupts.pop(0)
-            relay.hurry()
+        if output_closed.is_set():
+            handle.cancel(JobResult(1, "the reader of its output closed the pipe"))
+        while signals:
+            number = signals.pop(0)
+            display.drop_if_full()
             handle.cancel(JobResult(128 + number, f"ended by {number.name}"))
-            asked += number == signal.SIGINT
-            if asked > 1:
+            interrupts += number == signal.SIGINT
+            if interrupts > 1:
                 handle.kill()
 
 
 @contextlib.contextmanager
-def _display(tasks: list[Task]) -> Iterator[Observer]:
+def _open_display(tasks: list[Task]) -> Iterator[Observer]:
     if sys.stdout.isatty():
         with LiveDisplay(tasks, Console()) as live:
             yield live
@@ -177,18 +175,19 @@ def _display(tasks: list[Task]) -> Iterator[Observer]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[signal.Signals]]:
-    """Collect the signals that ask for the end, but for those that were ignored all along."""
+def _catch_signals() -> Iterator[list[signal.Signals]]:
+    """Collect SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore."""
     received: list[signal.Signals] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def receive(number: int, frame: FrameType | None) -> None:
         received.append(signal.Signals(number))
 
-    asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {each: signal.getsignal(each) for each in asking}
+    before = {
+        each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     for each, handler in before.items():
         if handler != signal.SIG_IGN:
-            signal.signal(each, note)
+            signal.signal(each, receive)
     try:
         yield received
     finally:

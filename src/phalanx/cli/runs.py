@@ -1,4 +1,4 @@
-"""`phalanx runs`: the runs under a directory."""
+"""`phalanx runs`: list the runs below a directory."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from phalanx.cli.trained_model import BEST
 from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from phalanx.train.model_dir.runs import RunSummary
 
+Best = Literal["min", "max"] | None
+
 
 @click.command()
 @click.argument("directory", default=".", type=click.Path(exists=True, file_okay=False))
-@click.option("--metric", metavar="NAME", help="Which metric's best to show.  [default: the first]")
-@click.option("--best", type=click.Choice(["min", "max"]), help="Whether less or more is better.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a run.")
-def command(directory: str, metric: str | None, best: Any, as_json: bool) -> None:
-    """List the runs in and under DIRECTORY: step, last loss, best metric, age and state.
+@click.option(
+    "--metric", metavar="NAME", help="The metric whose best to show.  [default: the first]"
+)
+@click.option("--best", type=BEST, help="Whether the lowest or the highest value is the best.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run.")
+def command(directory: str, metric: str | None, best: Best, as_json: bool) -> None:
+    """List the runs in and below DIRECTORY: step, last loss, best metric, age and state.
 
-    A run that says it runs but was not heard of for a while is silent.
+    The state of a running run is silent if its heartbeat has stopped.
 
     \b
     Example:
@@ -36,7 +41,7 @@ def command(directory: str, metric: str | None, best: Any, as_json: bool) -> Non
 
     found = [read_run(path) for path in find_runs(directory)]
     if not found:
-        raise ConfigurationError(f"there is no run in {directory} or under it")
+        raise ConfigurationError(f"there is no run in {directory} or below it")
     if as_json:
         for run in found:
             click.echo(json.dumps(_as_dict(run, metric, best)))
@@ -44,7 +49,7 @@ def command(directory: str, metric: str | None, best: Any, as_json: bool) -> Non
     _print_table(found, directory, metric, best)
 
 
-def _as_dict(run: RunSummary, metric: str | None, best: Any) -> dict[str, Any]:
+def _as_dict(run: RunSummary, metric: str | None, best: Best) -> dict[str, object]:
     leader = run.best(metric, best)
     return {
         "run": run.path,
@@ -59,7 +64,7 @@ def _as_dict(run: RunSummary, metric: str | None, best: Any) -> dict[str, Any]:
     }
 
 
-def _print_table(found: list[RunSummary], directory: str, metric: str | None, best: Any) -> None:
+def _print_table(found: list[RunSummary], directory: str, metric: str | None, best: Best) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
@@ -77,12 +82,12 @@ def _print_table(found: list[RunSummary], directory: str, metric: str | None, be
             describe_age(now - run.heard),
             run.state + (f": {run.reason.splitlines()[0]}" if run.reason else ""),
         )
-    # A pipe has no width: nothing is cut off there.
+    # In a pipe, do not cut lines to the width of a terminal.
     Console(width=None if sys.stdout.isatty() else 300).print(table)
 
 
 def describe_age(seconds: float) -> str:
-    """How long ago, in one unit.
+    """Write an age in one unit.
 
     >>> describe_age(30), describe_age(4000), describe_age(200_000)
     ('30 s', '67 min', '2 days')

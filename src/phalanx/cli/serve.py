@@ -1,4 +1,4 @@
-"""`phalanx serve`: a model behind TensorFlow Serving's REST API."""
+"""`phalanx serve`: serve a model over the REST API of TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -7,37 +7,22 @@ from pathlib import Path
 
 import click
 
-from phalanx.cli.trained_program import silence_tensorflow
-from phalanx.cli.values import DURATION
+from phalanx.cli.option_factories import count_option, port_option, time_option
+from phalanx.cli.trained_model import silence_tensorflow
 
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option("--name", metavar="NAME", help="The model's name.  [default: the directory's]")
-@click.option("--version", type=int, metavar="N", help="Which version.  [default: the highest]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8501,
-    show_default=True,
-    help="0 takes any free port.",
+    "--name", metavar="NAME", help="The name of the model.  [default: that of its directory]"
 )
 @click.option(
-    "--max-batch",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="How many rows one call of the model takes at most; 1 turns batching off.",
+    "--version", type=int, metavar="N", help="The version to serve.  [default: the highest]"
 )
-@click.option(
-    "--batch-wait",
-    type=DURATION,
-    default="0ms",
-    show_default=True,
-    metavar="TIME",
-    help="How long a lone request waits for others. Under load none needs to.",
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@port_option(8501)
+@count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
+@time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
 def command(
     directory: str,
     name: str | None,
@@ -49,9 +34,10 @@ def command(
 ) -> None:
     """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
 
-    It answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET /v1/models/NAME/metadata,
-    also with /versions/N, until Ctrl-C or SIGTERM. Requests that come at the same time are answered
-    by one call of the model. It is for trying things out: it has no TLS and no passwords.
+    The server answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET
+    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM. Simultaneous requests
+    are batched into one call of the model. The server is for development: it has neither TLS nor
+    authentication.
 
     \b
     Example:
@@ -60,7 +46,7 @@ def command(
     """
     silence_tensorflow()
     from phalanx.serving.server import (  # noqa: PLC0415
-        Batching,
+        BatchingConfig,
         ModelServer,
         ServedModel,
         shut_down,
@@ -70,18 +56,18 @@ def command(
 
     path, number = find_version(directory.rstrip("/"), version)
     name = name or _guess_name(Path(directory).resolve())
-    batching = Batching(max_batch, batch_wait)
+    batching = BatchingConfig(max_batch, batch_wait)
     model = ServedModel(name, number, load_signatures(path), batching)
     server = ModelServer(model, host, port)
     signal.signal(signal.SIGTERM, lambda *_: shut_down(server))
     signal.signal(signal.SIGINT, lambda *_: shut_down(server))
     click.echo(
         f"{name} version {number} at http://{host}:{server.port}/v1/models/{name}:predict "
-        "(Ctrl-C ends it)"
+        "(stop with Ctrl-C)"
     )
     server.run()
 
 
 def _guess_name(directory: Path) -> str:
-    """A SavedModel's own directory is a version: its parent has the name."""
+    """Return the name of the directory, or of its parent if the directory is a version."""
     return directory.parent.name if directory.name.isdecimal() else directory.name

@@ -1,4 +1,4 @@
-"""`phalanx status`: how a launched job, or every one, is."""
+"""`phalanx status`: show the state of launched jobs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from phalanx.launch.job_store import JobRecord, JobStore
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the same for programs to read.")
+@click.option("--json", "as_json", is_flag=True, help="Print the state as JSON.")
 def command(name: str | None, as_json: bool) -> None:
-    """Show the tasks of the job NAME, or without NAME a line for every job.
+    """Show the state of every task of the job NAME, or without NAME a line for every job.
 
-    With NAME the exit code is 0 while the job runs and when it has succeeded, otherwise 1.
+    With NAME, the exit code is 0 while the job runs and after it has succeeded, otherwise 1.
 
     \b
     Example:
@@ -28,20 +28,20 @@ def command(name: str | None, as_json: bool) -> None:
     job_store = JobStore.of_user()
     if name is None:
         for each in job_store.names():
-            click.echo(_line(job_store.read(each)))
+            click.echo(_describe_job(job_store.read(each)))
         return
     handle = attach(job_store.read(name))
     result = handle.wait(0)
     statuses = handle.status()
     if as_json:
-        click.echo(json.dumps(_as_data(name, result, statuses)))
+        click.echo(json.dumps(_as_dict(name, result, statuses)))
     else:
         _print(name, result, statuses)
     sys.exit(1 if result is not None and result.exit_code else 0)
 
 
 def attach(record: JobRecord) -> LastingHandle:
-    """The job that is remembered."""
+    """Return the handle of a job in the job store."""
     launcher = registry.find_lasting(record.launcher)
     try:
         return launcher.attach(record.facts)
@@ -49,7 +49,7 @@ def attach(record: JobRecord) -> LastingHandle:
         raise LaunchError(f"{record.name} was launched by another version of Phalanx") from None
 
 
-def _line(record: JobRecord) -> str:
+def _describe_job(record: JobRecord) -> str:
     try:
         state = _describe(attach(record).wait(0))
     except PhalanxError as error:
@@ -71,7 +71,7 @@ def _print(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> N
         click.echo(line.rstrip())
 
 
-def _as_data(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> dict[str, object]:
+def _as_dict(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> dict[str, object]:
     return {
         "name": name,
         "over": result is not None,

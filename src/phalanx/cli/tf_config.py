@@ -1,4 +1,4 @@
-"""`phalanx tf-config`: make TF_CONFIG, and say what is wrong with one."""
+"""`phalanx tf-config`: make TF_CONFIG, and check it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def command() -> None:
 @click.option("--ps", multiple=True, metavar="HOST:PORT", help="A parameter server's address.")
 @click.option("--model-dir", metavar="DIR", help="Where checkpoints and summaries go.")
 @click.option("--environment", type=click.Choice(["local", "cloud"]), default="local")
-@click.option("--trial", type=click.IntRange(min=0), default=0, help="Number of a tuning trial.")
+@click.option(
+    "--trial", type=click.IntRange(min=0), default=0, help="The number of a tuning trial."
+)
 def make(
     role: str,
     index: int,
@@ -47,9 +49,10 @@ def make(
     environment: Environment,
     trial: int,
 ) -> None:
-    """Print TF_CONFIG for task INDEX (0 if left out) of ROLE, and nothing else.
+    """Print the TF_CONFIG of the task INDEX of ROLE; INDEX is 0 by default.
 
-    Repeat --worker and --ps, in the same order for every task. An evaluator needs no address.
+    Repeat --worker and --ps for each address, in the same order for every task. An evaluator needs
+    no address.
 
     \b
     Example:
@@ -58,45 +61,47 @@ def make(
           --worker localhost:2223 --worker localhost:2224)
     """
     if not (chiefs or workers or ps):
-        raise ClusterError("no address was given: say where the tasks are, as in --worker a:2222")
+        raise ClusterError(
+            "no address was given: add the addresses of the tasks, as in --worker a:2222"
+        )
     if len(chiefs) > 1:
         raise ClusterError(f"{len(chiefs)} chiefs were given ({', '.join(chiefs)}): keep one")
     cluster = Cluster.of(chief=chiefs[0] if chiefs else None, workers=workers, ps=ps)
     text = TFConfig(cluster, Task(Role.parse(role), index), trial, model_dir, environment).dumps()
     problems = lint(text)
     if problems:
-        raise ClusterError("this makes no working cluster:" + _listed(problems))
+        raise ClusterError("the cluster is invalid:" + _list_problems(problems))
     click.echo(text)
 
 
 @command.command(name="lint")
 @click.argument("config", required=False)
 def lint_command(config: str | None) -> None:
-    """Name every problem of a TF_CONFIG, with its fix.
+    """List every problem of a TF_CONFIG, with its fix.
 
-    CONFIG is the JSON itself, a file that holds it, or - for standard input; left out, it is the
-    variable TF_CONFIG. The exit code is 0 if it is clean, 1 if there are problems, 2 for wrong use.
+    CONFIG is the JSON itself, a file that contains it, or - for standard input; by default it is
+    the variable TF_CONFIG. The exit code is 0 without problems, 1 with problems, 2 on wrong use.
 
     \b
     Example:
       phalanx tf-config lint '{"cluster": {"worker": ["a"]}, "task": {"type": "worker"}}'
     """
-    text, source = _find(config, sys.stdin.buffer)
+    text, source = _read_config(config, sys.stdin.buffer)
     problems = lint(text)
     if problems:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        click.echo(f"{count} in {source}:{_listed(problems)}")
+        click.echo(f"{count} in {source}:{_list_problems(problems)}")
         sys.exit(1)
     click.echo(f"no problems in {source}")
 
 
-def _find(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
-    """The text to check, and what to call it."""
+def _read_config(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
+    """Return the text to check, and its name in messages."""
     if config is None:
         text = os.environ.get(VARIABLE)
         if text is None:
             raise ClusterError(
-                f"there is nothing to check: {VARIABLE} is not set; give the JSON, a file, or -"
+                f"there is nothing to check: {VARIABLE} is not set; pass the JSON, a file, or -"
             )
         return text, VARIABLE
     if config.lstrip()[:1] in ("", "{", "[", '"'):
@@ -113,5 +118,5 @@ def _find(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
         raise ClusterError(f"{name} is not text") from None
 
 
-def _listed(problems: list[Problem]) -> str:
+def _list_problems(problems: list[Problem]) -> str:
     return "".join(f"\n  - {problem}" for problem in problems)

@@ -1,4 +1,4 @@
-"""Who is there, and who am I: clusters, TF_CONFIG, and what tells a process its place."""
+"""Clusters, TF_CONFIG, and the detection of this process's task."""
 
 from phalanx.cluster.detect import detect
 from phalanx.cluster.spec import Cluster, Role, Task

@@ -1,21 +1,19 @@
-"""What is wrong with a TF_CONFIG: every problem at once, each with its fix."""
+"""Find every problem of a TF_CONFIG at once, each with its fix."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from phalanx.cluster.spec import Role, Task, split_address
 
 ROLE_NAMES = ("chief", "master", "worker", "ps", "evaluator")
 ENVIRONMENTS = ("local", "cloud")
 
-# Keys that TensorFlow, Cloud ML or Kubeflow may add are known, though Phalanx has no use for them.
+# Some of these keys are set by TensorFlow, Cloud ML or Kubeflow, and not used by Phalanx.
 _TOP_KEYS = ("cluster", "task", "model_dir", "environment", "job", "rpc_layer", "session_master")
 _TASK_KEYS = ("type", "index", "trial", "cloud")
 
@@ -25,7 +23,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?\]")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong. A tolerated one is read as it was meant; plain TensorFlow may not do so."""
+    """One problem and its fix. Phalanx accepts a tolerated one, but TensorFlow may not."""
 
     where: str
     what: str
@@ -37,7 +35,7 @@ class Problem:
 
 
 def lint(text: str) -> list[Problem]:
-    """Every problem of a TF_CONFIG, an empty list if it is clean.
+    """Return every problem of a TF_CONFIG.
 
     >>> text = '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}'
     >>> print(*lint(text))
@@ -45,8 +43,8 @@ def lint(text: str) -> list[Problem]:
     """
     duplicates: list[str] = []
 
-    def keep_first(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
+    def keep_first(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+        seen: dict[str, object] = {}
         for key, value in pairs:
             if key in seen:
                 duplicates.append(key)
@@ -57,72 +55,62 @@ def lint(text: str) -> list[Problem]:
         config = json.loads(text, object_pairs_hook=keep_first)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return [
-            Problem(
-                "TF_CONFIG",
-                f"not JSON ({reason})",
-                "Make it with `phalanx tf-config make`, and quote it with '…' in the shell.",
-            )
-        ]
+        fix = "Make it with `phalanx tf-config make`, and quote it with '…' in the shell."
+        return [Problem("TF_CONFIG", f"not JSON ({reason})", fix)]
     if not isinstance(config, dict):
-        return [
-            Problem(
-                "TF_CONFIG",
-                f"{_kind(config)}, not an object",
-                'Write {"cluster": {…}, "task": {…}}.',
-            )
-        ]
+        return [_not_an_object("TF_CONFIG", config, '{"cluster": {…}, "task": {…}}')]
     problems = [
         Problem(f"key {_shown(key)}", "given twice in one object", "Keep one of the two.")
         for key in duplicates
     ]
     problems += _unknown_keys("TF_CONFIG", config, _TOP_KEYS)
-    addresses: dict[Task, str] = {}
-    problems += _lint_cluster(config.get("cluster", {}), addresses)
-    problems += _lint_task(config, addresses)
+    tasks: set[Task] = set()
+    problems += _lint_cluster(config.get("cluster", {}), tasks)
+    problems += _lint_task(config, tasks)
     problems += _lint_settings(config)
     return problems
 
 
-def read_cluster(cluster: Mapping[str, Any]) -> Iterator[tuple[str, Role, int, Any]]:
-    """Each entry of a cluster whose shape is right: where it stands, role, index, address."""
+def read_cluster(
+    cluster: Mapping[str, Mapping[str, object] | Sequence[object]],
+) -> Iterator[tuple[str, Task, object]]:
+    """Yield the location, the task and the address of each entry of a cluster."""
     for name, members in cluster.items():
         role = Role.parse(name)
         if isinstance(members, Mapping):
             for key, address in members.items():
-                yield f'cluster.{name}["{key}"]', role, int(key), address
+                yield f'cluster.{name}["{key}"]', Task(role, int(key)), address
         else:
             for index, address in enumerate(members):
-                yield f"cluster.{name}[{index}]", role, index, address
+                yield f"cluster.{name}[{index}]", Task(role, index), address
 
 
-def _lint_cluster(cluster: Any, addresses: dict[Task, str]) -> Iterator[Problem]:
-    """Problems of the cluster; the addresses that can be used are added to `addresses`."""
+def _lint_cluster(cluster: object, tasks: set[Task]) -> Iterator[Problem]:
+    """Find the problems of the cluster, and add its tasks to `tasks`."""
     if not isinstance(cluster, dict):
-        yield Problem(
-            "cluster", f"{_kind(cluster)}, not an object", 'Write {"worker": ["host:port"]}.'
-        )
+        yield _not_an_object("cluster", cluster, '{"worker": ["host:port"]}')
         return
-    yield from _unknown_roles(cluster)
-    sound = {name: members for name, members in cluster.items() if name in ROLE_NAMES}
-    for name, members in list(sound.items()):
-        problem = _shape_problem(name, members)
-        if problem:
+    readable = {}
+    for name, members in cluster.items():
+        if name not in ROLE_NAMES:
+            yield Problem(f"cluster.{_bare(name)}", "no such role", _role_fix(name))
+        elif problem := _find_members_problem(name, members):
             yield problem
-            del sound[name]
+        else:
+            readable[name] = members
 
     used: dict[tuple[str, int], str] = {}
     chiefs: list[str] = []
-    by_role: defaultdict[Role, int] = defaultdict(int)
-    for where, role, index, address in read_cluster(sound):
-        by_role[role] += 1
-        if role is Role.CHIEF:
+    for where, task, address in read_cluster(readable):
+        # A task with a wrong address still exists: one mistake is reported once.
+        tasks.add(task)
+        if task.role is Role.CHIEF:
             chiefs.append(where)
         problem = find_address_problem(where, address)
         if problem:
             yield problem
         else:
-            host, port = split_address(address)
+            host, port = split_address(str(address))
             same = ("127.0.0.1" if host.lower() == "localhost" else host.lower(), port)
             if same in used:
                 yield Problem(
@@ -131,39 +119,32 @@ def _lint_cluster(cluster: Any, addresses: dict[Task, str]) -> Iterator[Problem]
                     "Give every task an address of its own (one host may have several ports).",
                 )
             used.setdefault(same, where)
-        # A task with a bad or doubled address still counts as there: one mistake, one problem.
-        addresses.setdefault(Task(role, index), address)
     if len(chiefs) > 1:
         yield Problem(
             "cluster",
             f"{len(chiefs)} chiefs ({', '.join(chiefs)}); a master is a chief",
             "Keep one and make the others workers.",
         )
-    elif chiefs and Task(Role.CHIEF) not in addresses:
+    elif chiefs and Task(Role.CHIEF) not in tasks:
         yield Problem(chiefs[0], "the only chief has index 0", 'Write {"chief": ["host:port"]}.')
-    if by_role[Role.PS] and not by_role[Role.WORKER]:
+    roles = {task.role for task in tasks}
+    if Role.PS in roles and Role.WORKER not in roles:
         yield Problem(
             "cluster",
-            "ps without worker: nobody trains with the parameter servers",
+            "ps without worker: no task trains with the parameter servers",
             'Add a worker, or leave "ps" out.',
             tolerated=bool(chiefs),
         )
-    if by_role[Role.EVALUATOR]:
+    if Role.EVALUATOR in roles:
         yield Problem(
             "cluster.evaluator",
-            "an evaluator is inside the cluster, and TensorFlow waits for it for ever",
+            "an evaluator is inside the cluster, and TensorFlow waits for it forever",
             'Take "evaluator" out of "cluster"; the evaluator\'s own "task" is enough.',
             tolerated=True,
         )
 
 
-def _unknown_roles(cluster: Mapping[str, Any]) -> Iterator[Problem]:
-    for name in cluster:
-        if name not in ROLE_NAMES:
-            yield Problem(f"cluster.{_bare(name)}", "no such role", _role_fix(name))
-
-
-def _shape_problem(name: str, members: Any) -> Problem | None:
+def _find_members_problem(name: str, members: object) -> Problem | None:
     where = f"cluster.{name}"
     if isinstance(members, list):
         return None
@@ -171,19 +152,16 @@ def _shape_problem(name: str, members: Any) -> Problem | None:
         bad = [key for key in members if not _INDEX.fullmatch(key)]
         if not bad:
             return None
-        return Problem(
-            where,
-            f"{_shown(bad[0])} is not an index",
-            'Number sparse entries from 0: {"1": "host:port"}.',
-        )
+        fix = 'Number sparse entries from 0: {"1": "host:port"}.'
+        return Problem(where, f"{_shown(bad[0])} is not an index", fix)
     fix = 'Write ["host:port", …].'
     if isinstance(members, str):
         fix = f"Write {json.dumps([each.strip() for each in members.split(',')])}."
     return Problem(where, f"{_kind(members)}, not a list of addresses", fix)
 
 
-def find_address_problem(where: str, address: Any) -> Problem | None:
-    """What is wrong with an address, if anything; `where` says which it is."""
+def find_address_problem(where: str, address: object) -> Problem | None:
+    """Return what is wrong with the address at `where`, or None."""
     if not isinstance(address, str):
         return Problem(where, f"{_kind(address)}, not an address", 'Write "host:port".')
     shown = _shown(address)
@@ -206,7 +184,7 @@ def find_address_problem(where: str, address: Any) -> Problem | None:
     return None
 
 
-def _lint_task(config: Mapping[str, Any], addresses: Mapping[Task, str]) -> Iterator[Problem]:
+def _lint_task(config: Mapping[str, object], tasks: set[Task]) -> Iterator[Problem]:
     if "task" not in config:
         yield Problem(
             "TF_CONFIG",
@@ -217,18 +195,12 @@ def _lint_task(config: Mapping[str, Any], addresses: Mapping[Task, str]) -> Iter
         return
     task = config["task"]
     if not isinstance(task, dict):
-        yield Problem(
-            "task", f"{_kind(task)}, not an object", 'Write {"type": "worker", "index": 0}.'
-        )
+        yield _not_an_object("task", task, '{"type": "worker", "index": 0}')
         return
     yield from _unknown_keys("task", task, _TASK_KEYS)
     if not _is_count(task.get("trial", 0)):
-        yield Problem(
-            "task.trial",
-            f"{_shown(task['trial'])} is not the number of a trial",
-            "Number trials from 0.",
-        )
-
+        what = f"{_shown(task['trial'])} is not the number of a trial"
+        yield Problem("task.trial", what, "Number trials from 0.")
     role = index = None
     name = task.get("type")
     if name is None:
@@ -248,41 +220,39 @@ def _lint_task(config: Mapping[str, Any], addresses: Mapping[Task, str]) -> Iter
             what = f"{_shown(task['index'])} is a string"
             yield Problem("task.index", what, f"Write {index} without quotes.", tolerated=True)
     if role is not None and index is not None:
-        yield from _place_problems(Task(role, index), addresses)
+        yield from _lint_membership(Task(role, index), tasks)
 
 
-def _place_problems(task: Task, addresses: Mapping[Task, str]) -> Iterator[Problem]:
-    """Is there such a task? A process on its own needs no cluster, an evaluator no entry."""
-    there = sorted(each.index for each in addresses if each.role is task.role)
-    if task in addresses or (not there and task.role is Role.EVALUATOR):
+def _lint_membership(task: Task, tasks: set[Task]) -> Iterator[Problem]:
+    """Check that the cluster has the task. An evaluator and a single process need no entry."""
+    indices = sorted(each.index for each in tasks if each.role is task.role)
+    if task in tasks or (not indices and task.role is Role.EVALUATOR):
         return
-    if not addresses and task.index == 0 and task.role is not Role.PS:
+    if not tasks and task.index == 0 and task.role is not Role.PS:
         return
-    if not there:
+    if not indices:
         what = f"the cluster has no {task.role}"
         fix = f'Add "{task.role}" to "cluster", or correct "type".'
     else:
-        known = f"index {there[0]}" if len(there) == 1 else f"indices {_ranges(there)}"
+        known = f"index {indices[0]}" if len(indices) == 1 else f"indices {_ranges(indices)}"
         what = f"{task.index} is out of range: the cluster has {task.role} {known}"
         fix = f'Correct "index", or add the address of {task}.'
-    yield Problem("task.index" if there else "task.type", what, fix)
+    yield Problem("task.index" if indices else "task.type", what, fix)
 
 
-def _lint_settings(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _lint_settings(config: Mapping[str, object]) -> Iterator[Problem]:
     model_dir = config.get("model_dir", "unset")
     if not isinstance(model_dir, str) or not model_dir:
-        yield Problem(
-            "model_dir", f"{_shown(model_dir)} is not a path", "Write a path or leave it out."
-        )
+        what = f"{_shown(model_dir)} is not a path"
+        yield Problem("model_dir", what, "Write a path or leave it out.")
     environment = config.get("environment", "local")
     if environment not in ENVIRONMENTS:
-        yield Problem(
-            "environment", f"{_shown(environment)} is not known", 'Write "local" or "cloud".'
-        )
+        what = f"{_shown(environment)} is not known"
+        yield Problem("environment", what, 'Write "local" or "cloud".')
 
 
 def _unknown_keys(where: str, given: Iterable[str], known: Sequence[str]) -> Iterator[Problem]:
-    """Only a key close to a known one is a problem: others may be anyone's additions."""
+    """Report keys that look misspelled; other unknown keys may come from other tools."""
     for key in given:
         if key not in known:
             meant = _closest(key, known)
@@ -290,33 +260,36 @@ def _unknown_keys(where: str, given: Iterable[str], known: Sequence[str]) -> Ite
                 yield Problem(where, f"unknown key {_shown(key)}", f'Did you mean "{meant}"?')
 
 
-def _role_fix(name: Any) -> str:
+def _role_fix(name: object) -> str:
     meant = _closest(name, ROLE_NAMES) if isinstance(name, str) else None
     if meant:
         return f'Did you mean "{meant}"?'
     return "Use chief (or master), worker, ps or evaluator."
 
 
+def _not_an_object(where: str, value: object, example: str) -> Problem:
+    return Problem(where, f"{_kind(value)}, not an object", f"Write {example}.")
+
+
 def _closest(name: str, known: Sequence[str]) -> str | None:
     folded = name.lower().replace("-", "_")
-    matches = [*difflib.get_close_matches(folded, known, n=1, cutoff=0.7)]
-    return matches[0] if matches else None
+    return next(iter(difflib.get_close_matches(folded, known, n=1, cutoff=0.7)), None)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     if isinstance(value, str):
         return bool(_INDEX.fullmatch(value))
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`0 to 3`, and `0, 2, 5` where some are missing."""
+    """Write `0 to 3`, or `0, 2, 5` if some are missing."""
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} to {numbers[-1]}"
     return ", ".join(map(str, numbers))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
     if value is None:
         return "null"
@@ -327,8 +300,8 @@ def _bare(name: str) -> str:
     return name if name.isidentifier() else json.dumps(name)
 
 
-def _shown(value: Any) -> str:
-    """The value as the user wrote it, at a length that fits a sentence."""
+def _shown(value: object) -> str:
+    """Return the value as the user wrote it, cut to a length that fits a sentence."""
     if isinstance(value, dict | list):
         return _kind(value)
     text = repr(value) if isinstance(value, str) else json.dumps(value)

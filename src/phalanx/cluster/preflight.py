@@ -1,4 +1,4 @@
-"""Is every peer reachable? If not, which one, and why?"""
+"""Check which peers of a task are reachable, and why others are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RETRY_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class PeerReport:
-    """What became of the attempt to reach one peer; `reason` is None if it answered."""
+    """The result of the attempts to reach one peer; `reason` is None if it answered."""
 
     task: Task
     address: str
@@ -28,10 +28,10 @@ class PeerReport:
 
 
 def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) -> list[PeerReport]:
-    """Connect to every other task at once and report on each, within `timeout` seconds in all.
+    """Connect to every other task at the same time, and report on each within `timeout` seconds.
 
-    With `wait`, a peer that does not answer yet is tried again until the time is up. Evaluators
-    have no address that others need, so they are left out.
+    With `wait`, retry a peer that does not answer until the time is up. Evaluators are not checked:
+    no other task connects to them.
     """
     peers = [
         (task, config.cluster.addresses[task])
@@ -44,7 +44,7 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     attempts = [_Attempt(address, deadline, wait) for _, address in peers]
     done = threading.Semaphore(0)
     for attempt in attempts:
-        # Daemons, since nothing can end a name look-up that hangs.
+        # Daemon threads, because nothing can interrupt a name lookup that hangs.
         threading.Thread(target=attempt.run, args=(done,), daemon=True).start()
     for _ in attempts:
         if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -61,7 +61,7 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
 
 
 class _Attempt:
-    """One peer's attempts, run in a thread of its own."""
+    """The attempts to connect to one peer, in a thread."""
 
     def __init__(self, address: str, deadline: float, wait: bool) -> None:
         self.address = address
@@ -69,7 +69,7 @@ class _Attempt:
         self.wait = wait
         self.reason: str | None = None
         self.finished: float | None = None
-        self._doing = "looking up its name"
+        self._doing = "resolving its name"
 
     def run(self, done: threading.Semaphore) -> None:
         self.reason = self._connect()
@@ -80,15 +80,15 @@ class _Attempt:
         done.release()
 
     def outcome(self) -> str | None:
-        """None if the peer has answered; else why not, as far as the last whole attempt tells."""
+        """Return None if the peer answered, otherwise the failure of the last finished attempt."""
         return self.reason if self.finished else self.reason or self.timed_out()
 
     def timed_out(self) -> str:
-        return f"timed out while {self._doing} (host down, or a firewall between)"
+        return f"timed out while {self._doing} (host down, or a firewall in between)"
 
     def _connect(self) -> str | None:
         host, port = split_address(self.address)
-        self._doing = "looking up its name"
+        self._doing = "resolving its name"
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -97,13 +97,13 @@ class _Attempt:
         reason = "its name has no address"
         for family, kind, protocol, _, address in found:
             try:
-                # The kernel may lack the family of an address that the name has.
+                # The kernel may not support the address family, as with IPv6 turned off.
                 with socket.socket(family, kind, protocol) as connection:
                     connection.settimeout(max(0.001, self.deadline - time.monotonic()))
                     connection.connect(address)
                 return None
             except ConnectionRefusedError:
-                reason = "connection refused: nothing listens there (not started yet, or gone)"
+                reason = "connection refused: no process listens there (not started yet, or ended)"
             except TimeoutError:
                 reason = self.timed_out()
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Roles, tasks and clusters: plain facts that every other part of Phalanx shares."""
+"""Roles, tasks and clusters: plain data that every other part of Phalanx shares."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from phalanx.errors import ClusterError
 
 
 class Role(StrEnum):
-    """What a task does in its cluster. `master` is the chief's older name.
+    """What a task does in its job.
 
-    The last two serve data to the others; they stand beside the cluster, and in no TF_CONFIG.
+    The dispatcher and the data workers run tf.data service. They are part of a job, but not of the
+    cluster in TF_CONFIG.
     """
 
     CHIEF = "chief"
@@ -25,7 +26,7 @@ class Role(StrEnum):
 
     @classmethod
     def parse(cls, name: str) -> Role:
-        """The role called `name` in a TF_CONFIG; `master` is the chief."""
+        """Return the role with this name in TF_CONFIG; `master` is an older name of the chief."""
         if name == "master":
             return cls.CHIEF
         if name in DATA_ROLES or name not in list(cls):
@@ -37,22 +38,22 @@ class Role(StrEnum):
 
     @classmethod
     def parse_any(cls, name: str) -> Role:
-        """The same, or one of those that serve data."""
+        """Return the role with this name, which may also be one of tf.data service."""
         return cls(name) if name in DATA_ROLES else cls.parse(name)
 
 
 DATA_ROLES = frozenset({Role.DISPATCHER, Role.DATA_WORKER})
-"""tf.data service: one dispatcher and its data workers."""
+"""The roles of tf.data service: one dispatcher, and its data workers."""
 
 PEERS = frozenset({Role.CHIEF, Role.WORKER, Role.PS})
-"""Those that `tf.distribute` connects with each other."""
+"""The roles that `tf.distribute` connects with each other."""
 
-_ORDER = {role: place for place, role in enumerate(Role)}
+_ORDER = {role: position for position, role in enumerate(Role)}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One process's place in a cluster.
+    """One process of a job: its role, and its index among the tasks of that role.
 
     >>> str(Task(Role.WORKER, 1))
     'worker-1'
@@ -66,7 +67,7 @@ class Task:
 
     @classmethod
     def parse(cls, name: str) -> Task:
-        """The task that is written so.
+        """Return the task with this name.
 
         >>> Task.parse("data-worker-1") == Task(Role.DATA_WORKER, 1)
         True
@@ -79,7 +80,7 @@ class Task:
 
 
 def count_roles(tasks: Iterable[Task]) -> str:
-    """The tasks in a few words.
+    """Describe how many tasks of each role there are.
 
     >>> count_roles([Task(Role.CHIEF), Task(Role.WORKER, 0), Task(Role.WORKER, 1)])
     '1 chief, 2 workers'
@@ -93,7 +94,7 @@ def count_roles(tasks: Iterable[Task]) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The address of every task. An empty cluster is one process on its own.
+    """The address of every task. An empty cluster is a single process.
 
     >>> cluster = Cluster.of(workers=["a:2222", "b:2222"], ps=["c:2222"])
     >>> cluster.hosts(Role.WORKER)
@@ -101,7 +102,10 @@ class Cluster:
     >>> str(cluster.chief())
     'worker-0'
 
-    A sparse cluster, in which a task knows only some of its peers, leaves the others' indices out.
+    A sparse cluster, in which a task knows only some of its peers, lacks the indices of the others.
+
+    Args:
+        addresses: The address `host:port` of each task.
     """
 
     addresses: Mapping[Task, str] = field(default_factory=dict)
@@ -115,7 +119,17 @@ class Cluster:
         ps: Iterable[str] = (),
         evaluators: Iterable[str] = (),
     ) -> Cluster:
-        """A cluster from the addresses of each role, numbered in the order given."""
+        """Make a cluster from the addresses of each role, indexed in the order given.
+
+        Args:
+            chief: The address of the chief, if there is one.
+            workers: The addresses of the workers.
+            ps: The addresses of the parameter servers.
+            evaluators: The addresses of the evaluators.
+
+        Returns:
+            The cluster.
+        """
         by_role = {
             Role.CHIEF: [chief] if chief is not None else [],
             Role.WORKER: workers,
@@ -131,7 +145,7 @@ class Cluster:
         )
 
     def tasks(self, *roles: Role) -> list[Task]:
-        """The tasks of these roles (of all, if none is named): chief, workers, ps, evaluators."""
+        """Return the tasks of these roles, or of all roles if none is given, by role and index."""
         return sorted(task for task in self.addresses if not roles or task.role in roles)
 
     def trainers(self, *, chief_trains: bool = True) -> list[Task]:
@@ -144,24 +158,24 @@ class Cluster:
         return tasks if chief_trains else [task for task in tasks if task != self.chief()]
 
     def hosts(self, role: Role) -> list[str]:
-        """The addresses of a role's tasks, by index."""
+        """Return the addresses of a role's tasks, by index."""
         return [self.addresses[task] for task in self.tasks(role)]
 
     def chief(self) -> Task:
-        """The task with the chief's duties: worker 0 where workers have no chief beside them."""
+        """Return the task that acts as chief: worker 0 in a cluster without a chief."""
         if self.tasks(Role.CHIEF) or not self.tasks(Role.WORKER):
             return Task(Role.CHIEF)
         return Task(Role.WORKER)
 
     def without_evaluators(self) -> Cluster:
-        """What `tf.distribute` may see: it waits for ever for an evaluator it knows of."""
+        """Return the cluster for `tf.distribute`, which waits forever for a listed evaluator."""
         return Cluster(
             {task: at for task, at in self.addresses.items() if task.role is not Role.EVALUATOR}
         )
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[ipv6]:port`.
+    """Split `host:port` or `[ipv6]:port` into host and port.
 
     >>> split_address("[::1]:2222")
     ('::1', 2222)

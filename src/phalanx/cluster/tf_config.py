@@ -1,11 +1,11 @@
-"""TF_CONFIG: the only place where it is read and written."""
+"""TF_CONFIG: the only module that reads and writes it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from phalanx.cluster.lint import lint, read_cluster
 from phalanx.cluster.spec import Cluster, Role, Task
@@ -18,13 +18,20 @@ Environment = Literal["local", "cloud"]
 
 @dataclass(frozen=True)
 class TFConfig:
-    """What a process is told of its cluster. The default is one process on its own.
+    """This process's task and its cluster. The default is a single process.
 
     >>> config = TFConfig(Cluster.of(workers=["a:2222", "b:2222"]), Task(Role.WORKER, 1))
     >>> config.dumps()
     '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 1}}'
     >>> loads(config.dumps()) == config
     True
+
+    Args:
+        cluster: The address of every task.
+        task: The task of this process.
+        trial: The number of a hyperparameter tuning trial.
+        model_dir: Where checkpoints and summaries go, if the launcher sets it.
+        environment: `local`, or `cloud` on Cloud ML.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -34,19 +41,18 @@ class TFConfig:
     environment: Environment = "local"
 
     def is_chief(self) -> bool:
-        """Whether this process has the chief's duties, as one on its own always has."""
+        """Whether this process acts as chief. A single process always does."""
         if not self.cluster.addresses:
             return self.task.role is not Role.EVALUATOR
         return self.task == self.cluster.chief()
 
     def dumps(self) -> str:
-        """The text of TF_CONFIG. The chief is always `chief`: TensorFlow 2 knows no master."""
-        config: dict[str, Any] = {}
+        """Return the text of TF_CONFIG. `master` is not used: TensorFlow 2 rejects it."""
+        config: dict[str, object] = {}
         if self.cluster.addresses:
             config["cluster"] = _dump_cluster(self.cluster)
-        config["task"] = {"type": str(self.task.role), "index": self.task.index}
-        if self.trial:
-            config["task"]["trial"] = self.trial
+        task = {"type": str(self.task.role), "index": self.task.index}
+        config["task"] = {**task, "trial": self.trial} if self.trial else task
         if self.model_dir is not None:
             config["model_dir"] = self.model_dir
         if self.environment != "local":
@@ -57,7 +63,7 @@ class TFConfig:
 def dump_each(
     cluster: Cluster, tasks: Iterable[Task], model_dir: str | None = None
 ) -> Iterator[tuple[Task, str]]:
-    """The text of TF_CONFIG for each task; what they share is written once, which is quick.
+    """Yield each task with the text of its TF_CONFIG; the shared part is rendered only once.
 
     >>> cluster = Cluster.of(workers=["a:2222", "b:2222"])
     >>> texts = dict(dump_each(cluster, cluster.tasks()))
@@ -71,10 +77,7 @@ def dump_each(
 
 
 def loads(text: str, source: str = VARIABLE) -> TFConfig:
-    """Read TF_CONFIG; what cannot be read as it was meant is a ClusterError with every problem.
-
-    `source` is what to call it in that error.
-    """
+    """Parse TF_CONFIG, or raise a ClusterError that calls it `source` and lists every problem."""
     problems = [problem for problem in lint(text) if not problem.tolerated]
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -83,7 +86,7 @@ def loads(text: str, source: str = VARIABLE) -> TFConfig:
     entries = read_cluster(config.get("cluster", {}))
     task = config.get("task", {"type": "chief", "index": 0})
     return TFConfig(
-        cluster=Cluster({Task(role, index): address for _, role, index, address in entries}),
+        cluster=Cluster({task: str(address) for _, task, address in entries}),
         task=Task(Role.parse(task["type"]), int(task["index"])),
         trial=int(task.get("trial", 0)),
         model_dir=config.get("model_dir"),
@@ -91,9 +94,15 @@ def loads(text: str, source: str = VARIABLE) -> TFConfig:
     )
 
 
-def _dump_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Lists where the indices have no gap, otherwise TensorFlow's sparse form."""
-    dumped: dict[str, Any] = {}
+def read_variable(environ: Mapping[str, str], argv: Sequence[str] = ()) -> TFConfig | None:
+    """Read the variable TF_CONFIG; it may be unset or empty."""
+    text = environ.get(VARIABLE, "").strip()
+    return loads(text) if text else None
+
+
+def _dump_cluster(cluster: Cluster) -> dict[str, list[str] | dict[str, str]]:
+    """Write a role as a list if its indices have no gap, otherwise in TensorFlow's sparse form."""
+    dumped: dict[str, list[str] | dict[str, str]] = {}
     for role in Role:
         tasks = cluster.tasks(role)
         if not tasks:

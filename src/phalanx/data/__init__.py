@@ -1,4 +1,4 @@
-"""From files to batches: input pipelines that can be taken up again exactly."""
+"""Input pipelines, from files to batches, that can be resumed at any position."""
 
 from __future__ import annotations
 

@@ -1,40 +1,38 @@
-"""The order of an epoch's examples: a pure function, so that a position is just a number.
+"""The order of the examples, as a pure function of seed and epoch: a position is one number.
 
-Examples are counted across all epochs and all workers. Number `g` belongs to epoch `g // count`,
-and to the worker `g % num_shards`. After `g` examples were seen in all, any number of workers can
-go on from there: each example comes once in every epoch, none is lost and none comes twice.
+Examples are numbered across all epochs and all workers. Number `g` belongs to epoch `g // count`
+and to worker `g % num_shards`. Training can resume at any number with any number of workers: every
+example is read exactly once in each epoch.
 
-A shuffled order must still be read in long stretches. So the records are cut into blocks of
-neighbours, the blocks are shuffled, and `LANES` of them at a time make a stripe. A stripe deals out
-its blocks' records in turn, each block's in an order of its own: neighbours in the order come from
-different blocks. As position p always lies in lane p % LANES, any number of workers that divides
-LANES (which has many divisors) finds each worker's examples in blocks that no other reads.
+A shuffled order must still be read in large blocks. The records are therefore split into blocks of
+neighbours, the blocks are shuffled, and each `LANES` blocks form a stripe. A stripe takes records
+from its blocks in turn, in a random order within each block, so that neighbours in the order come
+from different blocks. Position p is always in lane p % LANES. If the number of workers divides
+LANES, which has many divisors, each worker reads blocks that no other worker reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from phalanx.data.types import Indices
 from phalanx.errors import DataError
 
 LANES = 960
-"""Divided by every number up to 6, and by 8, 10, 12, 16, 20, 24, 32, 48, 60, 64, 80, 96, ..."""
+"""Divisible by 1 to 6, 8, 10, 12, 16, 20, 24, 32, 48, 60, 64, 80, 96, ..."""
 
-_STEP_IN_ORDER = 4096
-
-Indices = np.ndarray[Any, np.dtype[np.int64]]
+_UNSHUFFLED_BLOCK = 4096
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a worker reads at a time: ranges of records, and which of these records, in order.
+class ReadRequest:
+    """What a worker reads at a time: ranges of records, and which of them, in which order.
 
-    `picks` are places in the records of all `ranges` put one after the other; `first` is the number
-    of the first example and `step` the distance to the next.
+    `picks` are indices into the concatenated ranges; `first` is the number of the first example and
+    `step` the distance to the next.
     """
 
     ranges: tuple[tuple[int, int], ...]
@@ -45,11 +43,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of `count` records: shuffled, if there is a seed, in blocks of `block` or fewer.
+    """The order of `count` records: shuffled if there is a seed, in blocks of at most `block`.
 
     >>> order = Order(count=5, block=1, seed=None)
-    >>> reading = next(order.readings(start=1, num_shards=2, shard=0))
-    >>> reading.ranges, reading.picks.tolist()
+    >>> request = next(order.plan_reads(start=1, num_shards=2, shard=0))
+    >>> request.ranges, request.picks.tolist()
     (((2, 5),), [0, 2])
     """
 
@@ -57,35 +55,37 @@ class Order:
     block: int
     seed: int | None
 
-    def readings(
+    def plan_reads(
         self, start: int, *, num_shards: int = 1, shard: int = 0, epochs: int | None = 1
-    ) -> Iterator[Reading]:
-        """What one of `num_shards` workers reads after `start` examples were seen by all of them.
+    ) -> Iterator[ReadRequest]:
+        """What a worker reads after all workers together have read `start` examples.
 
-        It ends after `epochs` epochs, counted from the very first; None never ends.
+        It ends after `epochs` epochs, counted from example 0, or never if that is None.
         """
         if not 0 <= shard < num_shards:
             raise DataError(f"shard {shard} of {num_shards} does not exist")
         if start < 0:
-            raise DataError(f"{start} examples cannot have been seen: take 0 or more")
+            raise DataError(
+                f"start is {start}: it counts the examples read before, so set it to 0 or more"
+            )
         epoch = start // self.count
         while epochs is None or epoch < epochs:
             before = epoch * self.count
             for stripe in self._stripes(epoch):
-                reading = stripe.share(before, start, num_shards, shard)
-                if reading is not None:
-                    yield reading
+                request = stripe.select_shard(before, start, num_shards, shard)
+                if request is not None:
+                    yield request
             epoch += 1
 
     def _stripes(self, epoch: int) -> Iterator[_Stripe]:
         if self.seed is None:
-            for first in range(0, self.count, _STEP_IN_ORDER):
-                size = min(_STEP_IN_ORDER, self.count - first)
+            for first in range(0, self.count, _UNSHUFFLED_BLOCK):
+                size = min(_UNSHUFFLED_BLOCK, self.count - first)
                 lanes = np.arange(first, first + size)
                 yield _Stripe(self.count, first, 1, lanes, None, gap=self.block)
             return
         random = np.random.default_rng((self.seed, epoch))
-        # Another beginning each epoch: blocks have other members, and the uneven end moves about.
+        # Shift the blocks in each epoch, so that they hold other records and the rest moves.
         shift = int(random.integers(self.count))
         full = self.count // (LANES * self.block)
         begins = shift + self.block * random.permutation(full * LANES)
@@ -106,7 +106,7 @@ class Order:
 
 @dataclass(frozen=True)
 class _Stripe:
-    """Blocks of `block` records that begin at `lanes`, dealt out from position `first` on."""
+    """Blocks of `block` records that begin at `lanes`, read in turn from position `first` on."""
 
     count: int
     first: int
@@ -115,33 +115,35 @@ class _Stripe:
     seed: tuple[int, int, int] | None
     gap: int = 0
 
-    def share(self, before: int, start: int, num_shards: int, shard: int) -> Reading | None:
-        """One worker's part of it, without what was seen before; None if nothing is left."""
+    def select_shard(
+        self, before: int, start: int, num_shards: int, shard: int
+    ) -> ReadRequest | None:
+        """The examples of one worker from number `start` on; None if there are none."""
         begin = before + self.first
         skipped = max(start - begin, 0)
         offset = skipped + (shard - begin - skipped) % num_shards
-        places = np.arange(offset, len(self.lanes) * self.block, num_shards)
-        if not len(places):
+        positions = np.arange(offset, len(self.lanes) * self.block, num_shards)
+        if not len(positions):
             return None
-        lanes, used = np.unique(places % len(self.lanes), return_inverse=True)
-        inside = places // len(self.lanes)
+        lanes, used = np.unique(positions % len(self.lanes), return_inverse=True)
+        inside = positions // len(self.lanes)
         if self.block > 1 and self.seed is not None:
             keys = np.random.default_rng(self.seed).random((len(self.lanes), self.block))
             inside = keys[lanes].argsort(axis=1)[used, inside]
         ranges: list[tuple[int, int]] = []
         bases = np.empty(len(lanes), np.int64)
-        # In the order of the files, neighbours joined; a block may go round the end.
+        # Ranges are sorted, and neighbours joined; a block may wrap around the end.
         begins = self.lanes[lanes] % self.count
         size = 0
         for lane in np.argsort(begins, kind="stable"):
-            # Reading over a small gap is cheaper than reading twice.
+            # Reading across a small gap is cheaper than reading twice.
             if ranges and 0 < begins[lane] - ranges[-1][1] <= self.gap:
                 size += int(begins[lane]) - ranges[-1][1]
                 ranges[-1] = ranges[-1][0], int(begins[lane])
             bases[lane] = size
             size += self.block
             _add_range(ranges, int(begins[lane]), self.block, self.count)
-        return Reading(tuple(ranges), bases[used] + inside, begin + offset, num_shards)
+        return ReadRequest(tuple(ranges), bases[used] + inside, begin + offset, num_shards)
 
 
 def _add_range(ranges: list[tuple[int, int]], begin: int, size: int, count: int) -> None:

@@ -1,18 +1,8 @@
-"""From examples to batches: read, shard, shuffle, parse, map, batch, prefetch.
-
-    pipeline = Pipeline.from_records("train-*.tfrecord", seed=1, raw={"image": "uint8"})
-    pipeline = pipeline.map(lambda batch: (batch["image"], batch["label"]))
-    for images, labels in pipeline.dataset(batch_size=128):
-        ...
-
-The order depends on the seed alone, never on how many read. `start` takes up a position exactly:
-`pipeline.dataset(128, start=seen)` gives what comes after `seen` examples, however many workers
-saw them.
-"""
+"""Pipelines from examples to batches: read, shard, shuffle, parse, map, batch, prefetch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import count
@@ -21,34 +11,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.order import Order, Reading
+from phalanx.data.order import Order, ReadRequest
 from phalanx.data.record_source import RecordSource
-from phalanx.data.sharding import Share, Sharing, count_share
-from phalanx.data.sources import ArraySource, BinarySource, Columns, Source
+from phalanx.data.sharding import ShardInfo, Share, count_share
+from phalanx.data.sources import ArraySource, BinarySource, Source
 from phalanx.data.table_source import ParquetSource, TableSource, read_csv
+from phalanx.data.types import Array, Batch, BatchFunction, Columns, Default, Specs, Tensor
 from phalanx.errors import DataError
 from phalanx.records import Schema
+from phalanx.records.types import Paths
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Function = Callable[..., Any]
-
 
 @dataclass(frozen=True)
 class Transform:
-    """A function of a whole batch; if `seeded`, it is also given a seed that no other batch has."""
+    """A function of a batch; if `seeded`, also of a seed that is different for each batch."""
 
-    function: Function
+    function: BatchFunction
     seeded: bool = False
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Examples from a source, in an order, changed by functions, in batches.
+    """Examples from a source, in a fixed order, as batches to which functions are applied.
 
-    With a seed the examples are shuffled, in another order each epoch; without one they come in
-    the order in which they are stored.
+        pipeline = Pipeline.from_records("train-*.tfrecord", seed=1, raw={"image": "uint8"})
+        pipeline = pipeline.map(lambda batch: (batch["image"], batch["label"]))
+        for images, labels in pipeline.dataset(batch_size=128):
+            ...
+
+    The order depends only on the seed, not on the number of workers. `dataset(128, start=seen)`
+    resumes after `seen` examples, however many workers have read them.
+
+    Attributes:
+        source: Where the examples are read from.
+        seed: Shuffles the examples, differently in each epoch; by default they stay in order.
+        transforms: The functions added by `map`.
     """
 
     source: Source
@@ -58,53 +58,109 @@ class Pipeline:
     @classmethod
     def from_records(
         cls,
-        paths: Any,
+        paths: Paths,
         schema: Schema | None = None,
         *,
         seed: int | None = None,
         columns: Sequence[str] | None = None,
         raw: Mapping[str, str] | None = None,
-        defaults: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Default] | None = None,
     ) -> Pipeline:
-        """From TFRecord files of Examples or SequenceExamples; see `RecordSource`."""
+        """Read TFRecord files of Examples or SequenceExamples.
+
+        Args:
+            paths: The files, as for `records.expand`.
+            schema: The schema, by default as for `records.read_batches`.
+            seed: Shuffles the examples.
+            columns: The features to decode, by default all of the schema.
+            raw: The dtype of features whose bytes are numbers, as in `{"image": "uint8"}`.
+            defaults: Values that replace features that an example lacks.
+
+        Returns:
+            The pipeline.
+        """
         opened = RecordSource.open(paths, schema, columns=columns, raw=raw, defaults=defaults)
         return cls(opened, seed)
 
     @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray[Any, Any]], *, seed: int | None = None
-    ) -> Pipeline:
-        """From NumPy arrays that have a row for each example."""
+    def from_arrays(cls, arrays: Mapping[str, Array], *, seed: int | None = None) -> Pipeline:
+        """Read NumPy arrays that have a row for each example.
+
+        Args:
+            arrays: An array for each feature.
+            seed: Shuffles the examples.
+
+        Returns:
+            The pipeline.
+        """
         return cls(ArraySource(dict(arrays)), seed)
 
     @classmethod
     def from_table(cls, table: pa.Table, *, seed: int | None = None) -> Pipeline:
-        """From an Arrow table."""
+        """Read an Arrow table.
+
+        Args:
+            table: The table.
+            seed: Shuffles the examples.
+
+        Returns:
+            The pipeline.
+        """
         return cls(TableSource(table), seed)
 
     @classmethod
-    def from_parquet(cls, paths: Any, *, seed: int | None = None) -> Pipeline:
-        """From Parquet files."""
+    def from_parquet(cls, paths: Paths, *, seed: int | None = None) -> Pipeline:
+        """Read Parquet files.
+
+        Args:
+            paths: The files, as for `records.expand`.
+            seed: Shuffles the examples.
+
+        Returns:
+            The pipeline.
+        """
         return cls(ParquetSource.open(paths), seed)
 
     @classmethod
-    def from_csv(cls, paths: Any, *, seed: int | None = None) -> Pipeline:
-        """From CSV files with a header."""
+    def from_csv(cls, paths: Paths, *, seed: int | None = None) -> Pipeline:
+        """Read CSV files with a header.
+
+        Args:
+            paths: The files, as for `records.expand`.
+            seed: Shuffles the examples.
+
+        Returns:
+            The pipeline.
+        """
         return cls(read_csv(paths), seed)
 
     @classmethod
     def from_binary(
-        cls, paths: Any, layout: Mapping[str, Any], *, seed: int | None = None
+        cls, paths: Paths, layout: Mapping[str, Any], *, seed: int | None = None
     ) -> Pipeline:
-        """From files of examples with a fixed number of bytes; see `BinarySource`."""
+        """Read files of examples with a fixed number of bytes; see `BinarySource`.
+
+        Args:
+            paths: The files, as for `records.expand`.
+            layout: The dtype of each feature, or its dtype and shape, in the order of the bytes.
+            seed: Shuffles the examples.
+
+        Returns:
+            The pipeline.
+        """
         return cls(BinarySource.open(paths, layout), seed)
 
-    def map(self, function: Function, *, seeded: bool = False) -> Pipeline:
-        """Change each batch by a function of tensors.
+    def map(self, function: BatchFunction, *, seeded: bool = False) -> Pipeline:
+        """Apply a function to each batch.
 
-        It is given the batch (a dictionary of features, or what the function before it returned)
-        and with `seeded` also a seed of two numbers for TensorFlow's stateless random functions:
-        the same batch is then changed in the same way, also when training is taken up again.
+        Args:
+            function: A function of the batch: a dictionary of tensors, or the result of the
+                function before it.
+            seeded: Whether to call it also with a seed for TensorFlow's stateless random
+                functions. The seed depends on the position, so that resumed training repeats it.
+
+        Returns:
+            A new pipeline.
         """
         return replace(self, transforms=(*self.transforms, Transform(function, seeded)))
 
@@ -112,91 +168,106 @@ class Pipeline:
         return len(self.source)
 
     def epoch_of(self, seen: int) -> tuple[int, int]:
-        """The epoch in which training is after `seen` examples, and how many of it were seen."""
+        """The epoch after `seen` examples, and the number of its examples that were read."""
         return divmod(seen, len(self.source))
 
     def batches(
         self,
         batch_size: int,
         *,
-        share: Sharing = Share(),  # noqa: B008 - frozen
+        share: ShardInfo = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
     ) -> Iterator[tuple[Columns, int]]:
-        """Batches of NumPy and Arrow columns before any function is applied, and their positions.
+        """Read batches of NumPy and Arrow columns, before any function is applied.
 
-        Each has exactly `batch_size` examples, across the ends of epochs, but the very last.
+        Args:
+            batch_size: The number of examples in each batch but the last, across epochs.
+            share: The share of the examples to read.
+            start: How many examples all workers together have read before.
+            epochs: When to end, counted from example 0; by default never.
+            drop_remainder: Whether to drop a last batch that is smaller.
+
+        Returns:
+            An iterator over batches and their positions.
         """
         if batch_size < 1:
-            raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
+            raise DataError(f"batch_size is {batch_size}: set it to 1 or more")
         self._check()
         order = Order(len(self.source), self.source.block, self.seed)
-        readings = order.readings(
+        requests = order.plan_reads(
             start, num_shards=share.num_shards, shard=share.shard, epochs=epochs
         )
-        left: Columns = {}
+        rest: Columns = {}
         size, position = 0, 0
-        for columns, reading in self._load(readings):
+        for columns, request in self._load(requests):
             at = 0
             if size:
-                at = min(batch_size - size, len(reading.picks))
-                left = _concat(left, _slice(columns, 0, at))
+                at = min(batch_size - size, len(request.picks))
+                rest = _concat(rest, _slice(columns, 0, at))
                 size += at
                 if size < batch_size:
                     continue
-                yield left, position
-            full = at + (len(reading.picks) - at) // batch_size * batch_size
+                yield rest, position
+            full = at + (len(request.picks) - at) // batch_size * batch_size
             for begin in range(at, full, batch_size):
-                piece = _slice(columns, begin, begin + batch_size)
-                yield piece, reading.first + begin * reading.step
-            size = len(reading.picks) - full
-            left = _slice(columns, full, len(reading.picks))
-            position = reading.first + full * reading.step
+                batch = _slice(columns, begin, begin + batch_size)
+                yield batch, request.first + begin * request.step
+            size = len(request.picks) - full
+            rest = _slice(columns, full, len(request.picks))
+            position = request.first + full * request.step
         if size and not drop_remainder:
-            yield left, position
+            yield rest, position
 
     def _check(self) -> None:
         if len(self.source) == 0:
             raise DataError("there are no examples to read")
 
-    def _load(self, readings: Iterator[Reading]) -> Iterator[tuple[Columns, Reading]]:
-        """The columns of each reading; the next is loaded while one is used."""
+    def _load(self, requests: Iterator[ReadRequest]) -> Iterator[tuple[Columns, ReadRequest]]:
+        """Read the columns of each request; the next is read while one is used."""
         with ThreadPoolExecutor(1, "phalanx-data") as pool:
-            waiting: tuple[Future[Columns], Reading] | None = None
-            for reading in readings:
-                coming = pool.submit(self.source.read, reading.ranges, reading.picks), reading
-                if waiting is not None:
-                    yield waiting[0].result(), waiting[1]
-                waiting = coming
-            if waiting is not None:
-                yield waiting[0].result(), waiting[1]
+            pending: tuple[Future[Columns], ReadRequest] | None = None
+            for request in requests:
+                submitted = pool.submit(self.source.read, request.ranges, request.picks), request
+                if pending is not None:
+                    yield pending[0].result(), pending[1]
+                pending = submitted
+            if pending is not None:
+                yield pending[0].result(), pending[1]
 
     def dataset(
         self,
         batch_size: int,
         *,
-        share: Sharing = Share(),  # noqa: B008 - frozen
+        share: ShardInfo = Share(),  # noqa: B008 - frozen
         start: int = 0,
         epochs: int | None = None,
         drop_remainder: bool = False,
         prefetch: int | None = None,
         service: str | None = None,
     ) -> tf.data.Dataset:
-        """The batches as a `tf.data.Dataset`, for one worker.
+        """Make a `tf.data.Dataset` of the batches of one worker.
 
-        `batch_size` is this worker's, `share` is its part of the examples, `start` is how many
-        examples all workers together have seen before. It never ends unless `epochs` are given.
+        Inside a graph, as for the workers of parameter servers, it has the same examples in an
+        order of TensorFlow's own; see `phalanx.data.graph_dataset`.
 
-        Called while a graph is made, as for the workers of parameter servers, it gives the same
-        examples in an order of TensorFlow's: see `phalanx.data.portable`.
+        Args:
+            batch_size: The number of examples in each batch of this worker.
+            share: The share of the examples to read.
+            start: How many examples all workers together have read before.
+            epochs: When to end, counted from example 0; by default never.
+            drop_remainder: Whether to drop a last batch that is smaller.
+            prefetch: The number of batches to prefetch; by default TensorFlow chooses.
+            service: The address of a tf.data service dispatcher, whose data workers prepare the
+                batches for all tasks. `share` and `start` then do not apply.
 
-        `service` is the address of a dispatcher of tf.data service, whose data workers then prepare
-        the batches: tasks take what is ready, so `share` and `start` do not apply.
+        Returns:
+            The dataset.
         """
         import tensorflow as tf  # noqa: PLC0415
 
-        from phalanx.data.portable import portable_dataset  # noqa: PLC0415
+        from phalanx.data.graph_dataset import graph_dataset  # noqa: PLC0415
         from phalanx.data.tensors import to_tensors  # noqa: PLC0415
 
         self._check()
@@ -213,13 +284,13 @@ class Pipeline:
             )
         is_fixed = epochs is None or drop_remainder
         if not tf.executing_eagerly():
-            return portable_dataset(
+            return graph_dataset(
                 self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
             )
 
         passes = count()
 
-        def generate() -> Iterator[tuple[Any, int]]:
+        def generate() -> Iterator[tuple[dict[str, Tensor], int]]:
             number = next(passes)
             pipeline = self if self.seed is None else replace(self, seed=self.seed + number)
             for columns, position in pipeline.batches(
@@ -237,8 +308,8 @@ class Pipeline:
         dataset = self.apply(dataset)
         return dataset.prefetch(tf.data.AUTOTUNE if prefetch is None else prefetch)
 
-    def signature(self, batch_size: int | None) -> dict[str, Any]:
-        """The types and shapes of a batch before any function is applied."""
+    def signature(self, batch_size: int | None) -> Specs:
+        """The `tf.TypeSpec` of each feature of a batch, before any function is applied."""
         from phalanx.data.tensors import signature_of  # noqa: PLC0415
 
         return signature_of(self.source.read([(0, 1)], np.zeros(1, np.int64)), batch_size)
@@ -247,7 +318,7 @@ class Pipeline:
         """Apply the functions to a dataset of (batch, position)."""
         import tensorflow as tf  # noqa: PLC0415
 
-        def change(batch: Any, position: Any) -> Any:
+        def transform_batch(batch: Batch, position: Tensor) -> Batch:
             for number, transform in enumerate(self.transforms):
                 if transform.seeded:
                     seed = tf.stack([(self.seed or 0) + (number << 32), position])
@@ -256,7 +327,7 @@ class Pipeline:
                     batch = transform.function(batch)
             return batch
 
-        return dataset.map(change, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _slice(columns: Columns, begin: int, end: int) -> Columns:

@@ -1,4 +1,4 @@
-"""Examples in TFRecord files, read in any order."""
+"""A source for TFRecord files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.order import Indices
-from phalanx.data.sources import Column, Columns, FileSet, Ranges, block_for
+from phalanx.data.sources import FileSet, Source, block_for
+from phalanx.data.types import Array, Column, Columns, Default, Indices, Ranges
 from phalanx.errors import DataError, RecordError
 from phalanx.records import (
     Chunk,
@@ -36,35 +36,54 @@ from phalanx.records.example import column_to_numpy
 from phalanx.records.index import explain
 from phalanx.records.storage import is_remote, open_input, read_range
 from phalanx.records.summary import decode_chunk, find_schema
+from phalanx.records.types import Paths
 
 _THREADS = 8
 
 
 @dataclass(frozen=True)
-class RecordSource:
-    """Examples in TFRecord files, on this machine or elsewhere.
+class RecordSource(Source):
+    """Examples in TFRecord files, local or remote.
 
-    `raw` tells the type of features whose bytes are really numbers, as in `{"image": "uint8"}`:
-    they come as arrays. `defaults` stand in for features that an example lacks. Compressed files
-    are unpacked once to temporary ones, since examples are not read in their order.
+    Compressed files are decompressed once to temporary files, to be read in any order.
+
+    Attributes:
+        files: The files.
+        schema: The features to decode.
+        raw: The dtype of features whose bytes are numbers, as in `{"image": "uint8"}`.
+        defaults: Values that replace features that an example lacks.
     """
 
     files: tuple[str, ...]
     schema: Schema
     raw: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Default] = field(default_factory=dict)
 
     @classmethod
     def open(
         cls,
-        paths: Any,
+        paths: Paths,
         schema: Schema | None = None,
         *,
         columns: Sequence[str] | None = None,
         raw: Mapping[str, str] | None = None,
-        defaults: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Default] | None = None,
     ) -> RecordSource:
-        """The records that paths and globs name; without a schema they are read once to find it."""
+        """Open TFRecord files.
+
+        Args:
+            paths: The files, as for `records.expand`.
+            schema: The schema, by default as for `records.read_batches`.
+            columns: The features to decode, by default all of the schema.
+            raw: The dtype of features whose bytes are numbers, as in `{"image": "uint8"}`.
+            defaults: Values that replace features that an example lacks.
+
+        Returns:
+            The source.
+
+        Raises:
+            DataError: There is no such feature, or it cannot be read as `raw`.
+        """
         files = expand(paths)
         schema = find_schema(files, schema)
         if columns is not None:
@@ -85,14 +104,13 @@ class RecordSource:
 
     @property
     def block(self) -> int:
-        """As many records as there are in a read that is worth its while."""
         size = sum(file.index.size for file in self._files.files)
         return block_for(size / max(len(self), 1), is_remote(self.files[0]))
 
     def read(self, ranges: Ranges, picks: Indices) -> Columns:
-        """Some of the examples of the ranges."""
-        pieces = [_Piece(file, *part) for file, parts in self._files.cut(ranges) for part in parts]
-        batch = _decode(pieces, picks, self.schema)
+        located = self._files.locate(ranges)
+        parts = [_FilePart(file, *part) for file, parts in located for part in parts]
+        batch = _decode(parts, picks, self.schema)
         return {f.name: self._column(f, batch.column(f.name)) for f in self.schema.features}
 
     def _column(self, feature: Feature, values: pa.Array) -> Column:
@@ -122,8 +140,8 @@ def _check_raw(feature: Feature, dtype: str) -> None:
         raise DataError(f"feature {feature.name!r} cannot be read as {dtype}: {error}") from None
 
 
-def _as_numbers(name: str, values: pa.Array, dtype: str) -> np.ndarray[Any, Any]:
-    """Bytes of equal length as rows of numbers."""
+def _as_numbers(name: str, values: pa.Array, dtype: str) -> Array:
+    """Convert byte strings of equal length to rows of numbers."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[
         values.offset : values.offset + len(values) + 1
     ]
@@ -138,18 +156,18 @@ def _as_numbers(name: str, values: pa.Array, dtype: str) -> np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class _RecordFile:
-    """A TFRecord file and where its records begin; `unpacked` holds it if it is compressed."""
+    """A TFRecord file and its index; `decompressed` holds the data of a compressed file."""
 
     index: RecordIndex
-    unpacked: BinaryIO | None = None
+    decompressed: BinaryIO | None = None
 
     def __len__(self) -> int:
         return len(self.index)
 
     def read_into(self, targets: list[tuple[int, memoryview]]) -> list[int]:
-        """Fill memory with what is at these offsets; how many bytes there were is returned."""
-        if self.unpacked is not None:
-            return [os.preadv(self.unpacked.fileno(), [part], at) for at, part in targets]
+        """Read from each offset into its memory, and return the numbers of bytes read."""
+        if self.decompressed is not None:
+            return [os.preadv(self.decompressed.fileno(), [part], at) for at, part in targets]
         if is_remote(self.index.path):
             with ThreadPoolExecutor(_THREADS) as pool:
                 return list(pool.map(lambda target: self._fetch(*target), targets))
@@ -163,7 +181,7 @@ class _RecordFile:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _FilePart:
     """A range of one file's records."""
 
     file: _RecordFile
@@ -179,7 +197,7 @@ class _Piece:
         return self.file.index.offsets[self.end] - self.file.index.offsets[self.begin]
 
     def scan(self, data: memoryview) -> Indices:
-        """Where the records' data begins, and its length; every checksum is checked."""
+        """The offset and length of each record's data; every checksum is checked."""
         count = self.end - self.begin
         found, _, status, _ = codec.scan(data, 0, count, True)
         spans = np.frombuffer(memoryview(found), np.int64).reshape(-1, 2)
@@ -188,50 +206,49 @@ class _Piece:
         return cast(Indices, spans)
 
     def error(self, number: int, reason: str) -> RecordError:
-        """What is wrong with the piece's record of that number."""
         index, number = self.file.index, self.begin + number
         return RecordError(index.path, number, index.offsets[number], reason)
 
 
 def _open_record_file(path: str) -> _RecordFile:
     with open_input(path) as file:
-        packing = detect_compression(file)
-    if packing is Compression.NONE:
+        compression = detect_compression(file)
+    if compression is Compression.NONE:
         index = open_index(path)
-        # One that was saved with a larger stride lacks the offsets in between.
+        # An index saved with a larger stride lacks offsets.
         return _RecordFile(index if index.stride == 1 else RecordIndex.build(path))
-    # A file without a name: it is gone when this process is, however that ends.
-    unpacked = tempfile.TemporaryFile()  # noqa: SIM115
+    # A file without a name is deleted when this process ends, however it ends.
+    decompressed = tempfile.TemporaryFile()  # noqa: SIM115
     offsets = array("q")
-    for chunk in read_chunks(path, compression=packing, check=False):
+    for chunk in read_chunks(path, compression=compression, check=False):
         offsets.extend(chunk.offset_of(number) for number in range(len(chunk)))
-        unpacked.write(chunk.data)
-    unpacked.flush()
-    offsets.append(unpacked.tell())
-    return _RecordFile(RecordIndex(path, offsets[-1], len(offsets) - 1, 1, offsets), unpacked)
+        decompressed.write(chunk.data)
+    decompressed.flush()
+    offsets.append(decompressed.tell())
+    return _RecordFile(RecordIndex(path, offsets[-1], len(offsets) - 1, 1, offsets), decompressed)
 
 
-def _decode(pieces: list[_Piece], picks: Indices, schema: Schema) -> pa.RecordBatch:
-    """Records of some pieces: read into one stretch of memory, decoded in the order asked for."""
-    ends = list(accumulate(piece.size for piece in pieces))
+def _decode(parts: list[_FilePart], picks: Indices, schema: Schema) -> pa.RecordBatch:
+    """Read all parts into one block of memory, and decode the records `picks` in that order."""
+    ends = list(accumulate(part.size for part in parts))
     memory = memoryview(np.empty(ends[-1], np.uint8).data)
-    parts = [memory[end - piece.size : end] for piece, end in zip(pieces, ends, strict=True)]
+    targets = [memory[end - part.size : end] for part, end in zip(parts, ends, strict=True)]
     sizes: list[int] = []
-    for _, group in groupby(zip(pieces, parts, strict=True), key=lambda pair: id(pair[0].file)):
+    for _, group in groupby(zip(parts, targets, strict=True), key=lambda pair: id(pair[0].file)):
         same = list(group)
-        sizes += same[0][0].file.read_into([(piece.offset, part) for piece, part in same])
+        sizes += same[0][0].file.read_into([(part.offset, target) for part, target in same])
     spans = np.concatenate([
-        piece.scan(part[:size]) + np.array((end - piece.size, 0))
-        for piece, part, size, end in zip(pieces, parts, sizes, ends, strict=True)
+        part.scan(target[:size]) + np.array((end - part.size, 0))
+        for part, target, size, end in zip(parts, targets, sizes, ends, strict=True)
     ])  # fmt: skip
     chosen = np.ascontiguousarray(spans[picks])
     chunk = Chunk(memory, chosen.data.cast("B").cast("q"), 0, 0)
     try:
         return to_batch(decode_chunk("", chunk, schema), len(chunk), schema)
     except RecordError as error:
-        place = int(picks[error.index])
-        for piece in pieces:
-            if place < piece.end - piece.begin:
-                raise piece.error(place, error.reason) from None
-            place -= piece.end - piece.begin
+        number = int(picks[error.index])
+        for part in parts:
+            if number < part.end - part.begin:
+                raise part.error(number, error.reason) from None
+            number -= part.end - part.begin
         raise

@@ -1,4 +1,4 @@
-"""A task's share of the examples: decided before anything is read or shuffled."""
+"""The share of the examples that each task reads, chosen before reading and shuffling."""
 
 from __future__ import annotations
 
@@ -9,30 +9,26 @@ from phalanx.cluster import Cluster, Role, Task
 from phalanx.errors import DataError
 
 
-class Sharing(Protocol):
-    """Whatever tells a share: a `Share`, or the context an experiment's functions are given."""
+class ShardInfo(Protocol):
+    """An object with a shard: a `Share`, or the context of an experiment."""
 
     @property
-    def num_shards(self) -> int:
-        """How many parts there are."""
-        ...
+    def num_shards(self) -> int: ...
 
     @property
-    def shard(self) -> int:
-        """Which of them it is, from 0."""
-        ...
+    def shard(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Share:
-    """One of `num_shards` equal parts of the examples."""
+    """One of `num_shards` equal parts of the examples, numbered by `shard` from 0."""
 
     num_shards: int = 1
     shard: int = 0
 
 
-def count_share(share: Sharing, start: int, stop: int) -> int:
-    """How many of the examples from number `start` up to `stop` are in the share.
+def count_share(share: ShardInfo, start: int, stop: int) -> int:
+    """The number of examples from number `start` up to `stop` that are in the share.
 
     >>> count_share(Share(num_shards=4, shard=1), 0, 10)
     3
@@ -42,14 +38,22 @@ def count_share(share: Sharing, start: int, stop: int) -> int:
 
 
 def share_of(cluster: Cluster, task: Task, *, chief_trains: bool = True) -> Share:
-    """The share that a task trains on.
+    """The share of the examples that a task trains on.
 
     >>> cluster = Cluster.of(chief="a:1", workers=["b:1", "c:1"], ps=["d:1"])
     >>> share_of(cluster, Task(Role.WORKER, 0))
     Share(num_shards=3, shard=1)
 
-    A process on its own, and an evaluator, have the whole. `chief_trains=False` leaves out a chief
-    that only coordinates, as it can with parameter servers.
+    Args:
+        cluster: The cluster; empty for a single process.
+        task: The task.
+        chief_trains: Whether the chief trains too; with parameter servers it may only coordinate.
+
+    Returns:
+        The share; a single process and an evaluator read all examples.
+
+    Raises:
+        DataError: The task does not train.
     """
     if task.role is Role.PS:
         raise DataError(f"{task} is a parameter server: it holds variables and reads no data")

@@ -1,25 +1,26 @@
-"""Examples in Arrow tables, Parquet and CSV files."""
+"""Sources for Arrow tables, Parquet and CSV files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from phalanx.data.order import Indices
-from phalanx.data.sources import Column, Columns, FileSet, Ranges, block_for
+from phalanx.data.sources import FileSet, Source, block_for
+from phalanx.data.types import Column, Columns, Indices, Ranges
 from phalanx.errors import DataError
 from phalanx.records import expand
+from phalanx.records.arrow import is_number
 from phalanx.records.example import column_to_numpy
 from phalanx.records.storage import is_remote, open_input
+from phalanx.records.types import Paths
 
 
 @dataclass(frozen=True)
-class TableSource:
-    """Examples in an Arrow table; a Parquet file that is memory-mapped, or CSV, becomes one."""
+class TableSource(Source):
+    """Examples in an Arrow table."""
 
     table: pa.Table
 
@@ -28,27 +29,24 @@ class TableSource:
 
     @property
     def block(self) -> int:
-        """As many rows as there are in a read that is worth its while."""
         return block_for(self.table.nbytes / max(len(self), 1))
 
     def read(self, ranges: Ranges, picks: Indices) -> Columns:
-        """Some of the examples of the ranges."""
-        return _rows([self.table.slice(begin, end - begin) for begin, end in ranges], picks)
+        return _take_rows([self.table.slice(begin, end - begin) for begin, end in ranges], picks)
 
 
 @dataclass(frozen=True)
-class ParquetSource:
-    """Examples in Parquet files: row groups are read when they are needed, and the last few kept.
+class ParquetSource(Source):
+    """Examples in Parquet files, of which the last few row groups are cached.
 
-    Files with row groups of some thousand rows suit a shuffled order; with groups of millions each
-    read touches much more than it needs.
+    For a shuffled order, write row groups of a few thousand rows: each is read as a whole.
     """
 
     files: tuple[str, ...]
 
     @classmethod
-    def open(cls, paths: Any) -> ParquetSource:
-        """The files that paths and globs name."""
+    def open(cls, paths: Paths) -> ParquetSource:
+        """Open the files that `records.expand` finds."""
         return cls(tuple(expand(paths)))
 
     @cached_property
@@ -72,18 +70,16 @@ class ParquetSource:
 
     @property
     def block(self) -> int:
-        """As many rows as there are in a read that is worth its while."""
         size = sum(group.size for group in self._groups.files)
         return block_for(size / max(len(self), 1), is_remote(self.files[0]))
 
     def read(self, ranges: Ranges, picks: Indices) -> Columns:
-        """Some of the examples of the ranges."""
         tables = [
             _read_row_group(group).slice(begin, end - begin)
-            for group, pieces in self._groups.cut(ranges)
-            for begin, end in pieces
+            for group, parts in self._groups.locate(ranges)
+            for begin, end in parts
         ]
-        return _rows(tables, picks)
+        return _take_rows(tables, picks)
 
 
 @dataclass(frozen=True)
@@ -112,8 +108,8 @@ def _not_parquet(path: str, error: Exception) -> DataError:
     return DataError(f"{path} is not a Parquet file that can be read: {error}")
 
 
-def read_csv(paths: Any) -> TableSource:
-    """CSV files with a header, whole in memory."""
+def read_csv(paths: Paths) -> TableSource:
+    """Read CSV files with a header into memory."""
     from pyarrow import csv  # noqa: PLC0415
 
     tables = []
@@ -123,30 +119,30 @@ def read_csv(paths: Any) -> TableSource:
                 tables.append(csv.read_csv(file))
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} is not a CSV file with a header: {error}") from None
-    return TableSource(_join(tables))
+    return TableSource(_concat(tables))
 
 
-def _join(tables: list[pa.Table]) -> pa.Table:
+def _concat(tables: list[pa.Table]) -> pa.Table:
     try:
         return pa.concat_tables(tables)
     except pa.ArrowInvalid as error:
         raise DataError(f"the files do not have the same columns and types: {error}") from None
 
 
-def _rows(tables: list[pa.Table], picks: Indices) -> Columns:
-    rows = _join(tables).combine_chunks().take(pa.array(picks))
-    return {name: _plain_column(name, rows.column(name)) for name in rows.column_names}
+def _take_rows(tables: list[pa.Table], picks: Indices) -> Columns:
+    rows = _concat(tables).combine_chunks().take(pa.array(picks))
+    return {name: _to_column(name, rows.column(name)) for name in rows.column_names}
 
 
-def _plain_column(name: str, column: pa.ChunkedArray) -> Column:
-    """Numbers as NumPy has them, text and lists as Arrow has them."""
+def _to_column(name: str, column: pa.ChunkedArray) -> Column:
+    """Numbers as NumPy arrays, text and lists as Arrow arrays."""
     values = column.combine_chunks()
     if values.null_count:
-        raise DataError(f"column {name!r} has {values.null_count} empty places: fill them first")
+        raise DataError(f"column {name!r} has {values.null_count} nulls: fill them first")
     if pa.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(zero_copy_only=False))
     leaf = values.type.value_type if pa.types.is_fixed_size_list(values.type) else values.type
-    if pa.types.is_integer(leaf) or pa.types.is_floating(leaf):
+    if is_number(leaf):
         return column_to_numpy(name, values)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = values.cast(pa.binary())

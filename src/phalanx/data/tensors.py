@@ -1,54 +1,48 @@
-"""Columns as tensors, and schemas as TensorFlow's parsing specifications."""
+"""Conversion of columns to tensors, and of schemas to specifications for `tf.io.parse_example`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from phalanx.data.sources import Column, Columns
-from phalanx.records import Feature, Kind, Schema
-from phalanx.records.arrow import is_list
+from phalanx.data.types import Array, Column, Columns, Default, Specs, Tensor
+from phalanx.records import Kind, Schema
+from phalanx.records.arrow import is_list, is_number
 
 _TYPES = {Kind.BYTES: tf.string, Kind.FLOAT: tf.float32, Kind.INT64: tf.int64}
 
 
 def parse_spec(
-    schema: Schema, defaults: Mapping[str, Any] | None = None
-) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
-    """What `tf.io.parse_example` needs to read the schema's Examples.
+    schema: Schema, defaults: Mapping[str, Default] | None = None
+) -> Specs | tuple[Specs, Specs]:
+    """The `features` argument of `tf.io.parse_example` for a schema.
 
-    For SequenceExamples it is the two arguments of `tf.io.parse_sequence_example`: the features of
-    the context and those of the steps.
+    For SequenceExamples, the two arguments of `tf.io.parse_sequence_example`: context and sequence
+    features.
     """
-    context = {f.name: _parse_feature(f, defaults or {}) for f in schema.features if not f.sequence}
-    if not schema.is_sequence:
-        return context
-    steps = {f.name: _parse_steps(f) for f in schema.features if f.sequence}
-    return context, steps
+    context: Specs = {}
+    steps: Specs = {}
+    for feature in schema.features:
+        specs, dtype = steps if feature.sequence else context, _TYPES[feature.kind]
+        if feature.shape == (None,):
+            specs[feature.name] = tf.io.RaggedFeature(dtype)
+        elif feature.sequence:
+            specs[feature.name] = tf.io.FixedLenSequenceFeature(feature.shape, dtype)
+        else:
+            default = (defaults or {}).get(feature.name)
+            specs[feature.name] = tf.io.FixedLenFeature(feature.shape, dtype, default)
+    return (context, steps) if schema.is_sequence else context
 
 
-def _parse_feature(feature: Feature, defaults: Mapping[str, Any]) -> Any:
-    if feature.shape == (None,):
-        return tf.io.RaggedFeature(_TYPES[feature.kind])
-    return tf.io.FixedLenFeature(feature.shape, _TYPES[feature.kind], defaults.get(feature.name))
-
-
-def _parse_steps(feature: Feature) -> Any:
-    if feature.shape == (None,):
-        return tf.io.RaggedFeature(_TYPES[feature.kind])
-    return tf.io.FixedLenSequenceFeature(feature.shape, _TYPES[feature.kind])
-
-
-def signature_of(columns: Columns, batch_size: int | None) -> dict[str, Any]:
-    """The types and shapes of the tensors that columns like these become."""
+def signature_of(columns: Columns, batch_size: int | None) -> Specs:
+    """The types and shapes of the tensors that such columns are converted to."""
     return {name: _spec(column, batch_size) for name, column in columns.items()}
 
 
-def _spec(column: Column, batch_size: int | None) -> Any:
+def _spec(column: Column, batch_size: int | None) -> tf.TypeSpec:
     if isinstance(column, np.ndarray):
         return tf.TensorSpec((batch_size, *column.shape[1:]), tf.as_dtype(column.dtype))
     depth, type_ = _unwrap(column.type)
@@ -68,23 +62,22 @@ def _unwrap(type_: pa.DataType) -> tuple[int, pa.DataType]:
     return depth, type_
 
 
-def _tensor_type(type_: pa.DataType) -> Any:
-    if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+def _tensor_type(type_: pa.DataType) -> tf.DType:
+    if is_number(type_):
         return tf.as_dtype(type_.to_pandas_dtype())
     return tf.string
 
 
-def to_tensors(columns: Columns) -> dict[str, Any]:
-    """Columns as what a generator of `tf.data` yields: arrays, and ragged tensors."""
+def to_tensors(columns: Columns) -> dict[str, Tensor]:
+    """Convert columns to what a generator of `tf.data` yields: arrays and ragged tensors."""
     return {name: _to_tensor(column) for name, column in columns.items()}
 
 
-def _to_tensor(column: Column) -> Any:
+def _to_tensor(column: Column) -> Tensor:
     if isinstance(column, np.ndarray):
         return column
     if pa.types.is_fixed_size_list(column.type):
-        size = column.type.list_size
-        return _flat(column.flatten()).reshape(len(column), size)
+        return _flat(column.flatten()).reshape(len(column), column.type.list_size)
     if not is_list(column.type):
         return _flat(column)
     splits = np.asarray(column.offsets).astype(np.int64)
@@ -92,8 +85,8 @@ def _to_tensor(column: Column) -> Any:
     return tf.RaggedTensor.from_row_splits(_to_tensor(values), splits - splits[0])
 
 
-def _flat(values: pa.Array) -> np.ndarray[Any, Any]:
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+def _flat(values: pa.Array) -> Array:
+    if is_number(values.type):
         return np.asarray(values)
     result = np.empty(len(values), object)
     result[:] = values.to_pylist()

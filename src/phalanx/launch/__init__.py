@@ -1,1 +1,1 @@
-"""What starts the tasks of a job, from outside. Nothing here imports TensorFlow."""
+"""Launching jobs: jobs, plans, launchers and the job store, outside of the training processes."""

@@ -1,4 +1,4 @@
-"""Files that are written for people to keep, and never over one that they have made their own."""
+"""Files that a command generates and replaces, unless the user has removed their first line."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from phalanx.errors import JobError
 
 
-def head(command: str) -> str:
-    """The first line of such a file."""
+def header(command: str) -> str:
+    """Return the first line of a file that this command generates."""
     return (
         f"# Written by `phalanx {command}`, which replaces it. To keep changes, remove this line.\n"
     )
 
 
-def check_own(path: Path, command: str) -> None:
-    """Raise a JobError if the file is there and does not begin as those of this command do."""
+def check_generated(path: Path, command: str) -> None:
+    """Raise a JobError if the file exists and this command did not generate it."""
     try:
         with path.open() as file:
             first = file.readline()
@@ -23,13 +23,13 @@ def check_own(path: Path, command: str) -> None:
         return
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{path} cannot be read: {error}") from None
-    if first != head(command):
+    if first != header(command):
         raise JobError(f"{path} is there, and was not written by `phalanx {command}`: move it away")
 
 
-def write_kept(path: Path, text: str, command: str) -> None:
-    """Write a file that begins with `head(command)`."""
-    check_own(path, command)
+def write_generated(path: Path, text: str, command: str) -> None:
+    """Write a file that begins with `header(command)`, unless another file is in its place."""
+    check_generated(path, command)
     try:
         path.write_text(text)
     except OSError as error:

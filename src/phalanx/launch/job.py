@@ -1,4 +1,4 @@
-"""What to launch: a program, the shape of its cluster, and what its tasks need."""
+"""What to launch: a program, the shape of its cluster, and the resources of its tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
 from phalanx.launch.placeholders import check_placeholders
 
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
 
 class ProgramKind(Enum):
     """How a program is started."""
@@ -23,29 +25,25 @@ class ProgramKind(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """What every task runs. `{role}` and the like in the arguments stand for the task's own values.
-
-    >>> Program(ProgramKind.MODULE, "trainer.main", ("--job_name={role}",)).start("python3")
-    ['python3', '-m', 'trainer.main']
-    """
+    """The program that every task runs. Placeholders such as `{role}` are allowed in arguments."""
 
     kind: ProgramKind
     target: str
     arguments: tuple[str, ...] = ()
 
-    def start(self, python: str = "python") -> list[str]:
-        """The command line up to its arguments, with this interpreter for a file or module."""
-        starts = {
+    def command(self, python: str = "python") -> list[str]:
+        """Return the command without its arguments, with this interpreter for a file or module."""
+        commands = {
             ProgramKind.FILE: [python, self.target],
             ProgramKind.MODULE: [python, "-m", self.target],
             ProgramKind.COMMAND: [self.target],
         }
-        return starts[self.kind]
+        return commands[self.kind]
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one task needs: processors, bytes of memory, GPUs. None leaves it to the manager."""
+    """What one task needs: CPUs, bytes of memory, GPUs. With None the backend decides."""
 
     cpus: float | None = None
     memory: int | None = None
@@ -54,7 +52,10 @@ class Resources:
 
 @dataclass(frozen=True)
 class Job:
-    """A program and the cluster it is to run on, whatever starts it."""
+    """A program and the cluster that it runs on, independent of the backend.
+
+    Each task may be restarted `restarts` times. `time_limit` is in seconds.
+    """
 
     name: str
     program: Program
@@ -70,81 +71,92 @@ class Job:
     time_limit: float | None = None
     data_workers: int = 0
 
-    def counts(self) -> dict[Role, int]:
-        """How many tasks of each role there are; roles without any are left out."""
-        counts = {
-            Role.CHIEF: int(self.chief),
-            Role.WORKER: self.workers,
-            Role.PS: self.ps,
-            Role.EVALUATOR: self.evaluators,
-        }
-        return {role: count for role, count in counts.items() if count}
-
     def needs(self, role: Role) -> Resources:
-        """What each task of this role needs."""
+        """Return the resources of each task of this role."""
         return self.resources.get(role, Resources())
 
     def tasks(self) -> list[Task]:
-        """Every task, evaluators last."""
-        return [
-            Task(role, index) for role, count in self.counts().items() for index in range(count)
-        ]
+        """Return the tasks of the training cluster, evaluators last."""
+        return make_tasks(self._counts())
 
     def data_tasks(self) -> list[Task]:
-        """Those that serve data, beside the cluster: a dispatcher and the data workers."""
-        workers = [Task(Role.DATA_WORKER, index) for index in range(self.data_workers)]
+        """Return the tasks of tf.data service: a dispatcher and the data workers, if any."""
+        workers = make_tasks({Role.DATA_WORKER: self.data_workers})
         return [Task(Role.DISPATCHER), *workers] if workers else []
 
     def all_tasks(self) -> list[Task]:
-        """Every process there is."""
+        """Return every task of the job, those of tf.data service last."""
         return self.tasks() + self.data_tasks()
 
+    def counts(self) -> dict[Role, int]:
+        """Return the number of tasks of each role of the training cluster that has any."""
+        return dict(Counter(task.role for task in self.tasks()))
+
     def all_counts(self) -> dict[Role, int]:
-        """How many processes of each role there are; those that serve data come last."""
+        """Return the number of tasks of each role that has any, in the order of `all_tasks`."""
         return dict(Counter(task.role for task in self.all_tasks()))
 
-    def listening(self) -> list[Task]:
-        """Those that need an address: all but the evaluators."""
+    def listening_tasks(self) -> list[Task]:
+        """Return the tasks that need an address: all but the evaluators."""
         return [task for task in self.all_tasks() if task.role is not Role.EVALUATOR]
 
     def cluster(self, addresses: Mapping[Task, str]) -> Cluster:
-        """What TF_CONFIG tells, of the addresses of those that listen."""
+        """Return the cluster of TF_CONFIG: of these addresses, those of chief, workers and ps."""
         return Cluster({task: at for task, at in addresses.items() if task.role in PEERS})
 
     def validate(self) -> None:
-        """Raise a JobError if no launcher could run this."""
+        """Raise a JobError if no backend can run this job."""
         check_placeholders(self.program.arguments)
-        if not self.chief and not self.workers:
-            raise JobError(
-                "without a chief and without workers nobody trains: "
-                "leave out --no-chief, or add --workers 1"
-            )
+        check_counts(self._counts())
         if self.model_dir == "":
             raise JobError("the model directory is empty: name one, or leave out --model-dir")
-        if self.ps and not self.workers:
-            raise JobError(
-                f"{self.ps} ps but no worker: parameter servers serve workers; "
-                "add --workers 1, or leave out --ps"
-            )
+
+    def _counts(self) -> dict[Role, int]:
+        return cluster_counts(self.chief, self.workers, self.ps, self.evaluators)
 
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+def cluster_counts(chief: bool, workers: int, ps: int, evaluators: int) -> dict[Role, int]:
+    """Return the number of tasks of each role, in the order of the cluster."""
+    return {
+        Role.CHIEF: int(chief),
+        Role.WORKER: workers,
+        Role.PS: ps,
+        Role.EVALUATOR: evaluators,
+    }
+
+
+def make_tasks(counts: Mapping[Role, int]) -> list[Task]:
+    """Return so many tasks of each role, in the order given."""
+    return [Task(role, index) for role, count in counts.items() for index in range(count)]
+
+
+def check_counts(counts: Mapping[Role, int]) -> None:
+    """Raise a JobError if a cluster with so many tasks of each role cannot train."""
+    for role, count in counts.items():
+        if count < 0:
+            raise JobError(f"{role} is {count}: it must be at least 0")
+    if not counts[Role.CHIEF] and not counts[Role.WORKER]:
+        raise JobError(
+            "without a chief and without workers nobody trains: keep the chief, or set workers to "
+            "at least 1"
+        )
+    if counts[Role.PS] and not counts[Role.WORKER]:
+        raise JobError(
+            f"{counts[Role.PS]} ps but no worker: parameter servers serve workers; set workers to "
+            "at least 1, or leave out ps"
+        )
 
 
 def check_name(name: str) -> None:
-    """Raise a JobError unless every manager takes this as a job's name."""
+    """Raise a JobError unless every backend accepts this name for a job."""
     if not _NAME.fullmatch(name):
         raise JobError(
-            f"{name!r} cannot be a job's name: take up to 40 small letters, digits and hyphens, "
-            "with a letter first and no hyphen last (--name)"
+            f"{name!r} cannot be a job's name: use at most 40 lower-case letters, digits and "
+            "hyphens, with a letter first and no hyphen last (--name)"
         )
 
 
 def make_name(program: str) -> str:
-    """A name for a job that was given none, from its program's.
-
-    >>> make_name("src/Train_model.py")
-    'train-model'
-    """
+    """Derive the name of a job from its program's, as train-model from src/Train_model.py."""
     last = re.split(r"[/.]", program.removesuffix(".py"))[-1]
     return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-0123456789")[:40].rstrip("-") or "job"

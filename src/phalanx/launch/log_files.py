@@ -1,4 +1,4 @@
-"""Reading the output of a task from the file it is written to."""
+"""Reading the output of a task from its log file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _POLL_SECONDS = 0.2
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 _TAIL_BYTES = 64 << 10
 
 
 def read_log(path: Path, is_over: Callable[[], bool] | None = None) -> Iterator[str]:
-    """The lines of a file that may not be there yet; given `is_over`, goes on until that is true.
-
-    A last line without an end is given once nothing more can come.
-    """
-    place, partial = 0, b""
+    """Yield the lines of a file that may not exist yet; with `is_over`, until that returns true."""
+    offset, partial = 0, b""
     while True:
-        # Asked before reading, so that what was written just before the end is not missed.
+        # Asked before the read, so that output written just before the end is not missed.
         last = is_over is None or is_over()
         try:
             with path.open("rb") as log:
-                log.seek(place)
-                new = log.read(_CHUNK)
+                log.seek(offset)
+                new = log.read(_CHUNK_BYTES)
         except FileNotFoundError:
             new = b""
-        place += len(new)
+        offset += len(new)
         *lines, partial = (partial + new).split(b"\n")
         yield from map(_decode, lines)
-        if len(new) == _CHUNK:
+        if len(new) == _CHUNK_BYTES:
             continue
         if last:
             break
@@ -41,7 +38,7 @@ def read_log(path: Path, is_over: Callable[[], bool] | None = None) -> Iterator[
 
 
 def read_tail(path: Path, count: int) -> list[str]:
-    """The last lines of a file that may be long, or not be there, but for empty ones."""
+    """Return the last lines that are not empty; the file may be long, or not exist."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)

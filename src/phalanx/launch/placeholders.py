@@ -1,4 +1,4 @@
-"""`{role} {index} {ps_hosts} {worker_hosts} {chief_host}` in a program's arguments."""
+"""Placeholders in program arguments: `{role} {index} {ps_hosts} {worker_hosts} {chief_host}`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _VALUES: dict[str, Callable[[Task, Cluster], str]] = {
     "chief_host": lambda task, cluster: ",".join(cluster.hosts(Role.CHIEF)),
 }
 
-# A word in braces is a placeholder, in double braces itself; JSON and a shell's ${word} are text.
+# {word} is a placeholder, {{word}} the text {word}; JSON and a shell's ${word} are left alone.
 _WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
 def check_placeholders(arguments: Sequence[str]) -> None:
-    """Raise a JobError for a placeholder that does not exist."""
+    """Raise a JobError if an argument has an unknown placeholder."""
     for argument in arguments:
         for match in _WORD.finditer(argument):
             name = match[2]
@@ -38,30 +38,19 @@ def check_placeholders(arguments: Sequence[str]) -> None:
 
 
 def fill(argument: str, task: Task, cluster: Cluster) -> str:
-    """The argument as this task gets it.
-
-    >>> fill("--job_name={role}", Task(Role.PS), Cluster())
-    '--job_name=ps'
-    >>> fill('{"rate": 0.1} {{role}}', Task(Role.PS), Cluster())
-    '{"rate": 0.1} {role}'
-    """
+    """Return the argument with the values of this task."""
     return fill_with(argument, lambda name: _VALUES[name](task, cluster))
 
 
 def fill_with(
     argument: str, value: Callable[[str], str], text: Callable[[str], str] = lambda text: text
 ) -> str:
-    """The argument with `value(name)` for each placeholder, and `text` applied to all else.
-
-    >>> import shlex
-    >>> print(fill_with("my {index}", lambda name: f'"${name}"', shlex.quote))
-    'my '"$index"
-    """
+    """Return the argument with `value(name)` for each placeholder and `text(part)` for the rest."""
     parts = []
-    place = 0
+    end = 0
     for match in _WORD.finditer(argument):
-        parts.append(text(argument[place : match.start()]) if match.start() > place else "")
+        parts.append(text(argument[end : match.start()]) if match.start() > end else "")
         parts.append(text(f"{{{match[1]}}}") if match[1] else value(match[2]))
-        place = match.end()
-    parts.append(text(argument[place:]) if place < len(argument) or not argument else "")
+        end = match.end()
+    parts.append(text(argument[end:]) if end < len(argument) or not argument else "")
     return "".join(parts)

@@ -1,18 +1,21 @@
-"""Batch normalisation as one operation of TensorFlow's."""
+"""Batch normalization as one TensorFlow operation."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
+Tensor: TypeAlias = Any
+"""A `tf.Tensor`, or a symbolic Keras tensor."""
+
 
 @keras.saving.register_keras_serializable(package="phalanx")
 class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
-    """What `keras.layers.BatchNormalization` does for pictures, in one operation instead of ten.
+    """`keras.layers.BatchNormalization` for images, in one operation instead of ten.
 
-    On a CPU a ResNet trains a third faster with it. The weights have the same names and meanings.
+    On a CPU, a ResNet trains a third faster with it. The weights have the same names and meanings.
     """
 
     def __init__(
@@ -28,23 +31,21 @@ class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
         self.data_format = data_format
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Make the weights, one number a channel."""
         shape = (input_shape[1 if self.data_format == "channels_first" else -1],)
-        # Statistics keep their full precision, whatever the pictures are computed in.
-        make = {"shape": shape, "dtype": "float32", "autocast": False}
-        self.gamma = self.add_weight(name="gamma", initializer="ones", **make)
-        self.beta = self.add_weight(name="beta", initializer="zeros", **make)
+        # Statistics stay in float32, whatever precision the images have.
+        options = {"shape": shape, "dtype": "float32", "autocast": False}
+        self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
+        self.beta = self.add_weight(name="beta", initializer="zeros", **options)
         self.moving_mean = self.add_weight(
-            name="moving_mean", initializer="zeros", trainable=False, **make
+            name="moving_mean", initializer="zeros", trainable=False, **options
         )
         self.moving_variance = self.add_weight(
-            name="moving_variance", initializer="ones", trainable=False, **make
+            name="moving_variance", initializer="ones", trainable=False, **options
         )
         self.built = True
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        """Normalise by the batch's statistics in training, by the moving ones otherwise."""
-        # Of the two interfaces to this operation only the older one is complete.
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        # Only the old interface to this operation is complete.
         normalize = tf.compat.v1.nn.fused_batch_norm
         settings = {
             "scale": tf.convert_to_tensor(self.gamma),
@@ -67,11 +68,9 @@ class FusedBatchNormalization(keras.layers.Layer):  # type: ignore[misc]
         return outputs
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """The same as the input's."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """What it was made with."""
         return {
             **super().get_config(),
             "momentum": self.momentum,

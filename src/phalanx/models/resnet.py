@@ -1,22 +1,22 @@
-"""The residual networks for small pictures of He et al., arXiv:1512.03385 and 1603.05027.
+"""The residual networks for small images of He et al., arXiv:1512.03385 and 1603.05027.
 
     model = resnet(44, classes=10)
 
-Three stages of 16, 32 and 64 filters work on pictures of 32x32, 16x16 and 8x8. Where the stage
-changes, the shortcut averages 2x2 pixels and fills the new channels with zeros: it has no weights.
+Three stages of 16, 32 and 64 filters work on images of 32x32, 16x16 and 8x8. Between stages, the
+shortcut averages 2x2 pixels and pads the new channels with zeros: it has no weights.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.models.batch_norm import FusedBatchNormalization
+from phalanx.models.batch_norm import FusedBatchNormalization, Tensor
 
 LOG = logging.getLogger("phalanx")
 
@@ -38,52 +38,63 @@ def resnet(
     data_format: DataFormat | None = None,
     log_shapes: bool = False,
 ) -> keras.Model:
-    """A residual network that maps pictures (height, width, channels) to a number for each class.
+    """Build a residual network that maps images (height, width, channels) to logits.
 
-    `num_layers` is 6n+2 (20, 32, 44, 56, 110), or 9n+2 with `bottleneck`. Version 2 normalises
-    before each convolution instead of after it. `weight_decay` adds half of that times the squared
-    weights to the losses. Without a `data_format`, channels come first where there is a GPU.
+    Args:
+        num_layers: 6n+2 (20, 32, 44, 56, 110), or 9n+2 with `bottleneck`.
+        classes: The number of classes.
+        image_shape: The height, width and channels of an image.
+        version: 1 normalizes after each convolution, 2 before it.
+        bottleneck: Whether to use three convolutions in a unit instead of two.
+        weight_decay: Half of it times the squared weights is added to the losses.
+        batch_norm_decay: The momentum of the moving statistics.
+        batch_norm_epsilon: Added to the variance.
+        data_format: By default channels first if there is a GPU, else channels last.
+        log_shapes: Whether to log the shape after each unit.
+
+    Returns:
+        The Keras model.
     """
-    layers_a_unit = 3 if bottleneck else 2
-    units, rest = divmod(num_layers - 2, 3 * layers_a_unit)
+    layers_per_unit = 3 if bottleneck else 2
+    units, rest = divmod(num_layers - 2, 3 * layers_per_unit)
     if rest or units < 1:
         raise ConfigurationError(
-            f"a ResNet of {num_layers} layers cannot be built: it has {3 * layers_a_unit}n+2, as "
-            "in " + ", ".join(str(3 * layers_a_unit * n + 2) for n in (3, 5, 7, 9, 18))
+            f"num_layers is {num_layers}: it must be {3 * layers_per_unit}n+2, as in "
+            + ", ".join(str(3 * layers_per_unit * n + 2) for n in (3, 5, 7, 9, 18))
         )
     data_format = data_format or best_data_format()
-    parts = _Parts(
+    layers = _Layers(
         version, bottleneck, weight_decay, batch_norm_decay, batch_norm_epsilon, data_format
     )
     x = images = keras.Input(image_shape, name="image")
     if data_format == "channels_first":
         x = keras.ops.transpose(x, (0, 3, 1, 2))
-    x = parts.convolve(x, FILTERS[0], 3, 1, "stem")
+    x = layers.convolve(x, FILTERS[0], 3, 1, "stem")
     if version == 1:
-        x = parts.normalize(x, "stem")
+        x = layers.normalize(x, "stem")
     for stage, filters in enumerate(FILTERS):
         for unit in range(units):
             name = f"stage{stage + 1}_unit{unit + 1}"
-            x = parts.add_unit(x, filters, 2 if stage and not unit else 1, name)
+            x = layers.add_unit(x, filters, 2 if stage and not unit else 1, name)
             if log_shapes:
                 LOG.info("image after unit %s: %s", name, tuple(x.shape))
     if version == 2:
-        x = parts.normalize(x, "top")
+        x = layers.normalize(x, "top")
     x = keras.layers.GlobalAveragePooling2D(data_format=data_format, name="pool")(x)
     logits = keras.layers.Dense(
-        classes, kernel_regularizer=parts.regularizer(), dtype="float32", name="logits"
+        classes, kernel_regularizer=layers.regularizer(), dtype="float32", name="logits"
     )(x)
     return keras.Model(images, logits, name=f"resnet{num_layers}_v{version}")
 
 
 def best_data_format() -> DataFormat:
-    """Channels first where there is a GPU; TensorFlow's CPU has no convolutions for that."""
+    """Channels first if there is a GPU; TensorFlow has no such convolutions on CPUs."""
     return "channels_first" if tf.config.list_physical_devices("GPU") else "channels_last"
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """The pieces that the network is put together from."""
+class _Layers:
+    """The building blocks of the network."""
 
     version: int
     bottleneck: bool
@@ -92,10 +103,10 @@ class _Parts:
     batch_norm_epsilon: float
     data_format: DataFormat
 
-    def regularizer(self) -> Any:
+    def regularizer(self) -> keras.Regularizer | None:
         return keras.regularizers.L2(self.weight_decay / 2) if self.weight_decay else None
 
-    def convolve(self, x: Any, filters: int, size: int, stride: int, name: str) -> Any:
+    def convolve(self, x: Tensor, filters: int, size: int, stride: int, name: str) -> Tensor:
         return keras.layers.Conv2D(
             filters,
             size,
@@ -108,31 +119,32 @@ class _Parts:
             name=f"{name}_conv",
         )(x)
 
-    def normalize(self, x: Any, name: str, activate: bool = True) -> Any:
+    def normalize(self, x: Tensor, name: str, activate: bool = True) -> Tensor:
         x = FusedBatchNormalization(
             self.batch_norm_decay, self.batch_norm_epsilon, self.data_format, name=f"{name}_norm"
         )(x)
         return keras.layers.ReLU(name=f"{name}_relu")(x) if activate else x
 
-    def add_unit(self, x: Any, filters: int, stride: int, name: str) -> Any:
-        """Convolutions, and a shortcut around them."""
+    def add_unit(self, x: Tensor, filters: int, stride: int, name: str) -> Tensor:
         if self.bottleneck:
             sizes = [(filters, 1, stride), (filters, 3, 1), (4 * filters, 1, 1)]
         else:
             sizes = [(filters, 3, stride), (filters, 3, 1)]
         y = x
         for number, (count, size, step) in enumerate(sizes, 1):
-            part = f"{name}_{number}"
+            layer_name = f"{name}_{number}"
             if self.version == 2:
-                y = self.normalize(y, part)
-            y = self.convolve(y, count, size, step, part)
+                y = self.normalize(y, layer_name)
+            y = self.convolve(y, count, size, step, layer_name)
             if self.version == 1:
-                y = self.normalize(y, part, activate=number < len(sizes))
-        x = keras.layers.Add(name=f"{name}_add")([self.shorten(x, sizes[-1][0], stride, name), y])
+                y = self.normalize(y, layer_name, activate=number < len(sizes))
+        x = keras.layers.Add(name=f"{name}_add")(
+            [self.add_shortcut(x, sizes[-1][0], stride, name), y]
+        )
         return keras.layers.ReLU(name=f"{name}_relu")(x) if self.version == 1 else x
 
-    def shorten(self, x: Any, filters: int, stride: int, name: str) -> Any:
-        """The shortcut: the picture itself, averaged and filled up to the shape it must have."""
+    def add_shortcut(self, x: Tensor, filters: int, stride: int, name: str) -> Tensor:
+        """The input, averaged and padded with zeros to the shape of the output."""
         if stride > 1:
             x = keras.layers.AveragePooling2D(
                 stride, data_format=self.data_format, padding="same", name=f"{name}_shortcut"

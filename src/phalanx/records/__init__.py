@@ -1,4 +1,4 @@
-"""TFRecord files without TensorFlow: read, write, check, mend, convert.
+"""TFRecord files without TensorFlow: read, write, verify, repair and convert.
 
 from phalanx import records
 
@@ -11,7 +11,6 @@ records.write_examples("out.tfrecord", table)
 from __future__ import annotations
 
 from phalanx.records.compression import Compression
-from phalanx.records.damage import Report, repair, verify, verify_all
 from phalanx.records.example import (
     decode_examples,
     encode_batch,
@@ -22,10 +21,11 @@ from phalanx.records.example import (
     read_table,
     write_examples,
 )
+from phalanx.records.file_operations import Report, repair, verify, verify_all
 from phalanx.records.framing import Chunk, Damage, count_records, read_chunks, read_records
 from phalanx.records.index import RecordIndex, open_index
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.storage import expand
+from phalanx.records.storage.listing import expand
 from phalanx.records.summary import FeatureSummary, Summary, infer_schema, summarize
 from phalanx.records.writer import RecordWriter, ShardedWriter, shard_path
 

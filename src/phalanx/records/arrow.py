@@ -1,10 +1,9 @@
-"""Decoded features as Arrow columns without a copy, and Arrow columns as features to encode."""
+"""Conversion of decoded features to Arrow columns without a copy, and of Arrow columns back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +11,14 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED, RawColumn, SourceColumn
 from phalanx.records.schema import Feature, Kind, Schema
+from phalanx.records.types import ArrayBuffer
 
 _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
 
 
 @cache
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The types of the columns that the features are decoded to."""
+    """The Arrow types of the columns that the features are decoded to."""
     return pa.schema([pa.field(feature.name, _arrow_type(feature)) for feature in schema.features])
 
 
@@ -32,7 +32,7 @@ def _arrow_type(feature: Feature) -> pa.DataType:
 
 
 def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBatch:
-    """The codec's columns, which are in the schema's order, as a batch that shares their memory."""
+    """A batch that shares the memory of decoded columns, which are in the schema's order."""
     arrays = [
         _to_array(column, rows, feature)
         for column, feature in zip(columns, schema.features, strict=True)
@@ -43,7 +43,7 @@ def to_batch(columns: list[RawColumn], rows: int, schema: Schema) -> pa.RecordBa
 
 
 def empty_rows(count: int) -> pa.RecordBatch:
-    """Rows without any column, which a batch made of its columns cannot count."""
+    """A batch of `count` rows without columns."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
@@ -76,7 +76,7 @@ def _to_array(column: RawColumn, rows: int, feature: Feature) -> pa.Array:
 
 
 def from_arrow_schema(schema: pa.Schema) -> Schema:
-    """The features that columns of these types are encoded as."""
+    """The features that columns of these types are encoded to."""
     features = []
     for column in schema:
         type_, depth, size = _unwrap(column.type), 0, None
@@ -94,13 +94,13 @@ def from_arrow_schema(schema: pa.Schema) -> Schema:
 
 @dataclass
 class Kinds:
-    """The kinds of columns that come in batches: each keeps its first, or a file is unreadable."""
+    """The kinds of the columns of all batches of a file, which must not change between batches."""
 
     rows: int = 0
     known: dict[str, Kind] = field(default_factory=dict)
 
     def settle(self, name: str, kind: Kind) -> Kind:
-        """The kind to write a column as: whole numbers after floats become floats, too."""
+        """The kind to write a column as: integers after floats become floats."""
         first = self.known.setdefault(name, kind)
         if kind is not first and (first, kind) != (Kind.FLOAT, Kind.INT64):
             raise DataError(
@@ -111,21 +111,22 @@ class Kinds:
 
 
 def to_source_columns(batch: pa.RecordBatch, kinds: Kinds) -> list[SourceColumn]:
-    """The columns as the encoder takes them, by name: as protobuf orders them."""
+    """The columns for `Codec.encode`, sorted by name as protobuf sorts them."""
     sources = [
-        _to_source(name, batch.column(place), kinds)
-        for place, name in enumerate(batch.schema.names)
-        if not pa.types.is_null(_innermost(batch.schema.field(place).type))
+        _to_source(name, batch.column(index), kinds)
+        for index, name in enumerate(batch.schema.names)
+        if not pa.types.is_null(_innermost(batch.schema.field(index).type))
     ]
     return sorted(sources, key=lambda source: source.name)
 
 
 def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
-    present: Any = None
+    present: ArrayBuffer = None
     if array.null_count:
         present = np.asarray(array.is_valid()).astype(np.uint8)
     array = _plain(array)
-    row_offsets = step_offsets = None
+    row_offsets: ArrayBuffer = None
+    step_offsets: ArrayBuffer = None
     step_count, depth = 0, 0
     if is_list(array.type):
         row_offsets, array = _open_list(name, array)
@@ -134,7 +135,7 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
             step_offsets, array = _open_list(name, array)
             step_count, depth = len(step_offsets) - 1, 2
     if is_list(array.type):
-        raise DataError(f"column {name!r} has lists in lists in lists: no feature can hold that")
+        raise DataError(f"column {name!r} has lists nested three deep, which no feature can hold")
     kind = kinds.settle(name, _kind_of(name, array.type))
     values, value_offsets = _open_values(name, kind, array)
     return SourceColumn(
@@ -152,19 +153,19 @@ def _to_source(name: str, array: pa.Array, kinds: Kinds) -> SourceColumn:
     )
 
 
-def _open_list(name: str, array: pa.Array) -> tuple[Any, pa.Array]:
-    """The offsets of a column of lists, and what they point into."""
+def _open_list(name: str, array: pa.Array) -> tuple[ArrayBuffer, pa.Array]:
+    """The offsets of a column of lists, and the values they refer to."""
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
     offsets, values = np.asarray(array.offsets).astype(np.int64), _plain(array.values)
-    # Behind a row that is empty as a whole there may be anything, which flatten leaves out.
+    # A null row may refer to arbitrary values, which `flatten` leaves out.
     if values.null_count and _plain(array.flatten()).null_count:
-        raise DataError(f"column {name!r} has empty places inside its lists: a feature cannot")
+        raise DataError(f"column {name!r} has nulls inside its lists, which no feature can hold")
     return offsets, values
 
 
-def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[Any, Any]:
-    """The values' memory, and for bytes the offsets into it."""
+def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[ArrayBuffer, ArrayBuffer | None]:
+    """The memory of the values, and for bytes the offsets into it."""
     try:
         if kind is Kind.BYTES:
             array = array.cast(pa.large_binary())
@@ -175,7 +176,7 @@ def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[Any, Any]:
             return data or b"", np.frombuffer(offsets, np.int64)[first:last]
         if array.null_count:
             array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
-        # Numbers of 64 bits are narrowed as TensorFlow does it: to the nearest float.
+        # 64-bit floats are rounded to the nearest 32-bit float, as TensorFlow does.
         array = array.cast(_TYPES[kind], safe=kind is Kind.INT64)
     except pa.ArrowInvalid as error:
         raise DataError(f"column {name!r} cannot become a feature of {kind}: {error}") from None
@@ -183,7 +184,7 @@ def _open_values(name: str, kind: Kind, array: pa.Array) -> tuple[Any, Any]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Without dictionaries and types of extensions."""
+    """The array without dictionary encoding and extension types."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -198,9 +199,14 @@ def _unwrap(type_: pa.DataType) -> pa.DataType:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Does a column of this type hold lists, of any length or of one?"""
+    """Does a column of this type hold lists, of fixed or any length?"""
     is_any = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     return bool(is_any or pa.types.is_fixed_size_list(type_))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Does a column of this type hold integers or floats?"""
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
 
 
 def _innermost(type_: pa.DataType) -> pa.DataType:
@@ -210,7 +216,8 @@ def _innermost(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _kind_of(name: str, type_: pa.DataType) -> Kind:
+def kind_of(type_: pa.DataType) -> Kind | None:
+    """The kind that values of an Arrow type are stored as, if any."""
     types = pa.types
     if types.is_integer(type_) or types.is_boolean(type_):
         return Kind.INT64
@@ -224,7 +231,14 @@ def _kind_of(name: str, type_: pa.DataType) -> Kind:
         or types.is_fixed_size_binary(type_)
     ):
         return Kind.BYTES
-    raise _unusable(name, type_)
+    return None
+
+
+def _kind_of(name: str, type_: pa.DataType) -> Kind:
+    kind = kind_of(type_)
+    if kind is None:
+        raise _unusable(name, type_)
+    return kind
 
 
 def _unusable(name: str, type_: pa.DataType) -> DataError:

@@ -1,4 +1,4 @@
-"""Gzip and zlib around TFRecord files, and how a file tells which it has."""
+"""Gzip and zlib compression of whole TFRecord files, and its detection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK = 1 << 17
 
 
 class Compression(StrEnum):
-    """How a file is packed. TensorFlow calls them "", GZIP and ZLIB."""
+    """How a file is compressed. TensorFlow calls these "", GZIP and ZLIB."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -25,44 +25,43 @@ class Compression(StrEnum):
 
 
 def detect_compression(file: BinaryIO) -> Compression:
-    """How an open file is packed, by its first bytes; it is left at its beginning."""
+    """The compression of an open file, by its first bytes; the file is left at its beginning."""
     start = file.read(12)
     file.seek(0)
     if codec.scan(start, 0, 1, False)[2] != FrameStatus.BAD_LENGTH and len(start) == 12:
         return Compression.NONE
     if start[:2] == b"\x1f\x8b":
         return Compression.GZIP
-    # A zlib stream begins with its method (8) and a number that 31 divides.
+    # A zlib stream begins with its method (8), and its first two bytes are a multiple of 31.
     if len(start) > 2 and start[0] & 0x8F == 8 and struct.unpack(">H", start[:2])[0] % 31 == 0:
         return Compression.ZLIB
     return Compression.NONE
 
 
 def compression_for(path: str) -> Compression:
-    """What a file of this name is expected to have: .gz is gzip, .zlib, .zz or .deflate is zlib."""
+    """The compression by file name: .gz is gzip; .zlib, .zz and .deflate are zlib."""
     if path.endswith(".gz"):
         return Compression.GZIP
     return Compression.ZLIB if path.endswith((".zlib", ".zz", ".deflate")) else Compression.NONE
 
 
-class Unpacker:
-    """Reads a packed file as if it were not.
+class Decompressor:
+    """Reads the decompressed data of a file.
 
-    What was unpacked before damage is handed out first; then `damage` says what is wrong, and
-    reading gives nothing more.
+    At damaged data, reading ends after the last good byte, and `damage` describes the damage.
     """
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self.damage: str | None = None
         self._file, self._name = file, compression.value
         self._stream = zlib.decompressobj(_WINDOW[compression])
-        self._waiting = b""
+        self._input = b""
 
     def readinto(self, target: memoryview) -> int:
-        """Fill the beginning of `target`; 0 at the end of the data."""
+        """Fill the beginning of `target` and return the number of bytes, 0 at the end."""
         while self.damage is None:
             try:
-                out = self._step(min(len(target), 1 << 20))
+                out = self._decompress(min(len(target), 1 << 20))
             except zlib.error as error:
                 self.damage = f"the {self._name} data is damaged ({error})"
                 break
@@ -73,38 +72,37 @@ class Unpacker:
                 return len(out)
         return 0
 
-    def _step(self, most: int) -> bytes | None:
-        """Some unpacked bytes, none yet (b""), or None at the end."""
+    def _decompress(self, most: int) -> bytes | None:
+        """Up to `most` bytes; b"" if more input is needed, None at the end."""
         if self._stream.eof:
-            self._waiting = self._stream.unused_data or self._file.read(_BLOCK)
+            self._input = self._stream.unused_data or self._file.read(_BLOCK)
             # Zeros after the end are padding, as tar and tape leave it.
-            self._waiting = self._waiting.lstrip(b"\0")
-            if not self._waiting:
+            self._input = self._input.lstrip(b"\0")
+            if not self._input:
                 return None
             self._stream = zlib.decompressobj(_WINDOW[self._name])
-        if not self._waiting:
-            self._waiting = self._stream.unconsumed_tail or self._file.read(_BLOCK)
-        if not self._waiting:
+        if not self._input:
+            self._input = self._stream.unconsumed_tail or self._file.read(_BLOCK)
+        if not self._input:
             out = self._stream.flush()
             if not out:
                 self.damage = f"the {self._name} data is cut short"
             return out
-        out = self._stream.decompress(self._waiting, most)
-        self._waiting = self._stream.unconsumed_tail
+        out = self._stream.decompress(self._input, most)
+        self._input = self._stream.unconsumed_tail
         return out
 
 
-class Packer:
-    """Packs what is written to a file."""
+class Compressor:
+    """Compresses what is written to a file."""
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self._file = file
         self._stream = zlib.compressobj(6, zlib.DEFLATED, _WINDOW[compression])
 
     def write(self, data: Buffer) -> None:
-        """Pack and write the data."""
         self._file.write(self._stream.compress(data))
 
     def finish(self) -> None:
-        """Write what is still inside; the file stays open."""
+        """Write the buffered data; the file stays open."""
         self._file.write(self._stream.flush())

@@ -1,4 +1,4 @@
-"""Examples to and from Parquet, CSV, JSON lines and folders of images.
+"""Conversion of Examples from and to Parquet, CSV, JSON lines and directories of images.
 
 convert("train.parquet", "train.tfrecord")
 convert("train.tfrecord", "train.jsonl")
@@ -22,19 +22,19 @@ from phalanx.errors import DataError
 from phalanx.records.example import BATCH_SIZE, read_batches, to_batches, write_examples
 from phalanx.records.images import identify_image
 from phalanx.records.schema import Schema
-from phalanx.records.storage import expand, open_input, writing
+from phalanx.records.storage import open_input, writing
+from phalanx.records.storage.listing import expand
 from phalanx.records.summary import find_schema
+from phalanx.records.types import Progress, Row, Value
 
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
 _ENDINGS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMATS = ("tfrecord", "parquet", "csv", "jsonl", "images")
 
-Progress = Callable[[int], None]
-
 
 def format_of(path: str) -> str:
-    """What a path holds, by its ending; a folder, or a path that ends in /, holds images."""
+    """The format of a path, by its suffix; a directory, or a path that ends in /, is images."""
     if path.endswith("/") or Path(path).is_dir():
         return "images"
     if _RECORDS.search(path):
@@ -43,8 +43,8 @@ def format_of(path: str) -> str:
         return _ENDINGS[Path(path).suffix.lower()]
     except KeyError:
         raise DataError(
-            f"{path} does not say what it holds: end it in .tfrecord, .parquet, .csv or .jsonl, "
-            "in / for a folder of images, or name the format"
+            f"the format of {path} is unknown: end it in .tfrecord, .parquet, .csv or .jsonl, "
+            "in / for a directory of images, or name the format"
         ) from None
 
 
@@ -58,10 +58,10 @@ def convert(
     image: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Convert a file, a glob or a folder; how many examples is returned.
+    """Convert a file, a glob or a directory, and return the number of examples.
 
-    `image` names the feature that holds pictures when they are written to a folder; left out, it is
-    the first one that does.
+    `image` names the feature to write to a directory of images, by default the first that holds
+    images.
     """
     source_format = source_format or format_of(source)
     out_format = out_format or format_of(out)
@@ -70,28 +70,24 @@ def convert(
     if shards is not None and out_format != "tfrecord":
         raise DataError("only TFRecord files can be written in shards")
     if out_format == "tfrecord":
-        batches = _counted(_READERS[source_format](source), progress)
+        batches = _report_progress(_READERS[source_format](source), progress)
         return write_examples(out, batches, shards=shards)
     files = expand(source)
     schema = find_schema(files)
-    batches = _counted(read_batches(files, schema), progress)
+    batches = _report_progress(read_batches(files, schema), progress)
     if out_format == "images":
         return _write_images(out, batches, image)
     with writing(out) as file:
         return _WRITERS[out_format](file, batches, schema)
 
 
-def _counted(
+def _report_progress(
     batches: Iterator[pa.RecordBatch], progress: Progress | None
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch
         if progress is not None:
             progress(batch.num_rows)
-
-
-def _read_records(source: str) -> Iterator[pa.RecordBatch]:
-    yield from read_batches(source)
 
 
 def _read_parquet(source: str) -> Iterator[pa.RecordBatch]:
@@ -131,7 +127,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
     yield rest
 
 
-def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -144,32 +140,30 @@ def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         try:
             row = {name: _from_json(value) for name, value in row.items()}
         except (ValueError, TypeError) as error:
-            raise DataError(f"{path}, line {number}, has wrong base64: {error}") from None
+            raise DataError(f"{path}, line {number}, has invalid base64: {error}") from None
         yield row
 
 
 def _read_images(source: str) -> Iterator[pa.RecordBatch]:
-    """A folder for each label, or pictures side by side without labels."""
+    """Read a directory for each label, or one directory of images without labels."""
     root = Path(source)
     if not root.is_dir():
-        raise DataError(f"there is no folder {source}")
+        raise DataError(f"there is no directory {source}")
     files = sorted(path for path in root.rglob("*") if path.suffix.lower() in _IMAGES)
     if not files:
-        raise DataError(
-            f"there are no pictures in {source}: looked for {', '.join(sorted(_IMAGES))}"
-        )
+        raise DataError(f"there are no images in {source}: looked for {', '.join(sorted(_IMAGES))}")
     names = sorted({path.parent.name for path in files if path.parent != root})
     labels = {name: number for number, name in enumerate(names)}
     rows = iter(files)
-    while some := list(islice(rows, 256)):
-        columns: dict[str, list[Any]] = {
-            "image": [path.read_bytes() for path in some],
-            "filename": [os.fspath(path.relative_to(root)).encode() for path in some],
+    while paths := list(islice(rows, 256)):
+        columns: dict[str, list[Value]] = {
+            "image": [path.read_bytes() for path in paths],
+            "filename": [os.fspath(path.relative_to(root)).encode() for path in paths],
         }
         if labels:
-            columns["label"] = [labels.get(path.parent.name) for path in some]
+            columns["label"] = [labels.get(path.parent.name) for path in paths]
             columns["label_name"] = [path.parent.name.encode() if path.parent != root else None
-                                     for path in some]  # fmt: skip
+                                     for path in paths]  # fmt: skip
         yield pa.RecordBatch.from_pydict(columns)
 
 
@@ -214,12 +208,12 @@ def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Sche
     return count
 
 
-def row_to_json(row: dict[str, Any]) -> str:
-    """An example as a line of JSON; bytes that are not text are written {"base64": "..."}."""
+def row_to_json(row: Row) -> str:
+    """An example as a line of JSON; bytes that are not UTF-8 become {"base64": "..."}."""
     return json.dumps({name: _to_json(value) for name, value in row.items()}, ensure_ascii=False)
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: Value) -> Any:
     if isinstance(value, list):
         return [_to_json(item) for item in value]
     if not isinstance(value, bytes):
@@ -230,7 +224,7 @@ def _to_json(value: Any) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: Any) -> Value:
     if isinstance(value, list):
         return [_from_json(item) for item in value]
     if isinstance(value, dict) and list(value) == ["base64"]:
@@ -245,31 +239,31 @@ def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None
             name = image or _find_image(row)
             info = identify_image(row.get(name) or b"")
             if info is None:
-                raise DataError(f"feature {name!r} of example {count} holds no picture")
+                raise DataError(f"feature {name!r} of example {count} holds no image")
             label = row.get("label_name", row.get("label"))
-            folder = root / _folder_name(label)
-            folder.mkdir(parents=True, exist_ok=True)
+            directory = root / _directory_name(label)
+            directory.mkdir(parents=True, exist_ok=True)
             ending = "jpg" if info.format == "jpeg" else info.format
-            (folder / f"{count:06d}.{ending}").write_bytes(row[name])
+            (directory / f"{count:06d}.{ending}").write_bytes(row[name])
             count += 1
     return count
 
 
-def _folder_name(label: Any) -> str:
-    """A label as the name of one folder, whatever it holds."""
+def _directory_name(label: Value) -> str:
+    """A label as the name of one directory, without unsafe characters."""
     text = label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
     return "" if label is None else re.sub(r"[^\w .-]", "_", text).strip(". ") or "_"
 
 
-def _find_image(row: dict[str, Any]) -> str:
+def _find_image(row: Row) -> str:
     for name, value in row.items():
         if isinstance(value, bytes) and identify_image(value):
             return name
-    raise DataError(f"no feature holds pictures in a known format: there are {', '.join(row)}")
+    raise DataError(f"no feature holds images in a known format: there are {', '.join(row)}")
 
 
 _READERS: dict[str, Callable[[str], Iterator[pa.RecordBatch]]] = {
-    "tfrecord": _read_records,
+    "tfrecord": read_batches,
     "parquet": _read_parquet,
     "csv": _read_csv,
     "jsonl": _read_jsonl,

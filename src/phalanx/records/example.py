@@ -1,45 +1,47 @@
-"""Examples and SequenceExamples to and from Arrow, NumPy and Python rows.
-
-    table = read_table("train-*.tfrecord")              # pyarrow.Table
-    arrays = read_arrays("train-*.tfrecord")            # {"label": array([...]), ...}
-    for row in read_rows("train-*.tfrecord"):           # {"label": 3, "image": b"..."}
-        ...
-    write_examples("out.tfrecord", table)               # or arrays, or rows
+"""Examples and SequenceExamples from and to Arrow, NumPy and Python rows.
 
 A feature that a record lacks is null (None). A feature list of a SequenceExample is a column of
-lists of lists, and a column of lists of lists becomes one.
+lists of lists, and a column of lists of lists becomes a feature list.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from phalanx.errors import DataError
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression
-from phalanx.records.framing import Chunk, Paths, read_chunks
+from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.schema import Schema
-from phalanx.records.storage import expand
+from phalanx.records.storage.listing import expand
 from phalanx.records.summary import decode_chunk, find_schema, summarize_chunk
+from phalanx.records.types import Array, Examples, Paths, Row, Value
 from phalanx.records.writer import RecordWriter, ShardedWriter
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from phalanx.records.arrow import Kinds
 
-
 BATCH_SIZE = 4096
 
-Columns: TypeAlias = Any
-"""An Arrow table or batch, a dictionary of arrays or lists, or rows as dictionaries."""
+
+class ReadOptions(TypedDict, total=False):
+    """The options of `read_batches`."""
+
+    batch_size: int | None
+    columns: Sequence[str] | None
+    threads: int
+    compression: Compression | None
+    check: bool
 
 
 def read_batches(
@@ -52,18 +54,28 @@ def read_batches(
     compression: Compression | None = None,
     check: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The files' Examples as Arrow batches of `batch_size` rows; a file's last may have fewer.
+    """Read Examples as Arrow batches.
 
-    Left out, a batch has what fits in about a megabyte, which is fastest.
+    Args:
+        paths: The files, as for `expand`.
+        schema: The features to decode. By default the schema saved beside the files is used, or
+            else inferred, which reads all files once.
+        batch_size: The rows of each batch but the last of a file; by default about 1 MB of records.
+        columns: The features to decode, by default all of the schema.
+        threads: How many batches to decode in parallel; their order stays the same.
+        compression: How the files are compressed; detected by default.
+        check: Whether to check the checksums of the data.
 
-    Without a schema the one saved beside the files is taken, and if there is none, all files are
-    read once to find it. `columns` chooses some features: the others are not even decoded. Several
-    threads decode several batches at the same time, and their order stays.
+    Returns:
+        An iterator over batches with a column for each feature.
+
+    Raises:
+        RecordError: A record is damaged, or does not fit the schema.
     """
     from phalanx.records.arrow import to_batch  # noqa: PLC0415
 
     if batch_size is not None and batch_size < 1:
-        raise DataError(f"a batch of {batch_size} examples cannot be made: take 1 or more")
+        raise DataError(f"batch_size is {batch_size}: set it to 1 or more")
     files = expand(paths)
     schema = find_schema(files, schema)
     if columns is not None:
@@ -82,84 +94,113 @@ def read_batches(
             yield decode(path, chunk)
         return
     with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[pa.RecordBatch]] = deque()
+        pending: deque[Future[pa.RecordBatch]] = deque()
         for path, chunk in chunks:
             copy = Chunk(memoryview(bytes(chunk.data)), chunk.spans, chunk.index, chunk.offset)
-            waiting.append(pool.submit(decode, path, copy))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending.append(pool.submit(decode, path, copy))
+            if len(pending) > 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
-def read_table(paths: Paths, schema: Schema | None = None, **options: Any) -> pa.Table:
-    """All the files' Examples as one Arrow table. Options as for `read_batches`."""
+def read_table(
+    paths: Paths, schema: Schema | None = None, **options: Unpack[ReadOptions]
+) -> pa.Table:
+    """Read all Examples as one Arrow table.
+
+    Args:
+        paths: The files, as for `expand`.
+        schema: The features to decode, as for `read_batches`.
+        **options: The other options of `read_batches`.
+
+    Returns:
+        The table, with a column for each feature.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     files = expand(paths)
     schema = find_schema(files, schema)
-    chosen = schema if options.get("columns") is None else schema.select(list(options["columns"]))
+    columns = options.get("columns")
+    chosen = schema if columns is None else schema.select(list(columns))
     return pa.Table.from_batches(read_batches(files, schema, **options), chosen.to_arrow())
 
 
 def read_arrays(
-    paths: Paths, schema: Schema | None = None, **options: Any
-) -> dict[str, np.ndarray[Any, Any]]:
-    """All the files' Examples as NumPy arrays, one for each feature.
+    paths: Paths, schema: Schema | None = None, **options: Unpack[ReadOptions]
+) -> dict[str, Array]:
+    """Read all Examples as NumPy arrays.
 
-    Single values become an array of one dimension, fixed numbers of them one of two; ragged
-    features and feature lists an array of objects, in which a missing one is None. A missing
-    number is an error, as no number stands for it: leave the feature out with `columns`.
+    Args:
+        paths: The files, as for `expand`.
+        schema: The features to decode, as for `read_batches`.
+        **options: The other options of `read_batches`.
+
+    Returns:
+        An array for each feature. Single values become one dimension, a fixed number of values
+        two. Ragged features and feature lists become arrays of objects, None where missing.
+
+    Raises:
+        DataError: A number is missing in an example; leave the feature out with `columns`.
     """
     table = read_table(paths, schema, **options)
     return {name: column_to_numpy(name, table.column(name)) for name in table.column_names}
 
 
-def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, Any]:
-    """An Arrow column as NumPy has it; see `read_arrays`."""
+def column_to_numpy(name: str, column: pa.ChunkedArray | pa.Array) -> Array:
+    """An Arrow column as a NumPy array; see `read_arrays`."""
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
+
+    from phalanx.records.arrow import is_number  # noqa: PLC0415
 
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     type_ = column.type
     is_fixed = pa.types.is_fixed_size_list(type_)
-    leaf = type_.value_type if is_fixed else type_
-    is_number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
-    if is_number and column.null_count:
+    is_numeric = is_number(type_.value_type if is_fixed else type_)
+    if is_numeric and column.null_count:
         raise DataError(f"feature {name!r} is missing in {column.null_count} examples, and an "
-                        "array of numbers cannot leave a place empty")  # fmt: skip
-    if is_fixed and is_number:
+                        "array of numbers cannot hold missing values")  # fmt: skip
+    if is_fixed and is_numeric:
         return np.asarray(column.flatten()).reshape(len(column), type_.list_size)
-    if is_number:
+    if is_numeric:
         return np.asarray(column)
     result = np.empty(len(column), object)
-    if pa.types.is_list(type_) and not pa.types.is_list(leaf := type_.value_type) and (
-        pa.types.is_integer(leaf) or pa.types.is_floating(leaf)
-    ):  # fmt: skip
-        result[:] = [None if item is None else item.values.to_numpy() for item in _scalars(column)]
+    if pa.types.is_list(type_) and is_number(type_.value_type):
+        result[:] = [item.values.to_numpy() if item.is_valid else None for item in column]
     else:
         result[:] = column.to_pylist()
     return result
 
 
-def _scalars(column: pa.Array) -> Iterator[Any]:
-    for item in column:
-        yield item if item.is_valid else None
-
-
 def read_rows(
-    paths: Paths, schema: Schema | None = None, **options: Any
-) -> Iterator[dict[str, Any]]:
-    """The files' Examples one by one, as dictionaries of Python values."""
+    paths: Paths, schema: Schema | None = None, **options: Unpack[ReadOptions]
+) -> Iterator[Row]:
+    """Read Examples one by one.
+
+    Args:
+        paths: The files, as for `expand`.
+        schema: The features to decode, as for `read_batches`.
+        **options: The other options of `read_batches`.
+
+    Returns:
+        An iterator over dictionaries of Python values.
+    """
     for batch in read_batches(paths, schema, **options):
         yield from batch.to_pylist()
 
 
 def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> pa.RecordBatch:
-    """Messages that are in memory as an Arrow batch. Without a schema theirs is found first."""
-    from array import array  # noqa: PLC0415
+    """Decode serialized Examples.
 
+    Args:
+        messages: The serialized Examples or SequenceExamples.
+        schema: The features to decode; inferred from the messages by default.
+
+    Returns:
+        A batch with a row for each message.
+    """
     from phalanx.records.arrow import to_batch  # noqa: PLC0415
 
     spans, at = array("q"), 0
@@ -172,17 +213,30 @@ def decode_examples(messages: Sequence[bytes], schema: Schema | None = None) -> 
     return to_batch(decode_chunk("<memory>", chunk, schema), len(messages), schema)
 
 
-def encode_examples(data: Columns) -> list[bytes]:
-    """Columns or rows as messages: Examples, or SequenceExamples if there are lists of lists."""
-    return [bytes(message) for message in _messages(data)]
+def encode_examples(data: Examples) -> list[bytes]:
+    """Encode columns or rows as messages.
+
+    Args:
+        data: The examples, as for `write_examples`.
+
+    Returns:
+        Serialized Examples, or SequenceExamples if a column has lists of lists.
+    """
+    return [bytes(message) for message in _encode_messages(data)]
 
 
 def encode_batch(
     batch: pa.RecordBatch, *, framed: bool = True, kinds: Kinds | None = None
-) -> tuple[Any, Any]:
-    """A batch as messages, one after the other, in TFRecord frames or not; and where each ends.
+) -> tuple[Buffer, Buffer]:
+    """Encode an Arrow batch as consecutive messages.
 
-    `kinds` are those of the batches before it, which this one then keeps to.
+    Args:
+        batch: The examples.
+        framed: Whether to write each message in a TFRecord frame.
+        kinds: The kinds of the batches before this one in the same file, updated by this one.
+
+    Returns:
+        The bytes, and the offset at which each message ends, as int64.
     """
     from phalanx.records.arrow import Kinds, to_source_columns  # noqa: PLC0415
 
@@ -193,8 +247,7 @@ def encode_batch(
     return codec.encode(columns, batch.num_rows, sequence, framed)
 
 
-def _encode(data: Columns, *, framed: bool) -> Iterator[tuple[Any, Any]]:
-    """The data, encoded batch by batch."""
+def _encode_batches(data: Examples, *, framed: bool) -> Iterator[tuple[Buffer, Buffer]]:
     from phalanx.records.arrow import Kinds  # noqa: PLC0415
 
     kinds = Kinds()
@@ -202,9 +255,8 @@ def _encode(data: Columns, *, framed: bool) -> Iterator[tuple[Any, Any]]:
         yield encode_batch(batch, framed=framed, kinds=kinds)
 
 
-def _messages(data: Columns) -> Iterator[memoryview]:
-    """The data, encoded message by message."""
-    for block, ends in _encode(data, framed=False):
+def _encode_messages(data: Examples) -> Iterator[memoryview]:
+    for block, ends in _encode_batches(data, framed=False):
         view, start = memoryview(block).cast("B"), 0
         for end in memoryview(ends).cast("B").cast("q"):
             yield view[start:end]
@@ -213,32 +265,43 @@ def _messages(data: Columns) -> Iterator[memoryview]:
 
 def write_examples(
     path: str | os.PathLike[str],
-    data: Columns,
+    data: Examples,
     *,
     shards: int | None = None,
     compression: Compression | None = None,
     append: bool = False,
 ) -> int:
-    """Write columns or rows as Examples; how many is returned.
+    """Write columns or rows as Examples, or as SequenceExamples if there are lists of lists.
 
-    `data` is an Arrow table or batches, a dictionary of NumPy arrays or lists, or rows as
-    dictionaries. With `shards` they are dealt out to so many files.
+    Args:
+        path: The file to write, or the path without the numbers of the shards.
+        data: An Arrow table or batches, a dictionary of NumPy arrays or lists, or an iterable of
+            rows as dictionaries.
+        shards: The number of files to distribute the examples over; by default one file.
+        compression: How to compress the files; by default by their name.
+        append: Whether to begin with the records of an existing file.
+
+    Returns:
+        The number of examples written.
+
+    Raises:
+        DataError: A column cannot be stored as a feature.
     """
     if shards is not None:
         if append:
             raise DataError("shards cannot be appended to: write new ones beside them")
         with ShardedWriter(path, shards, compression=compression) as sharded:
-            for message in _messages(data):
+            for message in _encode_messages(data):
                 sharded.write(message)
             return sharded.count
     with RecordWriter(path, compression=compression, append=append) as writer:
-        for block, ends in _encode(data, framed=True):
+        for block, ends in _encode_batches(data, framed=True):
             writer.write_framed(block, memoryview(ends).nbytes // 8)
         return writer.count
 
 
-def to_batches(data: Columns) -> Iterator[pa.RecordBatch]:
-    """Whatever `write_examples` takes, as Arrow batches."""
+def to_batches(data: Examples) -> Iterator[pa.RecordBatch]:
+    """The data of `write_examples` as Arrow batches."""
     import pyarrow as pa  # noqa: PLC0415
 
     from phalanx.records.arrow import empty_rows  # noqa: PLC0415
@@ -265,7 +328,7 @@ def to_batches(data: Columns) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
 
 
-def _to_arrow(name: str, values: Any) -> pa.Array:
+def _to_arrow(name: str, values: Array | Sequence[Value] | pa.Array) -> pa.Array:
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
 

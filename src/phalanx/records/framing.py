@@ -1,41 +1,41 @@
-"""TFRecord files, record by record: reading, in memory that does not grow with the file.
+"""Reading TFRecord files, in memory that does not grow with the file.
 
-A file is a row of frames: the data's length (8 bytes, little-endian), the length's checksum, the
-data, the data's checksum; the checksums are masked CRC-32C. Gzip or zlib may be around the whole.
-
-    for record in read_records("train-*.tfrecord"):
-        ...
+A file is a sequence of frames: the data's length (8 bytes, little-endian), the length's checksum,
+the data, the data's checksum. Checksums are masked CRC-32C. The whole file may be compressed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from phalanx.errors import RecordError
 from phalanx.records.codec import FrameStatus, codec
-from phalanx.records.compression import Compression, Unpacker, detect_compression
-from phalanx.records.storage import expand, open_input
+from phalanx.records.compression import Compression, Decompressor, detect_compression
+from phalanx.records.storage import open_input
+from phalanx.records.storage.listing import expand
+from phalanx.records.types import Paths
 
 OVERHEAD = 16
-"""The bytes of a frame beside its data."""
+"""The bytes of a frame that are not data: its header and its footer."""
 
 _HEADER = 12
 _WINDOW = 1 << 20
 _LARGEST_BATCH = 1 << 26
 _LARGEST_AFTER_DAMAGE = 1 << 26
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole, sound records that lie one after the other. Valid until the next chunk is asked for.
+    """Consecutive undamaged records, valid until the next chunk is read.
 
-    `spans` has two numbers for each record: where its data begins in `data`, and its length.
+    Attributes:
+        data: The records, in their frames.
+        spans: Two numbers for each record: the offset of its data in `data`, and its length.
+        index: The number of the first record in the file.
+        offset: The offset of `data` in the file.
     """
 
     data: memoryview
@@ -52,13 +52,13 @@ class Chunk:
             yield bytes(self.data[spans[i] : spans[i] + spans[i + 1]])
 
     def offset_of(self, number: int) -> int:
-        """Where the chunk's record of that number begins in the file."""
+        """The offset in the file of the chunk's record `number`, counted from 0."""
         return int(self.offset + self.spans[2 * number] - _HEADER)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a file's bytes: whole records, the first of which is record number `index`."""
+    """A range of a file's bytes that holds whole records; the first is record number `index`."""
 
     start: int
     stop: int
@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes that hold no sound record."""
+    """A range of a file's bytes that holds no undamaged record, and the reason."""
 
     path: str
     index: int
@@ -79,18 +79,28 @@ class Damage:
         return str(self.error())
 
     def error(self) -> RecordError:
-        """What a reader that cannot go on past it raises."""
+        """The error that a reader raises at this damage."""
         return RecordError(self.path, self.index, self.offset, self.reason)
 
 
 def read_records(
     paths: Paths, *, compression: Compression | None = None, check: bool = True
 ) -> Iterator[bytes]:
-    """The data of every record of the files.
+    """Read the data of every record.
 
-    The first damaged record is a `RecordError` with its file, number and offset. Compression is
-    seen from the files themselves unless it is given; `check=False` leaves out the checksums of
-    the data.
+        for record in read_records("train-*.tfrecord"):
+            ...
+
+    Args:
+        paths: The files, as for `expand`.
+        compression: How the files are compressed; detected by default.
+        check: Whether to check the checksums of the data. Those of the lengths always are.
+
+    Returns:
+        An iterator over the records.
+
+    Raises:
+        RecordError: At the first damaged record, with its file, number and offset.
     """
     for path in expand(paths):
         for chunk in read_chunks(path, compression=compression, check=check):
@@ -105,18 +115,37 @@ def read_chunks(
     check: bool = True,
     part: Part | None = None,
 ) -> Iterator[Chunk]:
-    """The records of a file, or of a part of it, many at a time.
+    """Read the records of a file, many at a time.
 
-    With `most` each chunk but the last has exactly that many, unless they are more than 64 MiB.
+    Args:
+        path: The file.
+        most: The number of records in each chunk but the last, unless they exceed 64 MiB.
+        compression: How the file is compressed; detected by default.
+        check: Whether to check the checksums of the data.
+        part: The part of an uncompressed file to read; by default all of it.
+
+    Returns:
+        An iterator over chunks of records.
+
+    Raises:
+        RecordError: At the first damaged record.
     """
-    for piece in walk(path, most=most, compression=compression, check=check, part=part):
-        if isinstance(piece, Damage):
-            raise piece.error()
-        yield piece
+    for found in walk(path, most=most, compression=compression, check=check, part=part):
+        if isinstance(found, Damage):
+            raise found.error()
+        yield found
 
 
 def count_records(path: str, *, compression: Compression | None = None) -> int:
-    """How many records a file has; the lengths' checksums are checked, the data's are not."""
+    """Count the records of a file without checking the checksums of their data.
+
+    Args:
+        path: The file.
+        compression: How the file is compressed; detected by default.
+
+    Returns:
+        The number of records.
+    """
     return sum(len(chunk) for chunk in read_chunks(path, compression=compression, check=False))
 
 
@@ -129,25 +158,25 @@ def walk(
     found: list[Compression] | None = None,
     part: Part | None = None,
 ) -> Iterator[Chunk | Damage]:
-    """Everything in a file: its sound records, and between them what is damaged.
+    """Read a file past its damage, which continues at the next record with correct checksums.
 
-    After damage it looks for the next place where a whole record with right checksums begins.
-    `found` is given the file's compression.
+    The file's compression is appended to `found`.
     """
     with contextlib.closing(open_input(path)) as file:
-        packing = Compression.NONE if part else compression or detect_compression(file)
+        detected = Compression.NONE if part else compression or detect_compression(file)
         if found is not None:
-            found.append(packing)
-        window = _Window(file if packing is Compression.NONE else Unpacker(file, packing))
+            found.append(detected)
+        is_plain = detected is Compression.NONE
+        window = _Window(file if is_plain else Decompressor(file, detected))
         if part is not None:
             window.enter(part)
         yield from _walk(path, window, most, check, part.index if part else 0)
 
 
 class _Window:
-    """The part of a file that is in memory. It grows only with bytes that were really read."""
+    """The part of a file that is in memory. It grows only with bytes that were read."""
 
-    def __init__(self, file: BinaryIO | Unpacker) -> None:
+    def __init__(self, file: BinaryIO | Decompressor) -> None:
         self.offset = 0
         self.at_end = False
         self._file = file
@@ -156,8 +185,8 @@ class _Window:
         self._left: int | None = None
 
     def enter(self, part: Part) -> None:
-        """Read nothing but this part of a file that is not compressed."""
-        assert not isinstance(self._file, Unpacker)
+        """Restrict reading to a part of an uncompressed file."""
+        assert not isinstance(self._file, Decompressor)
         self._file.seek(part.start)
         self.offset, self._left = part.start, part.stop - part.start
 
@@ -167,15 +196,15 @@ class _Window:
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with the compressed data that ends here."""
-        return self._file.damage if isinstance(self._file, Unpacker) else None
+        """Why the compressed data ended early, if it did."""
+        return self._file.damage if isinstance(self._file, Decompressor) else None
 
     def take(self, size: int) -> None:
         self._start += size
         self.offset += size
 
     def fill(self) -> None:
-        """Read more, after what is there."""
+        """Read more bytes after those in memory."""
         size = self._stop - self._start
         memory = self._memory
         if size == len(memory):
@@ -212,7 +241,7 @@ def _walk(
         else:
             offset, cut = window.offset, window.damage
             reason = cut or _explain(FrameStatus(status), index, len(data), length)
-            _pass_damage(window, FrameStatus(status), length)
+            _skip_damage(window, FrameStatus(status), length)
             yield Damage(path, index, offset, window.offset - offset, reason)
             index += 1
             if cut:
@@ -230,9 +259,9 @@ def _explain(status: FrameStatus, index: int, left: int, length: int) -> str:
     return f"the record has {length} bytes of data, and the file ends after {left - _HEADER}"
 
 
-def _pass_damage(window: _Window, status: FrameStatus, length: int) -> None:
-    """Move the window to the next sound record, or to the end."""
-    if status is FrameStatus.BAD_DATA and _goes_on_after(window, OVERHEAD + length):
+def _skip_damage(window: _Window, status: FrameStatus, length: int) -> None:
+    """Move the window to the next undamaged record, or to the end."""
+    if status is FrameStatus.BAD_DATA and _is_followed_by_record(window, OVERHEAD + length):
         window.take(OVERHEAD + length)
         return
     start = 1
@@ -257,8 +286,8 @@ def _length(header: memoryview) -> int:
     return int.from_bytes(header[:8], "little") if len(header) >= _HEADER else 0
 
 
-def _goes_on_after(window: _Window, size: int) -> bool:
-    """Does a record, or the end of the file, follow after so many bytes?"""
+def _is_followed_by_record(window: _Window, size: int) -> bool:
+    """Does a record, or the end of the file, follow after `size` bytes?"""
     while len(window.data) < size + _HEADER and not window.at_end:
         window.fill()
     rest = window.data[size:]

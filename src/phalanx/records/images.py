@@ -1,4 +1,4 @@
-"""What kind of picture some bytes are, and how large: from their first bytes alone."""
+"""Detection of image formats and sizes from the first bytes of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _JPEG_SIZE_MARKERS = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """A picture's format (png, jpeg, gif, bmp or webp) and its size in pixels, if that is known."""
+    """An image's format (png, jpeg, gif, bmp or webp) and its size in pixels, if known."""
 
     format: str
     width: int | None = None
@@ -22,7 +22,7 @@ class ImageInfo:
 
 
 def identify_image(data: bytes) -> ImageInfo | None:
-    """The picture that the bytes hold; None if they hold none.
+    """The format and size of an image; None if the bytes are no known image.
 
     >>> identify_image(b"GIF89a" + bytes([64, 0, 48, 0]))
     ImageInfo(format='gif', width=64, height=48)

@@ -1,4 +1,4 @@
-"""Where each record of a file begins: for reading any of them, and for splitting a file exactly."""
+"""The offsets of a file's records, for random access and for splitting a file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.storage import file_size, open_input, read_range, writing
+from phalanx.records.storage.listing import INDEX_SUFFIX
 
-SUFFIX = ".index"
 _MAGIC = b"phxindex"
 _HEADER = struct.Struct("<8sQQQ")
 
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """The offsets of a file's records: of every `stride`-th, and the end.
+    """The offsets of a file's records.
 
         index = RecordIndex.build("train.tfrecord")
         len(index)              # how many records
         index.read(10, 20)      # records 10 to 19, without reading the others
 
-    A larger stride takes less memory; records between two offsets are found by their lengths.
+    Attributes:
+        path: The file.
+        size: The size of the file when it was indexed.
+        count: The number of records.
+        stride: How many records lie between two offsets; a larger stride takes less memory.
+        offsets: The offset of every `stride`-th record, and the end of the file.
     """
 
     path: str
@@ -36,15 +41,26 @@ class RecordIndex:
 
     @classmethod
     def build(cls, path: str, *, stride: int = 1) -> RecordIndex:
-        """Read a file's lengths. A compressed file cannot be entered in the middle: it has none."""
+        """Index a file by reading the lengths of its records.
+
+        Args:
+            path: The file, which must not be compressed.
+            stride: How many records lie between two offsets.
+
+        Returns:
+            The index, in memory.
+
+        Raises:
+            DataError: The file is compressed, so that it can only be read in order.
+        """
         with open_input(path) as file:
-            packing = detect_compression(file)
-        if packing is not Compression.NONE:
+            compression = detect_compression(file)
+        if compression is not Compression.NONE:
             raise DataError(
-                f"{path} is compressed ({packing}): only its whole can be read, in order"
+                f"{path} is compressed ({compression}): it can only be read as a whole, in order"
             )
         offsets, count = array("q"), 0
-        for chunk in read_chunks(path, compression=packing, check=False):
+        for chunk in read_chunks(path, compression=compression, check=False):
             first = -count % stride
             offsets.extend(chunk.offset_of(number) for number in range(first, len(chunk), stride))
             count += len(chunk)
@@ -54,9 +70,9 @@ class RecordIndex:
 
     @classmethod
     def load(cls, path: str) -> RecordIndex | None:
-        """The index saved beside a file; None if there is none, or the file has changed since."""
+        """Load the index saved beside a file; None if there is none, or the file has changed."""
         try:
-            with open_input(path + SUFFIX) as file:
+            with open_input(path + INDEX_SUFFIX) as file:
                 data = file.read()
         except DataError:
             return None
@@ -74,17 +90,28 @@ class RecordIndex:
         )
 
     def save(self) -> str:
-        """Keep the index beside its file; the name is returned."""
-        with writing(self.path + SUFFIX) as file:
+        """Save the index beside its file, and return its path."""
+        with writing(self.path + INDEX_SUFFIX) as file:
             file.write(_HEADER.pack(_MAGIC, self.size, self.count, self.stride))
             file.write(self.offsets.tobytes())
-        return self.path + SUFFIX
+        return self.path + INDEX_SUFFIX
 
     def __len__(self) -> int:
         return self.count
 
     def read(self, start: int, stop: int) -> Chunk:
-        """The records from number `start` up to `stop`, their checksums checked."""
+        """Read some records and check their checksums.
+
+        Args:
+            start: The number of the first record.
+            stop: The number after the last record.
+
+        Returns:
+            The records.
+
+        Raises:
+            RecordError: A record is damaged, or the file has changed since it was indexed.
+        """
         if not 0 <= start <= stop <= self.count:
             raise IndexError(f"{self.path} has {self.count} records, not {start} to {stop}")
         first, last = start // self.stride, -(-stop // self.stride)
@@ -103,7 +130,7 @@ class RecordIndex:
 
 
 def explain(status: FrameStatus) -> str:
-    """Why a record is not where an index says it is."""
+    """Why there is no undamaged record at an offset of an index."""
     if status is FrameStatus.BAD_DATA:
         return "the data does not fit its checksum"
     if status is FrameStatus.BAD_LENGTH:
@@ -112,5 +139,12 @@ def explain(status: FrameStatus) -> str:
 
 
 def open_index(path: str) -> RecordIndex:
-    """The index of a file: the saved one if it is still right, else a new one, in memory."""
+    """Load the index saved beside a file, or build one in memory if there is none.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The index.
+    """
     return RecordIndex.load(path) or RecordIndex.build(path)

@@ -1,11 +1,4 @@
-"""What is in files of Examples: the names, kinds and shapes of their features.
-
-    summary = summarize("train-*.tfrecord")     # reads everything: exact
-    summary.schema.save("schema.json")
-
-A schema's columns come out the same for every batch of every file. One that is saved beside the
-data as `schema.json` is used by all readers that are given none.
-"""
+"""Schemas: the names, kinds and shapes of the features of Examples."""
 
 from __future__ import annotations
 
@@ -17,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED
-from phalanx.records.storage import exists, open_input, writing
+from phalanx.records.storage import exists, open_input, write_bytes
+from phalanx.records.storage.listing import SCHEMA_FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE_NAME = "schema.json"
 _VERSION = 1
 
 
 class Kind(StrEnum):
-    """The three kinds of values there are. Numbers of other types are stored as one of these."""
+    """The kind of a feature's values. Numbers of other types are stored as one of these."""
 
     BYTES = "bytes"
     FLOAT = "float"
@@ -35,7 +28,7 @@ class Kind(StrEnum):
 
     @property
     def number(self) -> int:
-        """The kind's number in the message Feature."""
+        """The field number of the kind in the message Feature."""
         return _NUMBERS[self]
 
 
@@ -45,10 +38,14 @@ KINDS = {number: kind for kind, number in _NUMBERS.items()}
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature: a column of the data.
+    """One feature, which becomes one column.
 
-    The shape is `()` for a single value, `(3,)` for always three, `(None,)` for any number. A
-    `sequence` is a feature list of a SequenceExample: any number of steps of that shape.
+    Attributes:
+        name: The name.
+        kind: The kind of its values.
+        shape: `()` for a single value, `(3,)` for three, `(None,)` for any number.
+        sequence: Whether it is a feature list of a SequenceExample: any number of steps, each of
+            this shape.
     """
 
     name: str
@@ -64,7 +61,7 @@ class Feature:
 
     @property
     def width(self) -> int:
-        """How many values the codec should find in a row; RAGGED for any number."""
+        """The number of values in a row; RAGGED for any number."""
         if self.sequence:
             return RAGGED
         if not self.shape:
@@ -72,14 +69,19 @@ class Feature:
         return RAGGED if self.shape[0] is None else self.shape[0]
 
     def describe(self) -> str:
-        """In words, as in `int64`, `float[3]` or `bytes[any]`; steps are written first."""
+        """Describe kind and shape, as in `int64`, `float[3]`, `bytes[any]` or `float[steps][3]`."""
         inner = "" if not self.shape else f"[{'any' if self.shape[0] is None else self.shape[0]}]"
         return f"{self.kind}{'[steps]' if self.sequence else ''}{inner}"
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The features of Examples, or of SequenceExamples if any is a sequence."""
+    """The features of Examples, or of SequenceExamples if one of them is a sequence.
+
+        summarize("train-*.tfrecord").schema.save("schema.json")
+
+    A schema saved as `schema.json` beside the data is used by all readers that are given none.
+    """
 
     features: tuple[Feature, ...]
 
@@ -91,12 +93,12 @@ class Schema:
 
     @property
     def is_sequence(self) -> bool:
-        """Are the messages SequenceExamples?"""
+        """Are the records SequenceExamples?"""
         return any(feature.sequence for feature in self.features)
 
     @property
     def names(self) -> list[str]:
-        """The features' names."""
+        """The names of the features."""
         return [feature.name for feature in self.features]
 
     def __getitem__(self, name: str) -> Feature:
@@ -108,28 +110,28 @@ class Schema:
         )
 
     def select(self, names: list[str]) -> Schema:
-        """Only these features; the others are then passed over when reading."""
+        """The schema of only these features; readers do not decode the others."""
         return Schema(tuple(self[name] for name in names))
 
     def codec_columns(self) -> list[tuple[bytes, int, bool, int]]:
-        """The schema as the codec takes it."""
+        """The columns for `Codec.decode`."""
         return [(f.name.encode(), f.kind.number, f.sequence, f.width) for f in self.features]
 
     def to_arrow(self) -> pa.Schema:
-        """As a schema of Arrow: the types of the columns that the features are decoded to."""
+        """The Arrow schema of the columns that the features are decoded to."""
         from phalanx.records.arrow import to_arrow_schema  # noqa: PLC0415
 
         return to_arrow_schema(self)
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """The features that columns of these types become."""
+        """The schema of the features that Arrow columns of these types are encoded to."""
         from phalanx.records.arrow import from_arrow_schema  # noqa: PLC0415
 
         return from_arrow_schema(schema)
 
     def dumps(self) -> str:
-        """As JSON."""
+        """Serialize the schema to JSON."""
         features = [
             {"name": f.name, "kind": f.kind.value, "shape": list(f.shape), "sequence": f.sequence}
             for f in self.features
@@ -138,11 +140,22 @@ class Schema:
 
     @classmethod
     def loads(cls, text: str, source: str = "the schema") -> Schema:
-        """From JSON; `source` names it in errors."""
+        """Parse a schema from JSON.
+
+        Args:
+            text: The JSON.
+            source: What errors call it, such as its path.
+
+        Returns:
+            The schema.
+
+        Raises:
+            DataError: The text is not a schema.
+        """
         try:
             found = json.loads(text)
             if found["version"] != _VERSION:
-                raise DataError(f"{source} has version {found['version']}, this reads {_VERSION}")
+                raise DataError(f"{source} has version {found['version']}, not {_VERSION}")
             features = tuple(
                 Feature(f["name"], Kind(f["kind"]), tuple(f["shape"]), bool(f["sequence"]))
                 for f in found["features"]
@@ -152,20 +165,19 @@ class Schema:
         return cls(features)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file; call it `schema.json` and put it beside the data to have it used."""
-        with writing(os.fspath(path)) as file:
-            file.write(self.dumps().encode())
+        """Save the schema to a file."""
+        write_bytes(os.fspath(path), self.dumps().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schema:
-        """Read it from a file."""
+        """Load a schema from a file."""
         name = os.fspath(path)
         with open_input(name) as file:
             return cls.loads(file.read().decode("utf-8", "replace"), name)
 
 
 def saved_schema(files: list[str]) -> Schema | None:
-    """The schema beside the first of the files, if there is one."""
+    """The schema saved beside the first of the files, if there is one."""
     directory, slash, _ = files[0].rpartition("/")
-    path = f"{directory}{slash}{FILE_NAME}"
+    path = f"{directory}{slash}{SCHEMA_FILE}"
     return Schema.load(path) if exists(path) else None

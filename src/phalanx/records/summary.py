@@ -1,21 +1,32 @@
-"""What is in files of Examples: a schema that fits them all, and figures about each feature."""
+"""Summaries of files of Examples: the schema that fits all records, and statistics."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import RawColumn, codec
-from phalanx.records.framing import Chunk, Paths, read_chunks
+from phalanx.records.framing import Chunk, read_chunks
 from phalanx.records.schema import KINDS, Feature, Schema, saved_schema
-from phalanx.records.storage import expand
+from phalanx.records.storage.listing import expand
+from phalanx.records.types import Array, Paths
 
 
 @dataclass(frozen=True)
 class FeatureSummary:
-    """What was found of one feature. Values of bytes are measured by their lengths."""
+    """Statistics of one feature.
+
+    Attributes:
+        feature: Its name, kind and shape.
+        missing: The number of records without it.
+        values: The number of values in all records.
+        shortest: The smallest number of values, or of steps of a sequence, in a record.
+        longest: The largest number of values, or of steps of a sequence, in a record.
+        least: The smallest value; of bytes, the smallest length.
+        greatest: The largest value; of bytes, the largest length.
+    """
 
     feature: Feature
     missing: int
@@ -28,32 +39,51 @@ class FeatureSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What was found in some files."""
+    """The number of records in some files, and statistics of their features."""
 
     records: int
     features: tuple[FeatureSummary, ...]
 
     @property
     def schema(self) -> Schema:
-        """The schema that fits all the records that were read."""
+        """The schema that fits all records that were read."""
         return Schema(tuple(summary.feature for summary in self.features))
 
 
 def infer_schema(paths: Paths, *, most: int | None = None) -> Schema:
-    """The schema that fits all records, or the first `most`."""
+    """Find the schema that fits all records.
+
+    Args:
+        paths: The files, as for `expand`.
+        most: How many records to read; by default all of them.
+
+    Returns:
+        The schema.
+    """
     return summarize(paths, most=most).schema
 
 
 def find_schema(
     files: list[str], schema: Schema | None = None, *, most: int | None = None
 ) -> Schema:
-    """The schema given, or the one saved beside the files, or else the one that fits them."""
+    """The schema given, or else the one saved beside the files, or else the one inferred."""
     return schema or saved_schema(files) or infer_schema(files, most=most)
 
 
 def summarize(paths: Paths, *, most: int | None = None) -> Summary:
-    """Read all records, or the first `most`, and say what is in them."""
-    found: dict[tuple[bytes, bool], _Tally] = {}
+    """Read records and summarize their features.
+
+    Args:
+        paths: The files, as for `expand`.
+        most: How many records to read; by default all of them.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RecordError: A record is damaged, or holds another kind of values than those before it.
+    """
+    found: dict[tuple[bytes, bool], _FeatureCounter] = {}
     records = 0
     for path in expand(paths):
         left = None if most is None else most - records
@@ -63,11 +93,11 @@ def summarize(paths: Paths, *, most: int | None = None) -> Summary:
             for column in decode_chunk(path, chunk, None):
                 key = column.name, column.sequence
                 if key not in found:
-                    found[key] = _Tally(column.name, column.sequence, records)
+                    found[key] = _FeatureCounter(column.name, column.sequence, records)
                 found[key].add(path, chunk, column)
             rows = len(chunk)
-            for tally in found.values():
-                tally.end_chunk(rows)
+            for counter in found.values():
+                counter.end_chunk(rows)
             records += rows
             if most is not None and records >= most:
                 break
@@ -75,22 +105,22 @@ def summarize(paths: Paths, *, most: int | None = None) -> Summary:
 
 
 def summarize_chunk(chunk: Chunk) -> Summary:
-    """Say what is in records that are in memory."""
-    tallies = []
+    """Summarize records in memory."""
+    counters = []
     for column in decode_chunk("<memory>", chunk, None):
-        tallies.append(_Tally(column.name, column.sequence, 0))
-        tallies[-1].add("<memory>", chunk, column)
-    return _finish(len(chunk), tallies)
+        counters.append(_FeatureCounter(column.name, column.sequence, 0))
+        counters[-1].add("<memory>", chunk, column)
+    return _finish(len(chunk), counters)
 
 
-def _finish(records: int, tallies: Iterable[_Tally]) -> Summary:
-    """A feature that never holds a list has no kind, and is no feature."""
-    summaries = [tally.finish() for tally in tallies if tally.kind]
+def _finish(records: int, counters: Iterable[_FeatureCounter]) -> Summary:
+    """Features that hold no list in any record have no kind, and are left out."""
+    summaries = [counter.finish() for counter in counters if counter.kind]
     return Summary(records, tuple(sorted(summaries, key=lambda summary: summary.feature.name)))
 
 
 def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColumn]:
-    """Decode a chunk's records; an error says which one it was."""
+    """Decode the records of a chunk; an error names the record."""
     columns = None if schema is None else schema.codec_columns()
     sequence = schema is None or schema.is_sequence
     try:
@@ -103,18 +133,16 @@ def decode_chunk(path: str, chunk: Chunk, schema: Schema | None) -> list[RawColu
     return [RawColumn(*column) for column in raw]
 
 
-class _Tally:
-    """A feature's summary while it is made."""
+class _FeatureCounter:
+    """Collects the summary of a feature, chunk by chunk."""
 
     def __init__(self, name: bytes, sequence: bool, rows_before: int) -> None:
         self.name, self.sequence = name, sequence
         self.kind = 0
         self.missing = rows_before
         self.values = 0
-        self.shortest: int | None = None
-        self.longest = 0
-        self.narrowest: int | None = None
-        self.widest = 0
+        self.shortest, self.longest = sys.maxsize, 0
+        self.narrowest, self.widest = sys.maxsize, 0
         self.least: float | None = None
         self.greatest: float | None = None
         self._seen_in_chunk = False
@@ -137,12 +165,12 @@ class _Tally:
     def _measure(self, column: RawColumn) -> None:
         import numpy as np  # noqa: PLC0415
 
-        self.shortest = _least(self.shortest, column.shortest)
+        self.shortest = min(self.shortest, column.shortest)
         self.longest = max(self.longest, column.longest)
         if memoryview(column.step_offsets).nbytes > 4:
-            self.narrowest = _least(self.narrowest, column.narrowest)
+            self.narrowest = min(self.narrowest, column.narrowest)
             self.widest = max(self.widest, column.widest)
-        values: Any
+        values: Array
         if column.kind == 1:
             values = np.diff(np.frombuffer(memoryview(column.value_offsets), np.int32))
         else:
@@ -161,10 +189,9 @@ class _Tally:
         self._seen_in_chunk = False
 
     def finish(self) -> FeatureSummary:
+        low, high = self.shortest, self.longest
         if self.sequence:
-            low, high = self.narrowest or 0, self.widest
-        else:
-            low, high = self.shortest or 0, self.longest
+            low, high = self.narrowest, self.widest
         shape: tuple[int | None, ...] = (None,)
         if low == high and high > 0:
             shape = () if high == 1 else (high,)
@@ -178,19 +205,15 @@ class _Tally:
             feature,
             missing=self.missing,
             values=self.values,
-            shortest=self.shortest or 0,
+            shortest=self.shortest,
             longest=self.longest,
             least=self.least,
             greatest=self.greatest,
         )
 
 
-def _least(known: int | None, new: int) -> int:
-    return new if known is None else min(known, new)
-
-
 def _first_present(column: RawColumn) -> int:
-    for place, byte in enumerate(memoryview(column.validity).cast("B")):
+    for index, byte in enumerate(memoryview(column.validity).cast("B")):
         if byte:
-            return 8 * place + (byte & -byte).bit_length() - 1
+            return 8 * index + (byte & -byte).bit_length() - 1
     return 0

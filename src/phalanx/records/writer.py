@@ -1,19 +1,18 @@
-"""Writing TFRecord files: whole or not at all, in one file or in shards."""
+"""Writing TFRecord files atomically, as one file or as shards."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from phalanx.errors import DataError
 from phalanx.open_files import allow_open_files
 from phalanx.records.codec import codec
-from phalanx.records.compression import Compression, Packer, compression_for
-from phalanx.records.framing import read_chunks
-from phalanx.records.storage import Output, exists, is_remote, open_output
+from phalanx.records.compression import Compression, Compressor, compression_for
+from phalanx.records.framing import OVERHEAD, read_chunks
+from phalanx.records.storage import AtomicFile, exists, is_remote, open_atomic
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -22,15 +21,19 @@ BUFFER = 1 << 20
 
 
 class RecordWriter:
-    """Writes a TFRecord file, which gets its name when it is whole.
+    """Writes a TFRecord file atomically.
 
         with RecordWriter("train.tfrecord") as writer:
             writer.write(b"...")
 
-    An error inside the `with`, or a killed process, leaves what was there before untouched. A name
-    that ends in .gz, .zlib or .deflate is compressed, unless `compression` says otherwise. With
-    `append` the new records come after those of the file, if there is one. About `buffer` bytes of
-    records wait to be written together.
+    An error inside the `with`, or a killed process, leaves an existing file unchanged.
+
+    Args:
+        path: The file to write.
+        compression: How to compress it; by default by its name, which may end in .gz, .zlib, .zz
+            or .deflate.
+        append: Whether to begin with the records of an existing file.
+        buffer: How many bytes of records to collect before they are written.
     """
 
     def __init__(
@@ -46,22 +49,22 @@ class RecordWriter:
         self.append = append
         self.buffer = buffer
         self.count = 0
-        self._output: Output | None = None
-        self._packer: Packer | None = None
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._output: AtomicFile | None = None
+        self._compressor: Compressor | None = None
+        self._buffered: list[bytes] = []
+        self._buffered_bytes = 0
         self._is_closed = False
 
     def write(self, record: Buffer) -> None:
-        """Write one record's data."""
+        """Write one record."""
         if self._is_closed:
             raise self._closed()
-        # Other memory may be changed before it is written.
+        # The caller may change other memory before it is written.
         data = record if isinstance(record, bytes) else memoryview(record).tobytes()
-        self._waiting.append(data)
-        self._waiting_bytes += len(data) + 16
+        self._buffered.append(data)
+        self._buffered_bytes += len(data) + OVERHEAD
         self.count += 1
-        if self._waiting_bytes >= self.buffer:
+        if self._buffered_bytes >= self.buffer:
             self._flush()
 
     def write_all(self, records: Iterable[Buffer]) -> None:
@@ -70,23 +73,28 @@ class RecordWriter:
             self.write(record)
 
     def write_framed(self, frames: Buffer, count: int) -> None:
-        """Write `count` records that are in their frames already."""
+        """Write records that are already framed.
+
+        Args:
+            frames: The frames.
+            count: The number of records in them.
+        """
         self._flush()
         self._write(frames)
         self.count += count
 
     def close(self) -> None:
-        """Write what is left, and give the file its name; a second time does nothing."""
+        """Write the buffered records and commit the file; a second call does nothing."""
         if self._is_closed:
             return
         self._flush()
-        if self._packer is not None:
-            self._packer.finish()
+        if self._compressor is not None:
+            self._compressor.finish()
         self._open().commit()
         self._output, self._is_closed = None, True
 
     def discard(self) -> None:
-        """Leave no trace of this file."""
+        """Remove what was written, and leave an existing file unchanged."""
         self._is_closed = True
         if self._output is not None:
             self._output.discard()
@@ -100,12 +108,7 @@ class RecordWriter:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.discard()
             return
@@ -115,44 +118,52 @@ class RecordWriter:
             self.discard()
             raise
 
-    def _open(self) -> Output:
+    def _open(self) -> AtomicFile:
         if self._is_closed:
             raise self._closed()
         if self._output is None:
-            self._output = open_output(self.path)
+            self._output = open_atomic(self.path)
             if self.compression is not Compression.NONE:
-                self._packer = Packer(self._output.file, self.compression)
+                self._compressor = Compressor(self._output.file, self.compression)
             if self.append:
-                self._copy_old()
+                self._copy_existing()
         return self._output
 
     def _closed(self) -> DataError:
         return DataError(f"{self.path} is closed: write to it with a new RecordWriter")
 
-    def _copy_old(self) -> None:
-        """Begin with the records that are there; a damaged file must be repaired first."""
+    def _copy_existing(self) -> None:
+        """Copy the records of the existing file; a damaged file must be repaired first."""
         if exists(self.path):
             for chunk in read_chunks(self.path):
                 self._write(chunk.data)
 
     def _flush(self) -> None:
-        if self._waiting:
-            self._write(codec.frame(self._waiting))
-            self._waiting, self._waiting_bytes = [], 0
+        if self._buffered:
+            self._write(codec.frame(self._buffered))
+            self._buffered, self._buffered_bytes = [], 0
 
     def _write(self, frames: Buffer) -> None:
         output = self._open()
-        if self._packer is not None:
-            self._packer.write(frames)
+        if self._compressor is not None:
+            self._compressor.write(frames)
         else:
             output.file.write(frames)
 
 
 def shard_path(path: str, shard: int, shards: int) -> str:
-    """The name of one shard.
+    """The path of one shard.
 
     >>> shard_path("out/train.tfrecord", 3, 10)
     'out/train-00003-of-00010.tfrecord'
+
+    Args:
+        path: The path without the shard's number.
+        shard: The number of the shard, from 0.
+        shards: The number of shards.
+
+    Returns:
+        The path with the number before its suffix.
     """
     match = re.fullmatch(r"(.*?)(\.tfrecords?(?:\.gz|\.zlib|\.zz|\.deflate)?)?", path, re.DOTALL)
     assert match is not None
@@ -160,17 +171,22 @@ def shard_path(path: str, shard: int, shards: int) -> str:
 
 
 class ShardedWriter:
-    """Deals records out to `shards` files in turn; all get their names at the end.
+    """Distributes records over several files in turn, and commits all of them at the end.
 
-    with ShardedWriter("out/train.tfrecord", shards=10) as writer:
-        writer.write(b"...")        # out/train-00000-of-00010.tfrecord, -00001-..., ...
+        with ShardedWriter("out/train.tfrecord", shards=10) as writer:
+            writer.write(b"...")        # out/train-00000-of-00010.tfrecord, -00001-..., ...
+
+    Args:
+        path: The path without the shards' numbers; see `shard_path`.
+        shards: The number of files.
+        compression: How to compress them; by default by their name.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], shards: int, *, compression: Compression | None = None
     ) -> None:
         if shards < 1:
-            raise DataError(f"{shards} shards cannot be written: take 1 or more")
+            raise DataError(f"shards is {shards}: set it to 1 or more")
         name = os.fspath(path)
         if not is_remote(name) and name.endswith("/"):
             raise DataError(f"{name} names no file: add a name, as in {name}train.tfrecord")
@@ -182,11 +198,11 @@ class ShardedWriter:
 
     @property
     def paths(self) -> list[str]:
-        """The files' names."""
+        """The paths of the files."""
         return [writer.path for writer in self.writers]
 
     def write(self, record: Buffer) -> None:
-        """Write one record's data to the shard whose turn it is."""
+        """Write one record to the next shard."""
         self.writers[self.count % len(self.writers)].write(record)
         self.count += 1
 
@@ -194,12 +210,7 @@ class ShardedWriter:
         allow_open_files(len(self.writers) + 64)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 for writer in self.writers:

@@ -1,1 +1,1 @@
-"""A trained model in use: predictions for files, and a server for clients."""
+"""Predictions from files, and a server with the REST API of TensorFlow Serving."""

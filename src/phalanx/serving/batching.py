@@ -1,43 +1,42 @@
-"""Requests that come at the same time are answered by one call of the model."""
+"""Batching: one call of the model for requests that arrive at the same time."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+from phalanx.train.types import NamedArrays
 
 
 class OverloadedError(Exception):
-    """More requests wait than may."""
+    """Too many requests are waiting."""
 
 
 @dataclass(frozen=True)
 class _Request:
-    arrays: Arrays
+    arrays: NamedArrays
     rows: int
-    # Only what has the same types and shapes can be put together.
-    kind: tuple[Any, ...]
-    answer: Future[Arrays] = field(default_factory=Future)
+    # Only arrays of the same dtypes and shapes can be concatenated.
+    kind: tuple[object, ...]
+    response: Future[NamedArrays] = field(default_factory=Future)
 
 
 class Batcher:
-    """Puts rows of several requests into one call, in one thread.
+    """Concatenates the rows of several requests and calls the model, in one thread.
 
-    While the model is busy requests gather, so that batches grow with the load by themselves. A
-    lone request does not wait, unless `wait_seconds` says for how long it may.
+    Requests queue up while the model is busy, so that batches grow with the load. A single request
+    does not wait for others, unless `wait_seconds` is set.
     """
 
     def __init__(
         self,
-        call: Callable[[Arrays], Arrays],
+        call: Callable[[NamedArrays], NamedArrays],
         *,
         max_rows: int = 64,
         wait_seconds: float = 0.0,
@@ -47,35 +46,30 @@ class Batcher:
         self._max_rows = max_rows
         self._wait_seconds = wait_seconds
         self._waiting: queue.Queue[_Request | None] = queue.Queue(max_waiting)
-        self._held: _Request | None = None
-        self._thread = threading.Thread(target=self._serve, name="batcher", daemon=True)
-        self.calls = 0
+        self._next: _Request | None = None
+        self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
 
     def start(self) -> None:
-        """Answer from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer what waits, then no more."""
+        """Answer the requests that are waiting, then stop."""
         self._waiting.put(None)
         self._thread.join()
 
-    def ask(self, arrays: Arrays, rows: int, timeout: float) -> Arrays:
-        """The model's answer for these rows."""
+    def predict(self, arrays: NamedArrays, rows: int, timeout: float) -> NamedArrays:
+        """Return the outputs of the model for these rows."""
         kind = tuple((name, value.dtype, value.shape[1:]) for name, value in sorted(arrays.items()))
         request = _Request(arrays, rows, kind)
         try:
             self._waiting.put_nowait(request)
         except queue.Full:
-            raise OverloadedError(f"{self._waiting.maxsize} requests wait already") from None
-        return request.answer.result(timeout)
+            raise OverloadedError(f"{self._waiting.maxsize} requests are waiting already") from None
+        return request.response.result(timeout)
 
-    def _serve(self) -> None:
-        while True:
-            first = self._held or self._waiting.get()
-            self._held = None
-            if first is None:
-                return
+    def _run(self) -> None:
+        while (first := self._next or self._waiting.get()) is not None:
+            self._next = None
             self._answer(self._gather(first))
 
     def _gather(self, first: _Request) -> list[_Request]:
@@ -87,48 +81,37 @@ class Batcher:
                 other = self._waiting.get(left > 0, max(left, 0))
             except queue.Empty:
                 break
-            if other is None or other.kind != first.kind or rows + other.rows > self._max_rows:
-                self._hold(other)
+            if other is None:
+                self._waiting.put(None)
+                break
+            if other.kind != first.kind or rows + other.rows > self._max_rows:
+                self._next = other
                 break
             batch.append(other)
             rows += other.rows
         return batch
 
-    def _hold(self, other: _Request | None) -> None:
-        """What does not fit is the next batch's first; an order to stop goes back."""
-        if other is None:
-            self._waiting.put(None)
-        else:
-            self._held = other
-
     def _answer(self, batch: list[_Request]) -> None:
-        self.calls += 1
         try:
             if len(batch) == 1:
-                batch[0].answer.set_result(self._call(batch[0].arrays))
+                batch[0].response.set_result(self._call(batch[0].arrays))
                 return
-            joined = {
-                name: np.concatenate([request.arrays[name] for request in batch])
-                for name in batch[0].arrays
-            }
-            answers = self._call(joined)
+            names = batch[0].arrays
+            outputs = self._call({n: np.concatenate([r.arrays[n] for r in batch]) for n in names})
             rows = sum(request.rows for request in batch)
-            for name, value in answers.items():
+            for name, value in outputs.items():
                 if value.shape[:1] != (rows,):
                     raise ValueError(f"{name} has no row for each of {rows}: {value.shape}")
             start = 0
             for request in batch:
                 end = start + request.rows
-                request.answer.set_result({n: value[start:end] for n, value in answers.items()})
+                request.response.set_result({n: value[start:end] for n, value in outputs.items()})
                 start = end
         except Exception as error:
-            self._fail(batch, error)
-
-    def _fail(self, batch: list[_Request], error: Exception) -> None:
-        """What went wrong together, as by one bad request, is asked again, one by one."""
-        if len(batch) == 1:
-            batch[0].answer.set_exception(error)
-            return
-        for request in batch:
-            if not request.answer.done():
-                self._answer([request])
+            if len(batch) == 1:
+                batch[0].response.set_exception(error)
+                return
+            # One bad request fails the whole batch: answer each request alone.
+            for request in batch:
+                if not request.response.done():
+                    self._answer([request])

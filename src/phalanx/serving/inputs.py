@@ -1,4 +1,4 @@
-"""Files as batches of a model's inputs: TFRecords, pictures, CSV, JSON lines."""
+"""Batches of a model's inputs from files: TFRecords, images, CSV, JSON lines."""
 
 from __future__ import annotations
 
@@ -8,87 +8,96 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.records import read_chunks
-from phalanx.train.export.signatures import EXAMPLES, RAW, Signature
+from phalanx.train.export.signatures import DEFAULT_SIGNATURE, EXAMPLES_SIGNATURE, Signature
+from phalanx.train.types import Array, DType, NamedTensors, TensorSpec
 
-RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".records")
-PICTURES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
-LINES = (".jsonl", ".ndjson", ".json")
+_RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".records")
+_IMAGES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_LINES = (".jsonl", ".ndjson", ".json")
+_CSV = (".csv",)
+
+Suffixes = tuple[str, ...]
+Row = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Inputs for one call; `keys` say of each row where it came from."""
+class InputBatch:
+    """The inputs of one call; `keys` tell which file each row comes from, if each has its own."""
 
     signature: str
-    tensors: Mapping[str, Any]
+    tensors: NamedTensors
     rows: int
-    keys: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    keys: Sequence[Mapping[str, str]] = field(default_factory=list)
 
 
 def read_batches(
     paths: Sequence[str], signatures: Mapping[str, Signature], size: int, raw_pixels: bool = False
-) -> Iterator[Batch]:
-    """All rows of all files in order, in batches."""
+) -> Iterator[InputBatch]:
+    """Read the rows of all files, in order, in batches of at most `size` rows."""
     for path in paths:
         if not Path(path).is_file():
             raise ConfigurationError(f"there is no file {path}")
-        _kind(path)
-    pictures = [path for path in paths if _kind(path) in PICTURES]
-    if pictures and len(pictures) == len(paths):
-        yield from _read_pictures(pictures, signatures, size, raw_pixels)
-        return
-    for path in paths:
-        kind = _kind(path)
-        if kind in RECORDS:
-            yield from _read_records(path, signatures, size)
-        elif kind == ".csv":
-            yield from _in_batches(_read_csv(path, signatures[RAW]), signatures[RAW], size)
-        elif kind in LINES:
-            yield from _in_batches(_read_lines(path, signatures[RAW]), signatures[RAW], size)
-        else:
-            yield from _read_pictures([path], signatures, size, raw_pixels)
+        _find_format(path)
+    for suffixes, group in groupby(paths, _find_format):
+        if suffixes is _IMAGES:
+            yield from _read_images(list(group), signatures[DEFAULT_SIGNATURE], size, raw_pixels)
+            continue
+        for path in group:
+            if suffixes is _RECORDS:
+                yield from _read_records(path, signatures, size)
+                continue
+            signature = signatures[DEFAULT_SIGNATURE]
+            read = _read_csv if suffixes is _CSV else _read_lines
+            rows = read(path, signature)
+            while batch := list(islice(rows, size)):
+                yield _stack(batch, signature)
 
 
 def count_rows(paths: Sequence[str]) -> int | None:
-    """How many rows there are, where that is known at once."""
-    return len(paths) if all(_kind(path) in PICTURES for path in paths) else None
+    """Return the number of rows, if it is known without reading the files."""
+    return len(paths) if all(_find_format(path) is _IMAGES for path in paths) else None
 
 
-def _kind(path: str) -> str:
+def _find_format(path: str) -> Suffixes:
+    """Return the suffixes of the file's format. Only records may be compressed or numbered."""
     name = path.lower().removesuffix(".gz")
-    for kind in RECORDS if path.endswith(".gz") else (*RECORDS, *PICTURES, *LINES, ".csv"):
-        if name.endswith(kind) or (kind in RECORDS and f"{kind}-" in name):
-            return kind
+    if name.endswith(_RECORDS) or any(f"{suffix}-" in name for suffix in _RECORDS):
+        return _RECORDS
+    for suffixes in () if path.endswith(".gz") else (_IMAGES, _LINES, _CSV):
+        if name.endswith(suffixes):
+            return suffixes
     raise ConfigurationError(
         f"{path}: its name must end with .tfrecord, .csv, .jsonl, .jpg, .png, .gif or .bmp"
     )
 
 
-def _read_records(path: str, signatures: Mapping[str, Signature], size: int) -> Iterator[Batch]:
-    if EXAMPLES not in signatures:
+def _read_records(
+    path: str, signatures: Mapping[str, Signature], size: int
+) -> Iterator[InputBatch]:
+    if EXAMPLES_SIGNATURE not in signatures:
         raise ConfigurationError(
-            "the model takes no Examples, for the shapes of its inputs are not known: write "
-            "example_features() and preprocess() in the experiment"
+            "the model does not take Examples, because the shapes of its inputs are not known: "
+            "write example_features() and preprocess() in the experiment"
         )
     for chunk in read_chunks(path, most=size):
-        yield Batch(EXAMPLES, {"examples": tf.constant(list(chunk))}, len(chunk))
+        yield InputBatch(EXAMPLES_SIGNATURE, {"examples": tf.constant(list(chunk))}, len(chunk))
 
 
-def _read_pictures(
-    paths: Sequence[str], signatures: Mapping[str, Signature], size: int, raw_pixels: bool
-) -> Iterator[Batch]:
-    name, spec = _only_input(signatures[RAW], "pictures")
+def _read_images(
+    paths: Sequence[str], signature: Signature, size: int, raw_pixels: bool
+) -> Iterator[InputBatch]:
+    name, spec = _find_only_input(signature, "images")
     if spec.shape.rank != 4 or not spec.shape[1:].is_fully_defined():
         raise ConfigurationError(
-            f"the input {name} has the shape {list(spec.shape)}: pictures need [None, height, "
+            f"the input {name} has the shape {list(spec.shape)}: images need [None, height, "
             "width, channels]"
         )
     height, width, channels = spec.shape[1:]
@@ -102,44 +111,43 @@ def _read_pictures(
                     tf.io.read_file(path), channels=channels, expand_animations=False
                 )
             except tf.errors.InvalidArgumentError as error:
-                raise DataError(f"{path} is no picture: {error.message}") from None
+                raise DataError(f"{path} is not an image: {error.message}") from None
             pixels.append(tf.image.resize(tf.cast(image, tf.float32) * scale, [height, width]))
         batch = tf.cast(tf.stack(pixels), spec.dtype)
-        yield Batch(RAW, {name: batch}, len(chosen), [{"file": path} for path in chosen])
+        keys = [{"file": path} for path in chosen]
+        yield InputBatch(DEFAULT_SIGNATURE, {name: batch}, len(chosen), keys)
 
 
-def _read_csv(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
-    """A column for each input; all columns in order are the one input of a model that has one."""
+def _read_csv(path: str, signature: Signature) -> Iterator[Row]:
+    """Read a column for each input; or all columns as one vector, if there is one input."""
+    inputs = signature.inputs
     with Path(path).open(newline="", encoding="utf-8", errors="replace") as file:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []
-        is_named = all(name in columns for name in signature.inputs)
-        only = next(iter(signature.inputs)) if len(signature.inputs) == 1 else None
-        if not is_named and only is None:
-            missing = ", ".join(sorted(set(signature.inputs) - set(columns)))
-            raise ConfigurationError(f"{path} has no column for {missing}")
+        missing = sorted(set(inputs) - set(columns))
+        if missing and len(inputs) > 1:
+            raise ConfigurationError(f"{path} has no column for {', '.join(missing)}")
         for number, row in enumerate(reader, 2):
             try:
-                if is_named:
-                    found = {
-                        name: row[name] if spec.dtype == tf.string else _number(row[name], spec)
-                        for name, spec in signature.inputs.items()
-                    }
-                else:
-                    spec = signature.inputs[str(only)]
-                    found = {str(only): [_number(row[name], spec) for name in columns]}
+                if missing:
+                    [(only, spec)] = inputs.items()
+                    yield {only: [_parse_number(row[name], spec) for name in columns]}
+                    continue
+                yield {
+                    name: row[name] if spec.dtype == tf.string else _parse_number(row[name], spec)
+                    for name, spec in inputs.items()
+                }
             except (ValueError, TypeError) as error:
                 raise DataError(f"{path}, line {number}: {error}") from None
-            yield found
 
 
-def _number(text: str, spec: Any) -> float:
-    """A float would not hold every whole number."""
+def _parse_number(text: str, spec: TensorSpec) -> float:
+    # A float does not hold every integer.
     return int(text) if spec.dtype.is_integer else float(text)
 
 
-def _read_lines(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
-    """An object with the inputs by name; or the value itself, if there is one input."""
+def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
+    """Read an object with the inputs by name; or the value itself, if there is one input."""
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -149,25 +157,14 @@ def _read_lines(path: str, signature: Signature) -> Iterator[dict[str, Any]]:
             except ValueError as error:
                 raise DataError(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(row, dict):
-                row = {_only_input(signature, f"{path}, line {number}")[0]: row}
+                row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
             missing = set(signature.inputs) - set(row)
             if missing:
                 raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
-            yield {name: row[name] for name in signature.inputs}
+            yield row
 
 
-def _in_batches(rows: Iterator[dict[str, Any]], signature: Signature, size: int) -> Iterator[Batch]:
-    held: list[dict[str, Any]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) == size:
-            yield _stack(held, signature)
-            held = []
-    if held:
-        yield _stack(held, signature)
-
-
-def _stack(rows: list[dict[str, Any]], signature: Signature) -> Batch:
+def _stack(rows: Sequence[Row], signature: Signature) -> InputBatch:
     tensors = {}
     for name, spec in signature.inputs.items():
         values = to_array(name, [row[name] for row in rows], spec.dtype)
@@ -179,11 +176,11 @@ def _stack(rows: list[dict[str, Any]], signature: Signature) -> Batch:
                 f"{list(spec.shape[1:])}"
             )
         tensors[name] = tf.constant(values)
-    return Batch(RAW, tensors, len(rows))
+    return InputBatch(DEFAULT_SIGNATURE, tensors, len(rows))
 
 
-def to_array(name: str, value: Any, dtype: Any) -> np.ndarray[Any, Any]:
-    """What JSON holds, as an input's type has it; no number is changed on the way."""
+def to_array(name: str, value: object, dtype: DType) -> Array:
+    """Convert JSON values to an array of an input's dtype; no number may change."""
     try:
         if dtype == tf.string:
             return np.array(_to_bytes(value), object)
@@ -200,8 +197,8 @@ def to_array(name: str, value: Any, dtype: Any) -> np.ndarray[Any, Any]:
     return result
 
 
-def _to_bytes(value: Any) -> Any:
-    """Strings as bytes; {"b64": ...} as what it stands for."""
+def _to_bytes(value: object) -> object:
+    """Encode strings, and decode {"b64": ...}."""
     if isinstance(value, list):
         return [_to_bytes(inner) for inner in value]
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -214,7 +211,7 @@ def _to_bytes(value: Any) -> Any:
     raise DataError(f"{value!r} is neither a string nor {{'b64': ...}}")
 
 
-def _only_input(signature: Signature, what: str) -> tuple[str, Any]:
+def _find_only_input(signature: Signature, what: str) -> tuple[str, TensorSpec]:
     if len(signature.inputs) != 1:
         raise ConfigurationError(
             f"{what}: the model has the inputs {', '.join(signature.inputs)}; give them by name"

@@ -1,14 +1,24 @@
-"""Predictions as a column: a SavedModel as a function of columns."""
+"""Predictions of a SavedModel as a Spark column."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.records.storage import is_remote
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.types import DataType
+    from pyspark.sql.udf import UserDefinedFunction
+
+    from phalanx.train.export.signatures import Signature
+    from phalanx.train.types import Array, ElementSpec
+
+    Columns: TypeAlias = pd.Series | tuple[pd.Series, ...]
 
 
 def predict_udf(
@@ -17,27 +27,38 @@ def predict_udf(
     signature: str = "serving_default",
     output: str | None = None,
     batch_size: int = 256,
-) -> Any:
-    """A SavedModel as a function of Spark columns.
+) -> UserDefinedFunction:
+    """Make a Spark function of columns from a SavedModel.
 
         predict = phalanx.spark.predict_udf("/shared/models/digits")
         df.select("id", predict("image").alias("scores"))
 
-    It takes a column for each input of the signature, in the order of their names; numbers, strings
-    or arrays of the input's shape, flat or nested. An output is a number, a string or an array;
-    several are a struct, unless `output` names one. `serving_examples` takes serialized Examples.
+    The function takes a column for each input of the signature, in the order of their names:
+    numbers, strings or arrays of the input's shape, flat or nested. It returns a number, a string
+    or an array for one output, and a struct for several.
 
-    `saved_model` is a SavedModel or a directory with versions of it, as `phalanx export` writes
-    them, where every executor can read it. Each Python worker loads it once.
+    Args:
+        saved_model: A SavedModel, or a directory with versions of it as `phalanx export` writes
+            them, which every executor can read. Each Python worker loads it once.
+        signature: The signature to call. `serving_examples` takes serialized Examples.
+        output: The only output to return.
+        batch_size: The number of rows for one call of the model.
+
+    Returns:
+        The function of columns.
+
+    Raises:
+        ConfigurationError: The model has no such signature or output, or cannot be loaded.
     """
     from pyspark.sql.functions import pandas_udf  # noqa: PLC0415
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
 
     from phalanx.train.export.saved_model import find_version  # noqa: PLC0415
-    from phalanx.train.model_dir.remote import is_staged  # noqa: PLC0415
+    from phalanx.train.model_dir.remote import needs_local_copy  # noqa: PLC0415
 
     if batch_size < 1:
         raise ConfigurationError(f"batch_size is {batch_size}: it must be at least 1")
-    if is_staged(saved_model):
+    if needs_local_copy(saved_model):
         raise ConfigurationError(
             f"{saved_model} cannot be loaded: TensorFlow 2.21 does not read it from there; copy it "
             "to a directory that every executor has"
@@ -47,39 +68,35 @@ def predict_udf(
         saved_model = os.path.abspath(saved_model)  # noqa: PTH100
     path, _ = find_version(saved_model)
     outputs = _outputs(path, signature, output)
-    is_struct = output is None and len(outputs) > 1
-    returned = _struct_type(outputs) if is_struct else _column_type(next(iter(outputs.values())))
     names = list(outputs)
+    is_struct = output is None and len(outputs) > 1
+    fields = [StructField(name, _column_type(spec)) for name, spec in outputs.items()]
+    returned = StructType(fields) if is_struct else fields[0].dataType
 
-    def predict(series: Iterator[Any]) -> Iterator[Any]:
+    def predict(series: Iterator[Columns]) -> Iterator[pd.Series | pd.DataFrame]:
         import pandas as pd  # noqa: PLC0415
 
         for columns in series:
-            given = columns if isinstance(columns, tuple) else (columns,)
-            found = predict_columns(path, signature, given, batch_size)
-            if is_struct:
-                yield pd.DataFrame({name: _cells(found[name]) for name in names})
-            else:
-                yield pd.Series(_cells(found[names[0]]))
+            inputs = columns if isinstance(columns, tuple) else (columns,)
+            found = predict_columns(path, signature, inputs, batch_size)
+            cells = {name: found[name].tolist() for name in names}
+            yield pd.DataFrame(cells) if is_struct else pd.Series(cells[names[0]])
 
-    return _typed(pandas_udf, predict, returned, _count_inputs(path, signature))
-
-
-def _typed(pandas_udf: Any, predict: Any, returned: Any, inputs: int) -> Any:
-    """PySpark reads from the annotations whether one column comes or several, and what is given."""
     import pandas as pd  # noqa: PLC0415
-    from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    one = pd.DataFrame if isinstance(returned, StructType) else pd.Series
-    came = Iterator[pd.Series] if inputs == 1 else Iterator[tuple[pd.Series, ...]]
-    predict.__annotations__ = {"series": came, "return": Iterator[one]}  # type: ignore[valid-type]
+    # PySpark reads from the annotations how many columns come in and what goes out.
+    one_input = len(_load(path)[signature].inputs) == 1
+    predict.__annotations__ = {
+        "series": Iterator[pd.Series] if one_input else Iterator[tuple[pd.Series, ...]],
+        "return": Iterator[pd.DataFrame] if is_struct else Iterator[pd.Series],
+    }
     return pandas_udf(predict, returned)
 
 
 def predict_columns(
-    path: str, signature: str, columns: tuple[Any, ...], batch_size: int
-) -> Mapping[str, Any]:
-    """The outputs for all rows of these columns, as NumPy arrays by name."""
+    path: str, signature: str, columns: Sequence[pd.Series], batch_size: int
+) -> Mapping[str, Array]:
+    """Return the outputs for all rows of these columns, by name."""
     import numpy as np  # noqa: PLC0415
     import tensorflow as tf  # noqa: PLC0415
 
@@ -93,9 +110,8 @@ def predict_columns(
         name: _array(name, column, chosen.inputs[name])
         for name, column in zip(sorted(chosen.inputs), columns, strict=True)
     }
-    rows = len(columns[0])
     parts = []
-    for begin in range(0, max(rows, 1), batch_size):
+    for begin in range(0, max(len(columns[0]), 1), batch_size):
         batch = {name: tf.constant(array[begin : begin + batch_size], chosen.inputs[name].dtype)
                  for name, array in arrays.items()}  # fmt: skip
         parts.append({name: value.numpy() for name, value in chosen.call(**batch).items()})
@@ -103,15 +119,14 @@ def predict_columns(
 
 
 @lru_cache(maxsize=4)
-def _load(path: str) -> Mapping[str, Any]:
-    """Once for each Python worker, which serves many tasks."""
+def _load(path: str) -> Mapping[str, Signature]:
+    """Load a model once for each Python worker, which serves many tasks."""
     from phalanx.train.export.signatures import load_signatures  # noqa: PLC0415
 
     return load_signatures(path)
 
 
-def _array(name: str, column: Any, spec: Any) -> Any:
-    """A column of numbers, or of arrays, in the shape of an input."""
+def _array(name: str, column: pd.Series, spec: ElementSpec) -> Array:
     import numpy as np  # noqa: PLC0415
 
     if column.isna().any():
@@ -122,7 +137,7 @@ def _array(name: str, column: Any, spec: Any) -> Any:
             return np.zeros([max(size, 0) for size in shape], spec.dtype.as_numpy_dtype)
         if spec.dtype.name == "string":
             return np.array(column.to_list(), dtype=object).reshape(shape)
-        nested = [_plain(value) for value in column]
+        nested = [_to_list(value) for value in column]
         return np.array(nested, spec.dtype.as_numpy_dtype).reshape(shape)
     except (ValueError, TypeError) as error:
         raise DataError(
@@ -131,24 +146,16 @@ def _array(name: str, column: Any, spec: Any) -> Any:
         ) from None
 
 
-def _plain(value: Any) -> Any:
-    """Arrays of arrays come as arrays of objects, from which NumPy makes no tensor."""
+def _to_list(value: object) -> object:
+    """Convert nested arrays, which are arrays of objects, for NumPy."""
     import numpy as np  # noqa: PLC0415
 
-    if getattr(value, "dtype", None) is np.dtype(object):
-        return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [_to_list(each) for each in value]
     return value
 
 
-def _cells(values: Any) -> list[Any]:
-    return values.tolist()  # type: ignore[no-any-return]
-
-
-def _count_inputs(path: str, signature: str) -> int:
-    return len(_load(path)[signature].inputs)
-
-
-def _outputs(path: str, signature: str, output: str | None) -> dict[str, Any]:
+def _outputs(path: str, signature: str, output: str | None) -> dict[str, ElementSpec]:
     signatures = _load(path)
     if signature not in signatures:
         raise ConfigurationError(
@@ -164,14 +171,7 @@ def _outputs(path: str, signature: str, output: str | None) -> dict[str, Any]:
     return {output: outputs[output]}
 
 
-def _struct_type(outputs: Mapping[str, Any]) -> Any:
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
-
-    return StructType([StructField(name, _column_type(spec)) for name, spec in outputs.items()])
-
-
-def _column_type(spec: Any) -> Any:
-    """The Spark type of one row of an output."""
+def _column_type(spec: ElementSpec) -> DataType:
     from pyspark.sql import types  # noqa: PLC0415
 
     kinds = {
@@ -181,7 +181,7 @@ def _column_type(spec: Any) -> Any:
         "string": types.BinaryType,
     }
     default = types.FloatType if spec.dtype.is_floating else types.LongType
-    found: Any = kinds.get(spec.dtype.name, default)()
+    found = kinds.get(spec.dtype.name, default)()
     for _ in range((spec.shape.rank or 1) - 1):
         found = types.ArrayType(found)
     return found

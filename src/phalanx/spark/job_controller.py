@@ -1,4 +1,4 @@
-"""The driver's side: hears every task, shows its output, and tells who has to end."""
+"""The driver's end of a job: receives messages of all tasks, shows their output, and ends them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Self
 
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
-from phalanx.spark.job_state import Cause, Ensemble, Failure
-from phalanx.spark.link import Link
+from phalanx.spark.connection import Connection, TaskMessage
+from phalanx.spark.job_state import Cause, Failure, JobState
 
 _TICK_SECONDS = 0.1
-_HELLO_SECONDS = 10.0
+_TOKEN_SECONDS = 10.0
 _CLOSE_SECONDS = 10.0
-
-Show = Callable[[Task, list[str]], None]
 
 
 class JobController:
-    """Conducts the tasks of one job from a thread, as long as the `with` block lasts.
+    """Controls the tasks of one job from threads, as long as the `with` block lasts.
 
-    `on_absent` is called, once, if some tasks have not come within `wait_seconds`.
+    `on_absent` is called, once, if some tasks have not connected within `wait_seconds`.
     """
 
     def __init__(
         self,
         tasks: Sequence[Task],
-        show: Show,
+        show: Callable[[Task, list[str]], None],
         *,
         port: int = 0,
         wait_seconds: float,
@@ -42,13 +40,13 @@ class JobController:
         self.absent: list[Task] = []
         self._tasks = {str(task): task for task in tasks}
         self._show = show
-        self._wanted_port = port
+        self._requested_port = port
         self._wait_seconds = wait_seconds
         self._on_absent = on_absent
-        self._ensemble = Ensemble(tasks)
-        self._links: dict[Task, Link] = {}
-        self._events: queue.Queue[tuple[Task, dict[str, Any] | None]] = queue.Queue()
-        self._showing = threading.Lock()
+        self._state = JobState(tasks)
+        self._connections: dict[Task, Connection] = {}
+        self._events: queue.Queue[tuple[Task, TaskMessage | None]] = queue.Queue()
+        self._show_lock = threading.Lock()
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -56,14 +54,14 @@ class JobController:
         family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         try:
             self._server = socket.create_server(
-                ("", self._wanted_port),
+                ("", self._requested_port),
                 family=family,
                 dualstack_ipv6=family == socket.AF_INET6,
                 backlog=len(self._tasks) + 16,
             )
         except OSError as error:
             raise JobError(
-                f"the driver cannot listen on port {self._wanted_port} ({error.strerror}): "
+                f"the driver cannot listen on port {self._requested_port} ({error.strerror}): "
                 "choose another driver_port, or leave it out"
             ) from None
         self._start(self._accept)
@@ -75,28 +73,27 @@ class JobController:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        self.hang_up()
+        self.disconnect()
         for thread in self._threads:
             thread.join(_CLOSE_SECONDS)
 
     @property
     def port(self) -> int:
-        """Where tasks connect to."""
         return int(self._server.getsockname()[1])
 
     @property
     def failure(self) -> Failure | None:
-        """Why the job failed, as far as the tasks have told."""
-        return self._ensemble.failure
+        """Why the job failed, as far as the tasks have reported it."""
+        return self._state.failure
 
-    def hang_up(self) -> None:
-        """Break every connection: a task that has no driver ends."""
-        for link in list(self._links.values()):
-            link.close()
+    def disconnect(self) -> None:
+        """Close every connection; a task without a driver ends."""
+        for connection in list(self._connections.values()):
+            connection.close()
 
-    def _start(self, target: Callable[..., None], *arguments: Any) -> None:
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(
-            target=target, args=arguments, name="phalanx-conductor", daemon=True
+            target=target, args=arguments, name="phalanx-job-controller", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -107,23 +104,23 @@ class JobController:
                 sock, _ = self._server.accept()
             except OSError:
                 return
-            self._start(self._hear, Link(sock))
+            self._start(self._receive_all, Connection(sock))
 
-    def _hear(self, link: Link) -> None:
-        """All that one task has to say; a stranger is not heard."""
-        hello = link.receive(_HELLO_SECONDS) or {}
-        task = self._tasks.get(str(hello.get("task")))
-        known = secrets.compare_digest(str(hello.get("token")).encode(), self.token.encode())
-        if task is None or not known or self._closed.is_set():
-            link.close()
+    def _receive_all(self, connection: Connection) -> None:
+        """Receive the messages of one task, if its first one has the token."""
+        first = connection.receive(_TOKEN_SECONDS) or {}
+        task = self._tasks.get(str(first.get("task")))
+        is_valid = secrets.compare_digest(str(first.get("token")).encode(), self.token.encode())
+        if task is None or not is_valid or self._closed.is_set():
+            connection.close()
             return
-        self._links[task] = link
-        self._events.put((task, hello))
+        self._connections[task] = connection
+        self._events.put((task, first))
         try:
-            while (message := link.receive()) is not None:
+            while (message := connection.receive()) is not None:
                 if lines := message.get("lines"):
-                    # Who reads the output may be gone, as behind a closed pipe: the job goes on.
-                    with self._showing, contextlib.suppress(Exception):
+                    # Output that cannot be shown, as to a closed pipe, must not end the job.
+                    with self._show_lock, contextlib.suppress(Exception):
                         self._show(task, lines)
                 if "ended" in message:
                     self._events.put((task, message))
@@ -131,35 +128,35 @@ class JobController:
             self._events.put((task, None))
 
     def _control(self) -> None:
-        waiting = set(self._tasks.values())
+        absent = set(self._tasks.values())
         deadline = time.monotonic() + self._wait_seconds
         while not self._closed.is_set():
             with contextlib.suppress(queue.Empty):
                 task, message = self._events.get(timeout=_TICK_SECONDS)
-                waiting.discard(task)
-                self._note(task, message)
+                absent.discard(task)
+                self._handle_event(task, message)
             now = time.monotonic()
-            if waiting and now > deadline:
-                self.absent = sorted(waiting)
+            if absent and now > deadline:
+                self.absent = sorted(absent)
                 self._on_absent(self.absent)
                 return
-            for task in self._ensemble.to_end(now):
-                if task in self._links:
-                    self._links[task].send(end=True)
-            if self._ensemble.is_over(now):
-                for link in list(self._links.values()):
-                    link.send(leave=True)
+            for task in self._state.tasks_to_end(now):
+                if task in self._connections:
+                    self._connections[task].send(end=True)
+            if self._state.is_over(now):
+                for connection in list(self._connections.values()):
+                    connection.send(leave=True)
                 return
 
-    def _note(self, task: Task, message: dict[str, Any] | None) -> None:
+    def _handle_event(self, task: Task, message: TaskMessage | None) -> None:
         now = time.monotonic()
         if message is None:
-            if self._ensemble.is_running(task):
+            if self._state.is_running(task):
                 lost = Failure(task, "its connection to the driver broke", Cause.LOST)
-                self._ensemble.ended(task, lost, now)
+                self._state.task_ended(task, lost, now)
         elif "ended" in message:
-            told = message["ended"]
+            error = message["ended"]
             failure = Failure(
-                task, str(told["text"]), Cause(told["cause"]), bool(told["is_final"])
-            ) if told else None  # fmt: skip
-            self._ensemble.ended(task, failure, now)
+                task, str(error["text"]), Cause(error["cause"]), bool(error["is_final"])
+            ) if error else None  # fmt: skip
+            self._state.task_ended(task, failure, now)

@@ -1,10 +1,7 @@
-"""Who still runs and who has to end now: the rules, without a clock and without a network.
+"""The state of a job on Spark: which tasks run, which must end now, and why the job has failed.
 
-- The job has succeeded when the chief has ended well or, without a chief, every worker has. Workers
-  and evaluators may then finish by themselves for a while.
-- When a task fails, the job has failed. Others that fail because of it may have been quicker, so
-  its cause is looked for a moment longer.
-- Parameter servers are asked to end last, so that a chief can still save what they hold.
+The rules of launch/termination.py apply. In addition, when a task fails because of another one, its
+failure may be reported first; the tasks then run on for a moment, until the cause is known.
 """
 
 from __future__ import annotations
@@ -14,92 +11,84 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods, deciding_tasks, time_left
 
 CAUSE_SECONDS = 5.0
 
 
 class Cause(IntEnum):
-    """How near to the cause of a failed job a task's failure is; the lowest is told."""
+    """How close a task's failure is to the cause of the job's failure; the lowest is reported."""
 
-    OWN = 0
-    """It failed by itself."""
-    TOLD = 1
-    """Another task told it what has gone wrong there."""
+    ORIGIN = 0
+    """The failure began in this task."""
+    REPORTED = 1
+    """Another task reported its failure to this one."""
     PEER = 2
-    """Another task went away."""
+    """Another task could not be reached."""
     LOST = 3
-    """Nothing is known but that it is gone."""
+    """The connection to the task was lost."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed; `is_final` if to try again is of no use."""
+    """Why a task failed; `is_final` if a restart cannot help."""
 
     task: Task
     text: str
-    cause: Cause = Cause.OWN
+    cause: Cause = Cause.ORIGIN
     is_final: bool = False
 
 
-class Ensemble:
-    """The tasks of one job, and what became of them."""
+class JobState:
+    """The tasks of one job. The time is passed in."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._running = set(tasks)
-        self._asked: dict[Task, float] = {}
-        self._failures: list[tuple[float, Failure]] = []
-        self._succeeded_at: float | None = None
-        has_chief = any(task.role is Role.CHIEF for task in tasks)
-        leading = Role.CHIEF if has_chief else Role.WORKER
-        self._leaders = {task for task in tasks if task.role is leading}
+        self._deciding = set(deciding_tasks(tasks))
+        self._end_requested_at: dict[Task, float] = {}
+        self._failures: list[Failure] = []
+        self._settled_at: float | None = None
+        self._grace_periods = GracePeriods()
 
     @property
     def failure(self) -> Failure | None:
         """Why the job failed, as far as it is known."""
-        causes = sorted(self._failures, key=lambda each: (each[1].cause, each[0]))
-        return causes[0][1] if causes else None
+        return min(self._failures, key=lambda failure: failure.cause, default=None)
 
     def is_running(self, task: Task) -> bool:
-        """Whether the task has not ended yet."""
         return task in self._running
 
-    def ended(self, task: Task, failure: Failure | None, now: float) -> None:
-        """The task has ended; what happens to it after it was asked to is no failure."""
+    def task_ended(self, task: Task, failure: Failure | None, now: float) -> None:
+        """Record the end of a task; after a request to end, or after success, it is no failure."""
         self._running.discard(task)
-        was_asked = task in self._asked
-        if failure is not None and not was_asked and self._succeeded_at is None:
-            self._failures.append((now, failure))
-        self._leaders.discard(task)
-        if not self._leaders and not self._failures and self._succeeded_at is None:
-            self._succeeded_at = now
+        self._deciding.discard(task)
+        has_succeeded = self._settled_at is not None and not self._failures
+        if failure is not None and task not in self._end_requested_at and not has_succeeded:
+            self._failures.append(failure)
+        if self._settled_at is None and (self._failures or not self._deciding):
+            self._settled_at = now
 
-    def to_end(self, now: float) -> list[Task]:
-        """Tasks to ask to end now; each is named once."""
-        training = any(task.role in (Role.CHIEF, Role.WORKER) for task in self._running)
-        due = [
-            task
-            for task in sorted(self._running - set(self._asked))
-            if (not training if task.role is Role.PS else self._is_due(task, now))
-        ]
-        self._asked.update(dict.fromkeys(due, now))
+    def tasks_to_end(self, now: float) -> list[Task]:
+        """Return the tasks to end now; each task is returned once."""
+        requested = self._end_requested_at
+        due = [task for task in sorted(self._running - set(requested)) if self._is_due(task, now)]
+        requested.update(dict.fromkeys(due, now))
         return due
 
     def is_over(self, now: float) -> bool:
-        """Whether nobody runs any more, or those who do have had their time."""
-        late = Patience.grace + CAUSE_SECONDS
-        return all(now > self._asked.get(task, now) + late for task in self._running)
+        """Return whether no task runs any more, or those that do have exceeded their time."""
+        late = self._grace_periods.grace + CAUSE_SECONDS
+        requested = self._end_requested_at
+        return all(now > requested.get(task, now) + late for task in self._running)
 
     def _is_due(self, task: Task, now: float) -> bool:
-        if self._failures:
-            first = self._failures[0][0]
-            return self._failure_is_clear() or now >= first + CAUSE_SECONDS
-        if self._succeeded_at is None:
+        if self._settled_at is None:
             return False
-        evaluates = task.role is Role.EVALUATOR
-        return now >= self._succeeded_at + (
-            Patience.evaluator_linger if evaluates else Patience.linger
+        has_failed = bool(self._failures)
+        cause_unknown = has_failed and all(
+            each.cause is not Cause.ORIGIN for each in self._failures
         )
-
-    def _failure_is_clear(self) -> bool:
-        return any(failure.cause is Cause.OWN for _, failure in self._failures)
+        if cause_unknown and now < self._settled_at + CAUSE_SECONDS and task.role is not Role.PS:
+            return False
+        left = time_left(task, self._running, has_failed, self._grace_periods)
+        return now >= self._settled_at + left

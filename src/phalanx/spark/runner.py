@@ -1,4 +1,4 @@
-"""`run`: an experiment, or any function, trained by the executors of a Spark session."""
+"""`run`: trains an experiment, or calls any function, on the executors of a Spark session."""
 
 from __future__ import annotations
 
@@ -9,29 +9,44 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.cluster.spec import Cluster, Role, Task, count_roles
 from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxError, WorkerError
 from phalanx.launch.backends.local.machine import Machine
+from phalanx.launch.job import check_counts, cluster_counts, make_tasks
 from phalanx.records.storage import is_remote
-from phalanx.spark import stage
-from phalanx.spark.call import Call, pack, train_experiment, unpack
+from phalanx.spark.child_process import deserialize, serialize, train_experiment
 from phalanx.spark.job_controller import JobController
 from phalanx.spark.job_state import Cause, Failure
-from phalanx.spark.slots import count_slots, too_few, wait_for_slots
+from phalanx.spark.stage import (
+    count_slots,
+    find_session,
+    run_on_driver,
+    run_on_spark,
+    too_few_slots,
+    wait_for_slots,
+)
 from phalanx.spark.task import Assignment
 
-# From the submission to the last task's first word; that slots are free is known before.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from phalanx.train.config import RunConfig
+    from phalanx.train.experiment import Experiment
+    from phalanx.train.hooks.base import Hook
+
+# From the submission until the last task has connected; slots are already free then.
 _START_SECONDS = 120.0
-_AGAIN_SECONDS = 120.0
+_RESTART_SECONDS = 120.0
 
 Log = Callable[[str], None]
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Where:
-    """Where and how the tasks of a job run."""
+class SparkJob:
+    """The tasks of a job, and where and how they run."""
 
     tasks: tuple[Task, ...]
     local_mode: bool = False
@@ -41,15 +56,15 @@ class Where:
     wait_seconds: float = 10.0
     driver_port: int = 0
     log: Log = print
-    spark: Any = None
+    spark: SparkSession | None = None
 
 
 def run(
-    train: Any,
-    config: Any = None,
+    train: Experiment | Function,
+    config: RunConfig | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
-    hooks: Sequence[Any] = (),
+    hooks: Sequence[Hook] = (),
     chief: bool = True,
     workers: int = 0,
     ps: int = 0,
@@ -63,33 +78,53 @@ def run(
     wait_seconds: float = 10.0,
     driver_port: int = 0,
     log: Log = print,
-    spark: Any = None,
+    spark: SparkSession | None = None,
 ) -> Any:
-    """Train inside a Spark cluster, each task of the training as a task of one barrier stage.
+    """Train inside a Spark cluster, with each task as a task of one barrier stage.
 
         config = phalanx.RunConfig(model_dir="/shared/digits", train_steps=1000)
-        result = phalanx.spark.run(Digits(), config, workers=2, ps=1)
+        result = phalanx.spark.run(Digits(), config, workers=2, ps=1)  # takes four slots
         print(result.metrics)
 
-    That takes four slots: a chief, two workers, a parameter server. `chief=False` leaves the
-    chief's duties to the first worker. An experiment gives back the chief's `Result`, without the
-    model. A function is called on every task, with `arguments` by name and TF_CONFIG set, and what
-    it returns on the chief is returned here.
+    When a task fails, all tasks are ended and its traceback is raised, unless `restarts` are left:
+    then all tasks start again, an experiment from its last checkpoint.
 
-    When a task fails, all are ended and its own traceback is raised, unless there are `restarts`
-    left: then all begin again, an experiment from its last checkpoint.
+    Args:
+        train: An experiment, or a function that is called on every task with TF_CONFIG set.
+        config: The settings of an experiment; `model_dir` must be reachable by every executor.
+        arguments: Keyword arguments of a function.
+        hooks: The hooks of an experiment.
+        chief: Whether there is a chief. Without one, the first worker has the chief's duties.
+        workers: The number of workers.
+        ps: The number of parameter servers.
+        evaluators: The number of evaluators.
+        mode: `sync` or `async`, in place of the config's.
+        gpus_per_task: GPUs to request from Spark. None uses those that Spark's configuration
+            assigns to each task, 0 hides all.
+        gpu_resource_name: Spark's name for GPUs.
+        local_mode: Run the tasks as processes of this machine, without Spark.
+        restarts: How often all tasks may start again.
+        environment: Variables for every task.
+        wait_seconds: How long to wait for free slots.
+        driver_port: The port of the driver that tasks connect to; any free one by default.
+        log: Receives the lines that tasks print, with the task's name.
+        spark: The session; the active one by default.
 
-    `gpus_per_task` asks Spark for GPUs (None takes what its configuration gives to each task, 0
-    hides them). `local_mode` runs the same tasks as processes of this machine. `environment` is
-    added to every task's. `wait_seconds` is how long to wait for free slots. `log` is given the
-    lines that tasks print, with their names.
+    Returns:
+        The chief's `Result` without its model, or what the function has returned on the chief.
+
+    Raises:
+        JobError: The job cannot run as described, or Spark has too few free slots.
+        WorkerError: A task failed; the message has its traceback.
+        LaunchError: The job was cancelled, or a task was lost.
     """
-    tasks = _tasks(chief, workers, ps, evaluators)
+    counts = cluster_counts(chief, workers, ps, evaluators)
+    check_counts(counts)
     if restarts < 0:
         raise JobError(f"restarts is {restarts}: it must be at least 0")
-    call = _make_call(train, config, arguments, hooks, mode)
-    where = Where(
-        tasks,
+    function = _make_function(train, config, arguments, hooks, mode)
+    job = SparkJob(
+        tuple(make_tasks(counts)),
         local_mode,
         gpus_per_task,
         gpu_resource_name,
@@ -99,97 +134,95 @@ def run(
         log,
         spark,
     )
-    return run_call(call, where, restarts)
+    return run_function(function, job, restarts)
 
 
-def run_call(call: Call, where: Where, restarts: int = 0) -> Any:
-    """Make the call on every task; what it returned on the chief."""
-    packed = pack(call, "the function and its arguments")
+def run_function(function: Function, job: SparkJob, restarts: int = 0) -> Any:
+    """Call the function on every task; return its value on the chief."""
+    pickled = serialize(function, "the function and its arguments")
     for attempt in range(restarts + 1):
         try:
-            # Executors that were lost are replaced, which takes its time.
-            patience = max(where.wait_seconds, _AGAIN_SECONDS if attempt else 0)
-            return _run_once(packed, replace(where, wait_seconds=patience))
-        except _Failed as failed:
+            # Spark needs some time to replace lost executors.
+            wait_seconds = max(job.wait_seconds, _RESTART_SECONDS if attempt else 0)
+            return _run_once(pickled, replace(job, wait_seconds=wait_seconds))
+        except _AttemptError as failed:
             if failed.is_final or attempt == restarts:
                 raise failed.error from None
             last = str(failed.error).strip().splitlines()[-1]
-            where.log(f"phalanx: {last}; all tasks begin again, {attempt + 1} of {restarts}")
+            job.log(f"phalanx: {last}; restarting all tasks, {attempt + 1} of {restarts}")
     raise AssertionError
 
 
-class _Failed(Exception):  # noqa: N818 - never seen outside
+class _AttemptError(Exception):
     def __init__(self, error: PhalanxError, is_final: bool = False) -> None:
         super().__init__()
         self.error, self.is_final = error, is_final
 
 
-def _run_once(call: bytes, where: Where) -> Any:
-    session = None if where.local_mode else stage.find_session(where.spark)
+def _run_once(function: bytes, job: SparkJob) -> Any:
+    session = None if job.local_mode else find_session(job.spark)
     run_id = secrets.token_hex(8)
     tag = f"phalanx-{run_id}"
     if session is not None:
         context = session.sparkContext
-        count = partial(count_slots, context, where.gpus_per_task or 0, where.gpu_resource_name)
-        wait_for_slots(len(where.tasks), count_roles(where.tasks), count, where.wait_seconds)
+        count = partial(count_slots, context, job.gpus_per_task or 0, job.gpu_resource_name)
+        wait_for_slots(len(job.tasks), count_roles(job.tasks), count, job.wait_seconds)
 
     def cancel(absent: Sequence[Task] = ()) -> None:
         if session is not None:
             with contextlib.suppress(Exception):
                 session.sparkContext.cancelJobsWithTag(tag)
 
-    width = max(len(str(task)) for task in where.tasks)
+    width = max(len(str(task)) for task in job.tasks)
 
     def show(task: Task, lines: list[str]) -> None:
-        where.log("\n".join(f"{str(task).ljust(width)} | {line}" for line in lines))
+        job.log("\n".join(f"{str(task).ljust(width)} | {line}" for line in lines))
 
     controller = JobController(
-        where.tasks,
-        show,
-        port=where.driver_port,
-        wait_seconds=_START_SECONDS,
-        on_absent=cancel,
+        job.tasks, show, port=job.driver_port, wait_seconds=_START_SECONDS, on_absent=cancel
     )
     with controller:
         host = "127.0.0.1"
         if session is not None:
             host = session.sparkContext.getConf().get("spark.driver.host", host)
+        driver = (host, controller.port)
         assignment = Assignment(
-            where.tasks, (host, controller.port), controller.token, run_id, call, where.environment
+            job.tasks, driver, controller.token, run_id, function, job.environment
         )
         try:
             if session is None:
-                threads = max(1, Machine.inspect().processors // _count_trainers(where.tasks))
-                values = stage.run_on_driver(
-                    assignment, threads, where.gpus_per_task, controller.hang_up
+                trainers = sum(task.role in (Role.CHIEF, Role.WORKER) for task in job.tasks)
+                threads = max(1, Machine.inspect().processors // trainers)
+                values = run_on_driver(
+                    assignment, threads, job.gpus_per_task, controller.disconnect
                 )
             else:
-                values = stage.run_on_spark(
-                    session, assignment, tag, where.gpus_per_task, where.gpu_resource_name
+                values = run_on_spark(
+                    session, assignment, tag, job.gpus_per_task, job.gpu_resource_name
                 )
         except Exception as error:
             if controller.absent and session is not None:
-                raise too_few(len(where.tasks), count_roles(where.tasks), count()) from None
+                raise too_few_slots(len(job.tasks), count_roles(job.tasks), count()) from None
             raise _explain(controller.failure, error) from error
         except BaseException:
             cancel()
             raise
-    chief = Cluster(dict.fromkeys(where.tasks, "")).chief()
-    value = values[where.tasks.index(chief)]
+    chief = Cluster(dict.fromkeys(job.tasks, "")).chief()
+    value = values[job.tasks.index(chief)]
     if value is None:
         raise _explain(controller.failure, None)
-    return unpack(value)
+    return deserialize(value)
 
 
-def _explain(failure: Failure | None, error: Exception | None) -> _Failed:
-    """The failed task's own words, or else Spark's reason without its trace."""
+def _explain(failure: Failure | None, error: Exception | None) -> _AttemptError:
+    """Return the failed task's own error, or else Spark's reason without its stack trace."""
     if failure is not None and failure.is_final:
-        return _Failed(ConfigurationError(failure.text), is_final=True)
+        return _AttemptError(ConfigurationError(failure.text), is_final=True)
     if failure is not None and failure.cause is not Cause.LOST:
-        return _Failed(WorkerError(f"{failure.task} failed:\n{failure.text}"))
-    reason = _reason(error) if error else "it has returned nothing"
-    who = f"{failure.task} is gone: " if failure else ""
-    return _Failed(LaunchError(f"{who}the job did not succeed: {reason}"))
+        return _AttemptError(WorkerError(f"{failure.task} failed:\n{failure.text}"))
+    reason = _reason(error) if error else "the chief has returned no value"
+    task = f"{failure.task} is gone: " if failure else ""
+    return _AttemptError(LaunchError(f"{task}the job did not succeed: {reason}"))
 
 
 def _reason(error: Exception) -> str:
@@ -197,12 +230,11 @@ def _reason(error: Exception) -> str:
         return str(error)
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
-    # What comes after the first frame of Java's trace is Java.
-    said = text.partition("\n\tat ")[0].strip()
-    first, _, trace = said.partition("Traceback (most recent call last):")
-    own = trace.splitlines()
-    words = [line for line in own if line and not line.startswith((" ", "\t"))]
-    reason = words[0] if words else (first.splitlines() or [type(error).__name__])[-1]
+    # The rest is Java's stack trace.
+    message = text.partition("\n\tat ")[0].strip()
+    first, _, trace = message.partition("Traceback (most recent call last):")
+    errors = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
+    reason = errors[0] if errors else (first.splitlines() or [type(error).__name__])[-1]
     if reason == "ModuleNotFoundError: No module named 'phalanx'":
         reason += (
             ": install phalanx for the Python of the executors, or name another (PYSPARK_PYTHON)"
@@ -210,57 +242,31 @@ def _reason(error: Exception) -> str:
     return reason
 
 
-def _count_trainers(tasks: Sequence[Task]) -> int:
-    return sum(task.role in (Role.CHIEF, Role.WORKER) for task in tasks)
-
-
-def _tasks(chief: bool, workers: int, ps: int, evaluators: int) -> tuple[Task, ...]:
-    counts = {
-        Role.CHIEF: int(chief),
-        Role.WORKER: workers,
-        Role.PS: ps,
-        Role.EVALUATOR: evaluators,
-    }
-    for role, count in counts.items():
-        if count < 0:
-            raise JobError(f"{role} is {count}: it must be at least 0")
-    if not chief and not workers:
-        raise JobError("without a chief and without workers nobody trains: set workers=1 or more")
-    if ps and not workers:
-        raise JobError(f"{ps} ps but no worker: parameter servers serve workers; set workers=1")
-    return tuple(Task(role, index) for role, count in counts.items() for index in range(count))
-
-
-def _make_call(
-    train: Any,
-    config: Any,
+def _make_function(
+    train: Experiment | Function,
+    config: RunConfig | None,
     arguments: Mapping[str, Any] | None,
-    hooks: Sequence[Any],
+    hooks: Sequence[Hook],
     mode: str | None,
-) -> Call:
-    if _is_experiment(train):
+) -> Function:
+    # If nothing has imported the module, there can be no experiment; a function needs none.
+    module = sys.modules.get("phalanx.train.experiment")
+    if module is not None and isinstance(train, module.Experiment):
         if arguments:
             raise JobError("arguments are for functions: an experiment gets a config")
-        return Call(
-            train_experiment,
-            {"experiment": train, "config": _settle(config, mode), "hooks": tuple(hooks)},
-        )
+        return partial(train_experiment, train, _complete(config, mode), tuple(hooks))
     if not callable(train):
         raise JobError(f"{train!r} cannot be trained: give an Experiment or a function")
     given = {"config": config is not None, "hooks": bool(hooks), "mode": mode is not None}
     for name, is_given in given.items():
         if is_given:
-            raise JobError(f"{name} is for experiments: give a function what it needs by arguments")
-    return Call(train, dict(arguments or {}))
+            raise JobError(
+                f"{name} is for experiments: pass what a function needs in arguments={{...}}"
+            )
+    return partial(train, **(arguments or {}))
 
 
-def _is_experiment(train: Any) -> bool:
-    """Without TensorFlow there can be no experiment, and it is not loaded for a plain function."""
-    module = sys.modules.get("phalanx.train.experiment")
-    return module is not None and isinstance(train, module.Experiment)
-
-
-def _settle(config: Any, mode: str | None) -> Any:
+def _complete(config: RunConfig | None, mode: str | None) -> RunConfig:
     from phalanx.train.config import RunConfig  # noqa: PLC0415
 
     config = config or RunConfig()

@@ -1,24 +1,32 @@
-"""The tasks of a job as tasks of one barrier stage, or as threads on the driver."""
+"""Runs the tasks of a job in a barrier stage, once Spark has enough free slots, or locally."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from phalanx.cluster.spec import split_address
 from phalanx.errors import JobError
 from phalanx.spark.task import Assignment, TaskPlacement, run_task
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.resource import ResourceProfile
+    from pyspark.sql import SparkSession
+
 Values = Sequence[bytes | None]
 
 _START_SECONDS = 120.0
+_POLL_SECONDS = 0.5
 
 
-def find_session(spark: Any = None) -> Any:
-    """The session given, or the active one, if it can run barrier stages."""
+def find_session(spark: SparkSession | None = None) -> SparkSession:
+    """Return this session, or the active one; raise a JobError if it has no barrier stages."""
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError:
@@ -26,7 +34,7 @@ def find_session(spark: Any = None) -> Any:
     spark = spark or SparkSession.getActiveSession()
     if spark is None:
         raise JobError(
-            "there is no Spark session: make one with SparkSession.builder.getOrCreate(), or use "
+            "there is no Spark session: create one with SparkSession.builder.getOrCreate(), or use "
             "local_mode=True to train on this machine alone"
         )
     if not isinstance(spark, SparkSession):
@@ -43,35 +51,35 @@ def find_session(spark: Any = None) -> Any:
 
 
 def run_on_spark(
-    spark: Any, assignment: Assignment, tag: str, gpus: int | None, gpu_resource_name: str
+    spark: SparkSession, assignment: Assignment, tag: str, gpus: int | None, gpu_resource_name: str
 ) -> Values:
-    """One barrier stage with a Spark task for each task; what each of them returned."""
+    """Run a barrier stage with one Spark task for each task; return the value of each."""
     context = spark.sparkContext
     count = len(assignment.tasks)
 
-    def run_here(nothing: Iterable[Any]) -> Iterator[bytes | None]:
+    def run_partition(rows: Iterable[int]) -> Iterator[bytes | None]:
         from pyspark import BarrierTaskContext  # noqa: PLC0415
 
         barrier = BarrierTaskContext.get()
-        number = barrier.partitionId()
-        host, _ = split_address(barrier.getTaskInfos()[number].address)
-        held = barrier.resources().get(gpu_resource_name)
-        mine = tuple(held.addresses) if held else None
-        # Without GPUs from Spark they are nobody's in particular; asked for none, they are hidden.
-        place = TaskPlacement(number, host, barrier.cpus(), () if gpus == 0 else mine)
-        yield run_task(assignment, place, barrier.allGather)
+        index = barrier.partitionId()
+        host, _ = split_address(barrier.getTaskInfos()[index].address)
+        resource = barrier.resources().get(gpu_resource_name)
+        assigned = tuple(resource.addresses) if resource else None
+        # GPUs that Spark does not manage stay visible, unless none are asked for.
+        placement = TaskPlacement(index, host, barrier.cpus(), () if gpus == 0 else assigned)
+        yield run_task(assignment, placement, barrier.allGather)
 
     rdd = context.parallelize(range(count), count)
-    configuration = context.getConf()
-    given = configuration.get(f"spark.task.resource.{gpu_resource_name}.amount", "0")
-    if gpus and gpus != float(given):
-        cpus = int(configuration.get("spark.task.cpus", "1"))
+    conf = context.getConf()
+    configured = conf.get(f"spark.task.resource.{gpu_resource_name}.amount", "0")
+    if gpus and gpus != float(configured):
+        cpus = int(conf.get("spark.task.cpus", "1"))
         rdd = rdd.withResources(_profile(cpus, gpus, gpu_resource_name))
     with _tagged(context, tag, f"phalanx: {', '.join(map(str, assignment.tasks))}"):
-        return list(rdd.barrier().mapPartitions(run_here).collect())
+        return list(rdd.barrier().mapPartitions(run_partition).collect())
 
 
-def _profile(cpus: int, gpus: int, gpu_resource_name: str) -> Any:
+def _profile(cpus: int, gpus: int, gpu_resource_name: str) -> ResourceProfile:
     from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests  # noqa: PLC0415
 
     requests = TaskResourceRequests().cpus(cpus).resource(gpu_resource_name, gpus)
@@ -79,8 +87,8 @@ def _profile(cpus: int, gpus: int, gpu_resource_name: str) -> Any:
 
 
 @contextlib.contextmanager
-def _tagged(context: Any, tag: str, description: str) -> Iterator[None]:
-    """A way to cancel this job alone, and a name for it on Spark's web page."""
+def _tagged(context: SparkContext, tag: str, description: str) -> Iterator[None]:
+    """Tag the job, so that it can be cancelled alone, and describe it in Spark's web UI."""
     before = context.getLocalProperty("spark.job.description")
     context.addJobTag(tag)
     context.setJobDescription(description)
@@ -92,33 +100,98 @@ def _tagged(context: Any, tag: str, description: str) -> Iterator[None]:
 
 
 def run_on_driver(
-    assignment: Assignment, threads: int, gpus: int | None, hang_up: Callable[[], None]
+    assignment: Assignment, threads: int, gpus: int | None, disconnect: Callable[[], None]
 ) -> Values:
-    """Every task as a process of this machine; what each of them returned.
+    """Run every task as a process of this machine; return the value of each.
 
-    `hang_up` breaks the connection to the tasks, which ends them.
+    `disconnect` closes the connections to the tasks, which ends them.
     """
     count = len(assignment.tasks)
     addresses = [""] * count
-    all_there = threading.Barrier(count)
+    barrier = threading.Barrier(count)
 
-    def run_here(number: int) -> bytes | None:
+    def run_one(index: int) -> bytes | None:
         def gather(address: str) -> Sequence[str]:
-            addresses[number] = address
-            all_there.wait(_START_SECONDS)
+            addresses[index] = address
+            barrier.wait(_START_SECONDS)
             return addresses
 
-        place = TaskPlacement(number, "127.0.0.1", threads, () if gpus == 0 else None)
+        placement = TaskPlacement(index, "127.0.0.1", threads, () if gpus == 0 else None)
         try:
-            return run_task(assignment, place, gather)
+            return run_task(assignment, placement, gather)
         except BaseException:
-            all_there.abort()
+            barrier.abort()
             raise
 
     with ThreadPoolExecutor(count, "phalanx-task") as pool:
-        running = [pool.submit(run_here, number) for number in range(count)]
+        running = [pool.submit(run_one, index) for index in range(count)]
         try:
             return [each.result() for each in running]
         except BaseException:
-            hang_up()
+            disconnect()
             raise
+
+
+@dataclass(frozen=True)
+class SparkSlots:
+    """How many tasks Spark can run at once, and how many more it could start now."""
+
+    total: int
+    free: int
+
+
+def count_slots(
+    spark_context: SparkContext, gpus: int = 0, gpu_resource_name: str = "gpu"
+) -> SparkSlots:
+    """Count the slots of all executors for tasks with so many GPUs."""
+    # No public API tells what an executor can run; this is the source of Spark's web UI.
+    executors = spark_context._jsc.sc().statusStore().executorList(True)
+    master = spark_context.master
+    is_local = master.startswith("local") and "local-cluster" not in master
+    total = free = 0
+    for index in range(executors.size()):
+        executor = executors.apply(index)
+        if executor.id() == "driver" and not is_local:
+            continue
+        slots = int(executor.maxTasks())
+        if gpus:
+            found = executor.resources().get(gpu_resource_name)
+            held = len(found.get().addresses()) if found.isDefined() else 0
+            slots = min(slots, held // gpus)
+        total += slots
+        free += max(0, slots - int(executor.activeTasks()))
+    return SparkSlots(total, free)
+
+
+def wait_for_slots(
+    needed: int,
+    tasks: str,
+    count: Callable[[], SparkSlots],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the tasks can start; raise a JobError if they cannot within so many seconds.
+
+    Executors may still be starting, and other jobs may be about to end.
+    """
+    deadline = clock() + seconds
+    while (slots := count()).free < needed:
+        if clock() >= deadline:
+            raise too_few_slots(needed, tasks, slots)
+        sleep(_POLL_SECONDS)
+
+
+def too_few_slots(needed: int, tasks: str, slots: SparkSlots) -> JobError:
+    """Return the error for tasks that do not fit into the free slots."""
+    remedy = (
+        "wait until other jobs are done, or ask for fewer tasks"
+        if slots.total >= needed
+        else "ask for fewer tasks, or give Spark more executors or cores (spark.executor.cores, "
+        "spark.task.cpus)"
+    )
+    return JobError(
+        f"{tasks} need {needed} slots at the same time, but {slots.free} of Spark's {slots.total} "
+        f"are free: {remedy}"
+    )

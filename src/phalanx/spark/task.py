@@ -1,4 +1,4 @@
-"""One task, wherever it runs: holds a port, learns everybody's address, looks after its process."""
+"""One task on an executor or the driver: reserves a port, gathers all addresses, runs a process."""
 
 from __future__ import annotations
 
@@ -8,147 +8,140 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from phalanx.cluster.shape import shape_variables
+from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
-from phalanx.launch.environment import DEFAULTS, thread_variables
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
-from phalanx.launch.processes.handle import start
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
-from phalanx.spark.call import CALL, ERROR, VALUE
+from phalanx.launch.processes.supervisor import start
+from phalanx.launch.task_commands import DEFAULTS, thread_variables
+from phalanx.launch.termination import GracePeriods
+from phalanx.spark.child_process import ERROR, FUNCTION, VALUE
+from phalanx.spark.connection import Connection, TaskMessage
 from phalanx.spark.job_state import CAUSE_SECONDS, Cause
-from phalanx.spark.link import Link
 
-_LEAVE_SECONDS = Patience.grace + 3 * CAUSE_SECONDS
+# The driver decides when tasks end: here a task ends at once when it is asked to.
+_GRACE_PERIODS = GracePeriods(linger=0, evaluator_linger=0)
+_LEAVE_SECONDS = _GRACE_PERIODS.grace + 3 * CAUSE_SECONDS
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What every task of a job is told."""
+    """What every task of a job gets from the driver."""
 
     tasks: tuple[Task, ...]
     driver: tuple[str, int]
     token: str
     run_id: str
-    call: bytes
+    function: bytes
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TaskPlacement:
-    """Where one of the tasks is, and what it has there. None for the GPUs leaves them as is."""
+    """The index of a task, its host, and its share of it. With None all GPUs stay visible."""
 
-    number: int
+    index: int
     host: str
     threads: int | None = None
     gpus: tuple[str, ...] | None = None
 
 
 def run_task(
-    assignment: Assignment, place: TaskPlacement, gather: Callable[[str], Sequence[str]]
+    assignment: Assignment, placement: TaskPlacement, gather: Callable[[str], Sequence[str]]
 ) -> bytes | None:
-    """Run the task of this place to its end; the chief's gives what its function returned, packed.
+    """Run a task to its end; return the pickled value of its function if it is the chief.
 
-    `gather` gives the text of each task, in their order, to all.
+    `gather` sends a text to all tasks, and returns the texts of all in their order.
     """
-    task = assignment.tasks[place.number]
-    host = f"[{place.host}]" if ":" in place.host else place.host
+    task = assignment.tasks[placement.index]
+    host = f"[{placement.host}]" if ":" in placement.host else placement.host
     with (
-        Link.connect(*assignment.driver) as link,
+        closing(Connection.connect(*assignment.driver)) as connection,
         hold_ports(1) as (port,),
-        tempfile.TemporaryDirectory(prefix="phalanx-spark-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="phalanx-spark-", ignore_cleanup_errors=True) as path,
     ):
-        link.send(task=str(task), token=assignment.token)
+        folder = Path(path)
+        connection.send(task=str(task), token=assignment.token)
         addresses = dict(zip(assignment.tasks, gather(f"{host}:{port}"), strict=True))
-        plan = plan_process(assignment, place, Cluster(addresses), Path(folder))
-        (Path(folder) / CALL).write_bytes(assignment.call)
-        orders, reporter = _Orders(link), _Reporter(link, Path(folder))
-        result = _look_after(plan, reporter, orders)
-        value = _report(task, reporter.left, result, link, orders)
+        plan = plan_process(assignment, placement, Cluster(addresses), folder)
+        (folder / FUNCTION).write_bytes(assignment.function)
+        requests, observer = _DriverRequests(), _TaskObserver(connection, folder)
+        result = _run_process(plan, observer, requests, connection)
+        value = _report(task, observer.files, result, connection, requests)
         return value if task == Cluster(addresses).chief() else None
 
 
 def plan_process(
-    assignment: Assignment, place: TaskPlacement, cluster: Cluster, folder: Path
+    assignment: Assignment, placement: TaskPlacement, cluster: Cluster, folder: Path
 ) -> ProcessPlan:
-    """The process of a task: its command and what is added to its environment."""
-    task = assignment.tasks[place.number]
+    """Plan the process of a task: its command and what is added to its environment."""
+    task = assignment.tasks[placement.index]
     run_id = f"{assignment.run_id}-{task}"
-    members = {
-        at: where for at, where in cluster.addresses.items() if at.role is not Role.EVALUATOR
-    }
     environment = {
-        VARIABLE: TFConfig(Cluster(members), task).dumps(),
+        VARIABLE: TFConfig(cluster.without_evaluators(), task).dumps(),
         **shape_variables(assignment.tasks),
-        # What Spark has put on the path of its workers, as by addPyFile, is wanted here too.
+        # What Spark has added to the path of its workers, as by addPyFile, is needed here too.
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         **{name: text for name, text in DEFAULTS.items() if name not in os.environ},
-        **(thread_variables(place.threads) if place.threads else {}),
-        **_gpu_variables(task, place.gpus),
+        **(thread_variables(placement.threads) if placement.threads else {}),
+        **_gpu_variables(task, placement.gpus),
         **assignment.environment,
-        MARK: run_id,
-        TASK_MARK: str(task),
+        RUN_ID_VARIABLE: run_id,
+        TASK_VARIABLE: str(task),
     }
-    argv = (sys.executable, "-m", "phalanx.spark.child", str(folder))
+    argv = (sys.executable, "-m", "phalanx.spark.child_process", str(folder))
     tasks = (TaskPlan(task, argv, environment, folder / "output.log"),)
-    # Should this process be killed, its guardian removes the folder.
+    # If this process is killed, the guardian removes the folder.
     cleanup = (("rm", "-rf", str(folder)),)
-    patience = Patience(linger=0, evaluator_linger=0)
-    return ProcessPlan(tasks, run_id, patience=patience, cleanup=cleanup)
+    return ProcessPlan(tasks, run_id, grace_periods=_GRACE_PERIODS, cleanup=cleanup)
 
 
 def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:
     if gpus is None:
         return {}
-    mine = () if task.role is Role.PS else gpus
-    return {"CUDA_VISIBLE_DEVICES": ",".join(mine) or "-1"}
+    visible = () if task.role is Role.PS else gpus
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible) or "-1"}
 
 
-class _Reporter:
-    """Sends the output of the process to the driver, and reads what the process leaves behind."""
+class _TaskObserver:
+    """Sends the output of the process to the driver, and reads the files that it has written."""
 
-    def __init__(self, link: Link, folder: Path) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, folder: Path) -> None:
+        self._connection = connection
         self._folder = folder
-        self.left: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
 
     def output(self, task: Task, lines: list[str]) -> None:
-        self._link.send(lines=lines)
+        self._connection.send(lines=lines)
 
     def changed(self, status: TaskStatus) -> None:
-        """Once the process is gone its folder goes too."""
+        """Read the files of a process that has ended, before its folder is removed."""
         if status.exit_code is not None:
             files = [self._folder / name for name in (VALUE, ERROR)]
-            self.left = {file.name: file.read_bytes() for file in files if file.exists()}
+            self.files = {file.name: file.read_bytes() for file in files if file.exists()}
 
     def note(self, message: str) -> None:
-        self._link.send(lines=[message])
+        self._connection.send(lines=[message])
 
 
-class _Orders:
-    """What the driver has said, heard by a thread. A driver that is gone has said everything."""
+class _DriverRequests:
+    """The requests of the driver. A lost driver counts as both."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self) -> None:
         self.end = threading.Event()
         self.leave = threading.Event()
 
-    def hear(self, on_end: Callable[[], None]) -> None:
-        threading.Thread(
-            target=self._listen, args=(on_end,), name="phalanx-orders", daemon=True
-        ).start()
-
-    def _listen(self, on_end: Callable[[], None]) -> None:
+    def receive_all(self, connection: Connection, on_end: Callable[[], None]) -> None:
         while not self.leave.is_set():
-            message = self._link.receive() or {"end": True, "leave": True}
+            message = connection.receive() or {"end": True, "leave": True}
             if message.get("end"):
                 self.end.set()
                 on_end()
@@ -156,14 +149,16 @@ class _Orders:
                 self.leave.set()
 
 
-def _look_after(plan: ProcessPlan, reporter: _Reporter, orders: _Orders) -> JobResult:
-    """Start the process and stay until it is gone; the driver may ask for its end."""
-    handle = start(plan, os.environ, reporter)
-    orders.hear(lambda: handle.cancel(JobResult(0, "ended by the driver")))
+def _run_process(
+    plan: ProcessPlan, observer: _TaskObserver, requests: _DriverRequests, connection: Connection
+) -> JobResult:
+    """Run the process until it has ended by itself or at the driver's request."""
+    handle = start(plan, os.environ, observer)
+    arguments = (connection, lambda: handle.cancel(JobResult(0, "ended by the driver")))
+    threading.Thread(target=requests.receive_all, args=arguments, daemon=True).start()
     try:
-        result = None
-        while result is None:
-            result = handle.wait(1.0)
+        while (result := handle.wait(1.0)) is None:
+            pass
         return result
     except BaseException:
         handle.kill()
@@ -172,18 +167,23 @@ def _look_after(plan: ProcessPlan, reporter: _Reporter, orders: _Orders) -> JobR
 
 
 def _report(
-    task: Task, left: Mapping[str, bytes], result: JobResult, link: Link, orders: _Orders
+    task: Task,
+    files: Mapping[str, bytes],
+    result: JobResult,
+    connection: Connection,
+    requests: _DriverRequests,
 ) -> bytes | None:
-    was_asked = orders.end.is_set()
-    told: dict[str, Any] | None = None
-    if ERROR in left:
-        told = json.loads(left[ERROR])
+    """Report the end of the task to the driver; return its value, or raise its error."""
+    was_requested = requests.end.is_set()
+    error: TaskMessage | None = None
+    if ERROR in files:
+        error = json.loads(files[ERROR])
     elif result.exit_code:
         text = "\n".join([result.reason.removeprefix(f"{task} "), *result.last_lines])
-        told = {"text": text, "cause": Cause.OWN, "is_final": False}
-    link.send(ended=told)
-    if told is None or was_asked:
-        return left.get(VALUE)
-    # Spark ends all others as soon as this task fails: they get the time to end by themselves.
-    orders.leave.wait(_LEAVE_SECONDS)
-    raise WorkerError(f"{task} failed: {told['text']}")
+        error = {"text": text, "cause": Cause.ORIGIN, "is_final": False}
+    connection.send(ended=error)
+    if error is None or was_requested:
+        return files.get(VALUE)
+    # Spark kills all other tasks as soon as this one fails: first let them end by themselves.
+    requests.leave.wait(_LEAVE_SECONDS)
+    raise WorkerError(f"{task} failed: {error['text']}")

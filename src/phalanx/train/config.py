@@ -1,136 +1,120 @@
-"""How to train: everything that is not the experiment itself."""
+"""RunConfig: every setting of a run, and its flags on the command line."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
-import inspect
-import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from phalanx.errors import ConfigurationError
 
+T = TypeVar("T")
+
 
 class Mode(StrEnum):
-    """How the updates of several trainers meet."""
+    """Whether trainers update the weights together (`SYNC`) or independently (`ASYNC`)."""
 
     SYNC = "sync"
     ASYNC = "async"
+
+
+def setting(default: T, text: str) -> T:
+    """Return a dataclass field with a default and the help of its flag."""
+    return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """How to train an experiment, the same for every task of a run.
 
+    Settings in code override flags (`add_flags`, `from_flags`), which override TF_CONFIG. Every
+    setting is also a flag; `python train.py --help` describes them all.
+
     >>> RunConfig(model_dir="runs/digits", train_steps=1000).global_batch_size
     32
-
-    What is set in code counts first, then the flags (`add_flags`, `from_flags`), then TF_CONFIG.
     """
 
-    model_dir: str | None = None
-    """Where checkpoints and summaries go: written by the chief, and by an evaluator in `eval`."""
-
-    train_steps: int | None = None
-    """Stop at this step. Data that ends before is read again from its start."""
-
-    epochs: int | None = None
-    """Stop when the data was read this many times."""
-
-    global_batch_size: int = 32
-    """How many examples make one update in step; asynchronously, each trainer takes its share."""
-
-    mode: Mode | None = None
-    """In step or asynchronously. Unset: asynchronously where there are parameter servers."""
-
-    replicas_to_aggregate: int | None = None
-    """In step on ps: how many gradients make an update; the other trainers are backups."""
-
-    chief_trains: bool = True
-    """On ps: whether the chief is a trainer too."""
-
-    save_steps: int | None = None
-    """Save after so many steps."""
-
-    save_seconds: float | None = 600
-    """Save after so many seconds; not looked at if `save_steps` is set."""
-
-    keep_max: int = 5
-    """How many of the last checkpoints to keep."""
-
-    keep_every_hours: float = 10_000
-    """Besides these, keep one for ever each so many hours."""
-
-    summary_steps: int | None = 100
-    """Write summaries for TensorBoard after so many steps."""
-
-    log_steps: int | None = 100
-    """Log the loss, the metrics and the speed after so many steps."""
-
-    eval_steps: int | None = None
-    """How many batches of each task an evaluation takes at most. Unset: the whole set."""
-
-    eval_every_steps: int | None = None
-    """Evaluate after so many steps, beside the evaluation at the end."""
-
-    eval_every_seconds: float | None = None
-    """Evaluate after so many seconds, beside the evaluation at the end."""
-
-    seed: int | None = None
-    """Makes initial weights and dropout the same in every run."""
-
-    devices: tuple[str, ...] | int | None = None
-    """Which devices of this host to use, by name ("GPU:0") or how many GPUs. Unset: all GPUs. In a
-    cluster every task uses all that it sees: set CUDA_VISIBLE_DEVICES."""
-
-    variables: Literal["device", "cpu"] = "device"
-    """With several devices: a copy of the weights on each, or one on the host."""
-
-    mixed_precision: Literal["float16", "bfloat16"] | None = None
-    """Compute with half of the bits; weights stay in float32."""
-
-    xla: bool = False
-    """Compile the step with XLA."""
-
-    clip_norm: float | None = None
-    """Clip gradients by their global norm."""
-
-    accumulate: int = 1
-    """Cut each replica's share of a batch into so many parts, one after the other."""
-
-    steps_per_call: int | None = None
-    """How many steps to run without coming back to Python. Unset: as many as keep hooks on time."""
-
-    wait_seconds: float = 300
-    """How long to wait for a peer before giving up."""
-
-    resume_data: bool = True
-    """After a restart, skip the batches that were already seen."""
+    model_dir: str | None = setting(
+        None, "The directory for checkpoints and summaries; an evaluator writes to `eval` in it."
+    )
+    train_steps: int | None = setting(
+        None, "Stop at this step. If the data ends before, it is read again from the start."
+    )
+    epochs: int | None = setting(None, "Stop after this number of passes over the data.")
+    global_batch_size: int = setting(
+        32, "Examples per synchronous update; an asynchronous trainer takes its share of them."
+    )
+    mode: Mode | None = setting(  # noqa: RUF009
+        None, "How trainers update the weights. Unset: asynchronously if there are ps tasks."
+    )
+    replicas_to_aggregate: int | None = setting(
+        None, "Synchronous training on ps: gradients per update; the other trainers are backups."
+    )
+    chief_trains: bool = setting(True, "On ps: whether the chief is a trainer as well.")
+    save_steps: int | None = setting(None, "Save a checkpoint every N steps.")
+    save_seconds: float | None = setting(
+        600, "Save a checkpoint every X seconds. Ignored if `save_steps` is set."
+    )
+    keep_max: int = setting(5, "The number of recent checkpoints to keep.")
+    keep_every_hours: float = setting(
+        10_000, "In addition to these, keep one checkpoint of every X hours."
+    )
+    summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
+    log_steps: int | None = setting(100, "Log the loss, the metrics and the speed every N steps.")
+    eval_steps: int | None = setting(
+        None, "Evaluate at most this number of batches in each task. Unset: all evaluation data."
+    )
+    eval_every_steps: int | None = setting(
+        None, "Evaluate every N steps, in addition to the evaluation at the end."
+    )
+    eval_every_seconds: float | None = setting(
+        None, "Evaluate every X seconds, in addition to the evaluation at the end."
+    )
+    seed: int | None = setting(
+        None, "The random seed. Runs with the same seed have the same initial weights and dropout."
+    )
+    devices: tuple[str, ...] | int | None = setting(
+        None,
+        'The devices of this host to use: names ("GPU:0"), or the number of GPUs. Unset: all GPUs. '
+        "In a cluster, every task uses all devices that it sees: set CUDA_VISIBLE_DEVICES.",
+    )
+    variables: Literal["device", "cpu"] = setting(
+        "device", "With several devices: a copy of the weights on each device, or one on the host."
+    )
+    mixed_precision: Literal["float16", "bfloat16"] | None = setting(
+        None, "Compute in half precision. The weights stay in float32."
+    )
+    xla: bool = setting(False, "Compile the step with XLA.")
+    clip_norm: float | None = setting(None, "Clip the gradients by their global norm.")
+    accumulate: int = setting(
+        1, "Split each replica's share of a batch into N parts, and accumulate their gradients."
+    )
+    steps_per_call: int | None = setting(
+        None,
+        "Steps to run per call from Python. Unset: as many as possible without delaying hooks.",
+    )
+    wait_seconds: float = setting(300, "How long to wait for another task before giving up.")
+    resume_data: bool = setting(
+        True, "After a restart, skip the batches that the run has read already."
+    )
 
     def __post_init__(self) -> None:
-        for name in ("train_steps", "epochs", "global_batch_size", "accumulate", "save_steps",
-                     "summary_steps", "log_steps", "eval_steps", "eval_every_steps", "keep_max",
-                     "replicas_to_aggregate", "steps_per_call"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} is {value}: it must be at least 1")
-        for name in ("save_seconds", "keep_every_hours", "eval_every_seconds", "clip_norm",
-                     "wait_seconds"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigurationError(f"{name} is {value}: it must be more than 0")
         for field in dataclasses.fields(self):
-            choices, value = _choices(str(field.type)), getattr(self, field.name)
-            if choices and value is not None and value not in choices:
-                raise ConfigurationError(
-                    f"{field.name} is {value!r}: it must be {' or '.join(map(repr, choices))}"
-                )
+            name, annotation, value = field.name, str(field.type), getattr(self, field.name)
+            if value is None:
+                continue
+            if annotation.startswith("int") and name != "seed" and value < 1:
+                raise ConfigurationError(f"{name} is {value}: it must be at least 1")
+            if annotation.startswith("float") and not value > 0:
+                raise ConfigurationError(f"{name} is {value}: it must be more than 0")
+            choices = _choices(annotation)
+            if choices and value not in choices:
+                expected = " or ".join(map(repr, choices))
+                raise ConfigurationError(f"{name} is {value!r}: it must be {expected}")
         if self.mode is not None and not isinstance(self.mode, Mode):
             try:
                 object.__setattr__(self, "mode", Mode(self.mode))
@@ -141,7 +125,7 @@ class RunConfig:
 
     @classmethod
     def add_flags(cls, parser: argparse.ArgumentParser) -> None:
-        """Mount the flags on a program's own parser; `from_flags` reads them.
+        """Add a flag for every setting to a parser; `from_flags` reads them.
 
         >>> parser = argparse.ArgumentParser()
         >>> RunConfig.add_flags(parser)
@@ -152,14 +136,14 @@ class RunConfig:
         group = parser.add_argument_group("training")
         unset = argparse.SUPPRESS
         for field in dataclasses.fields(cls):
-            text = _documentation()[field.name].replace("%", "%%")
+            text = field.metadata["help"].replace("%", "%%")
             flag = "--" + field.name.replace("_", "-")
             if field.name == "mode":
-                both = group.add_mutually_exclusive_group()
-                for mode, meaning in ((Mode.SYNC, "in step"), (Mode.ASYNC, "asynchronously")):
-                    both.add_argument(
+                modes = group.add_mutually_exclusive_group()
+                for mode, adverb in ((Mode.SYNC, "synchronously"), (Mode.ASYNC, "asynchronously")):
+                    modes.add_argument(
                         f"--{mode}", dest="mode", action="store_const", const=mode, default=unset,
-                        help=f"Train {meaning}.",
+                        help=f"Train {adverb}.",
                     )  # fmt: skip
             elif field.type == "bool":
                 group.add_argument(
@@ -173,24 +157,40 @@ class RunConfig:
 
     @classmethod
     def from_flags(cls, arguments: argparse.Namespace, **settings: Any) -> RunConfig:
-        """From parsed flags; what is set here in code counts more than a flag."""
+        """Create a config from parsed flags.
+
+        Args:
+            arguments: What the parser returned.
+            settings: Settings that override the flags.
+
+        Returns:
+            The config.
+        """
         names = {field.name for field in dataclasses.fields(cls)}
         flags = {key: value for key, value in vars(arguments).items() if key in names}
         return cls(**{**flags, **settings})
 
     @classmethod
     def parse(cls, argv: Sequence[str] | None = None, **settings: Any) -> RunConfig:
-        """From the command line alone, for programs that have no other flags."""
+        """Create a config from the command line, for programs without flags of their own.
+
+        Args:
+            argv: The arguments. By default, those of the process.
+            settings: Settings that override the flags.
+
+        Returns:
+            The config.
+        """
         parser = argparse.ArgumentParser()
         cls.add_flags(parser)
         return cls.from_flags(parser.parse_args(argv), **settings)
 
     def replace(self, **settings: Any) -> RunConfig:
-        """The same with some settings changed."""
+        """Return a copy with some settings changed."""
         return dataclasses.replace(self, **settings)
 
     def describe(self) -> str:
-        """The settings as they are logged at the start: a line for each that is set."""
+        """Return one line for each setting that has a value; the chief logs them at the start."""
         lines = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -200,19 +200,7 @@ class RunConfig:
         return "\n".join(lines)
 
 
-@cache
-def _documentation() -> dict[str, str]:
-    """The sentence below each setting is its flag's help too."""
-    tree = ast.parse(inspect.getsource(RunConfig))
-    body: list[Any] = tree.body[0].body  # type: ignore[attr-defined]
-    found: dict[str, str] = {}
-    for before, after in itertools.pairwise(body):
-        if isinstance(before, ast.AnnAssign):
-            found[ast.unparse(before.target)] = ast.literal_eval(after.value)
-    return found
-
-
-def _parser(annotation: str) -> Any:
+def _parser(annotation: str) -> Callable[[str], object]:
     if annotation.startswith("int"):
         return int
     if annotation.startswith("float"):

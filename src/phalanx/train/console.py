@@ -1,15 +1,14 @@
-"""What a person at the terminal sees of a run: its log, and its errors in plain words."""
+"""The log and the error messages of a run on the terminal."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from types import TracebackType
 
 from phalanx.errors import PhalanxError
-from phalanx.train.runtime.background_calls import are_all_back
+from phalanx.train.runtime.background_calls import wait_for_background_calls
 
 LOG = logging.getLogger("phalanx")
 
@@ -26,18 +25,21 @@ def show_log() -> None:
 
 
 def explain_errors() -> None:
-    """An error of ours that nobody catches is one message and its exit code, not a trace."""
-    before: Callable[..., Any] = sys.excepthook
+    """Print one message instead of a traceback for an uncaught `PhalanxError`."""
+    before = sys.excepthook
     if getattr(before, "explains_phalanx", False):
         return
 
-    def explain(kind: Any, error: Any, trace: Any) -> None:
+    def explain(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, PhalanxError):
             print(f"phalanx: {error}", file=sys.stderr)
         else:
             before(kind, error, trace)
         code = getattr(error, "exit_code", 130 if kind is KeyboardInterrupt else 1)
-        if not are_all_back():
+        # A background call that does not return would keep the interpreter from exiting.
+        if not wait_for_background_calls():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -1,4 +1,4 @@
-"""What an experiment's functions are told of the run they are part of."""
+"""Context: which shard of the data a task reads, and in batches of which size."""
 
 from __future__ import annotations
 
@@ -7,35 +7,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Context:
-    """Which share of the data to read, and in which batches.
+    """Which shard of the data to read, and in batches of which size.
 
     >>> context = Context(num_shards=2, shard=1, batch_size=16, global_batch_size=32,
     ...                   num_replicas=2)
     >>> files = ["a", "b", "c", "d"]
     >>> files[context.shard :: context.num_shards]
     ['b', 'd']
+
+    Attributes:
+        num_shards: How many tasks read the data.
+        shard: The index of this task among them, from 0.
+        batch_size: How many examples one replica takes at a time: the argument for `batch`.
+        global_batch_size: How many examples all replicas together take for one step.
+        examples_per_update: How many examples one update of the weights is computed from: those of
+            all replicas in synchronous training, those of one in asynchronous training.
+        num_replicas: How many replicas are trained: the factor of the linear scaling rule.
+        seed: The seed of the run, the same for every task.
+        data_service: The address of the tf.data service dispatcher, if the job has data workers.
     """
 
     num_shards: int = 1
-    """How many tasks read the data."""
-
     shard: int = 0
-    """Which of them this is, from 0."""
-
     batch_size: int = 32
-    """What to give to `batch`: the examples that one replica takes at a time."""
-
     global_batch_size: int = 32
-    """How many examples all replicas together put into one update."""
-
     examples_per_update: int = 32
-    """How many examples one update is made of: all replicas' in step, one's asynchronously."""
-
     num_replicas: int = 1
-    """How many models are trained side by side: the factor of the linear learning-rate rule."""
-
     seed: int | None = None
-    """The run's seed, the same for every task."""
-
     data_service: str | None = None
-    """Where the dispatcher of tf.data service is, if the job has data workers."""

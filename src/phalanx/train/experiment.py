@@ -1,23 +1,24 @@
-"""What the user writes: what to train."""
+"""Experiment: the model, the data and the step that the user writes."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
+from phalanx.train.types import Batch, Dataset, Loss, Metric, Model, Optimizer, Tensor
 
-Function = Callable[..., Any]
+T = TypeVar("T")
 
 
 class Experiment:
-    """A model, its data, and how it learns. Written once, trained anywhere.
+    """A model, its data, and how to train it.
 
-    Derive from it. A model that is compiled brings its own loss, optimizer and metrics:
+    Derive from this class. A compiled model has its own loss, optimizer and metrics:
 
         class Digits(phalanx.Experiment):
             def model(self):
@@ -33,104 +34,165 @@ class Experiment:
                 data = digits("test").shard(context.num_shards, context.shard)
                 return data.batch(context.batch_size)
 
-    Or give functions: `Experiment(model=make_model, train_data=read, eval_data=read_test)`. Every
-    function may leave out the context if it has no use for it.
+    Or pass functions: `Experiment(model=make_model, train_data=read, eval_data=read_test)`. A
+    function that does not need the context may leave it out.
 
-    To own the inner step, write `train_step` (and `eval_step`). Phalanx takes the gradients, of the
-    mean over all examples of all replicas, and applies them:
+    To compute the loss yourself, write `train_step` (and `eval_step`). Phalanx computes the
+    gradients of the mean over all examples of all replicas, and applies them:
 
         def train_step(self, model, batch):
             images, labels = batch
             logits = model(images, training=True)
             loss = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
             return {"loss": loss, "confidence": keras.ops.max(keras.ops.softmax(logits), axis=-1)}
+
+    Args:
+        model: `model()` or `model(context)`.
+        train_data: `train_data(context)`.
+        eval_data: `eval_data(context)`.
+        loss: `loss(y_true, y_pred)`, a Keras loss, or its name.
+        optimizer: `optimizer()` or `optimizer(context)`, a Keras optimizer, or its name.
+        metrics: A list of Keras metrics or their names, or a function that returns one.
+        train_step: `train_step(model, batch)`.
+        eval_step: `eval_step(model, batch)`.
+        name: The name for messages and exported models. By default, the name of the class.
     """
+
+    name: str = ""
 
     def __init__(
         self,
         *,
-        model: Function | None = None,
-        train_data: Function | None = None,
-        eval_data: Function | None = None,
-        loss: Any = None,
-        optimizer: Any = None,
-        metrics: Any = None,
-        train_step: Function | None = None,
-        eval_step: Function | None = None,
+        model: Callable[..., Model] | None = None,
+        train_data: Callable[..., Dataset] | None = None,
+        eval_data: Callable[..., Dataset] | None = None,
+        loss: Loss | None = None,
+        optimizer: Optimizer | None = None,
+        metrics: Callable[[], Sequence[Metric]] | Sequence[Metric] | None = None,
+        train_step: Callable[[Model, Batch], object] | None = None,
+        eval_step: Callable[[Model, Batch], object] | None = None,
         name: str | None = None,
     ) -> None:
-        given = {
-            "model": model,
-            "train_data": train_data,
-            "eval_data": eval_data,
-            "loss": loss,
-            "optimizer": optimizer,
-            "metrics": metrics,
-            "train_step": train_step,
-            "eval_step": eval_step,
-            "name": name,
-        }
-        for key, value in given.items():
-            if value is not None:
+        # Each argument takes the place of the method or attribute of the same name.
+        arguments = dict(locals())
+        for key, value in arguments.items():
+            if key != "self" and value is not None:
                 setattr(self, key, value)
 
-    name: str = ""
+    # With *context and **options, type checkers accept any signature in a derived class.
+    def model(self, *context: Any, **options: Any) -> Model:
+        """Return the model: a Keras model, or any callable `tf.Module`.
 
-    def model(self, *context: Any, **nothing: Any) -> Any:
-        """`model()` or `model(context)`: a Keras model, or any callable `tf.Module`."""
+        Args:
+            context: The context, if the method takes one.
+            options: Not used.
+
+        Returns:
+            The model.
+        """
         raise ConfigurationError(f"{type(self).__name__} has no model: write model()")
 
-    def train_data(self, *context: Any, **nothing: Any) -> Any:
-        """`train_data(context)`: a `tf.data.Dataset` of this task's share, in batches."""
+    def train_data(self, *context: Any, **options: Any) -> Dataset:
+        """Return this task's shard of the training data, in batches.
+
+        Args:
+            context: The context, with the shard and the batch size.
+            options: Not used.
+
+        Returns:
+            A `tf.data.Dataset`.
+        """
         raise ConfigurationError(
-            f"{type(self).__name__} has nothing to train on: write train_data(context)"
+            f"{type(self).__name__} has no training data: write train_data(context)"
         )
 
-    def eval_data(self, *context: Any, **nothing: Any) -> Any:
-        """`eval_data(context)`: the same for evaluation; None if there is none."""
-        return None
+    def eval_data(self, *context: Any, **options: Any) -> Dataset | None:
+        """Return this task's shard of the evaluation data, in batches.
 
-    def loss(self, y_true: Any, y_pred: Any) -> Any:
-        """One number an example, or their mean. A Keras loss or its name will do as well."""
-        raise NotImplementedError
+        Args:
+            context: The context, with the shard and the batch size.
+            options: Not used.
 
-    def optimizer(self, *context: Any, **nothing: Any) -> Any:
-        """`optimizer()` or `optimizer(context)`: a Keras optimizer. A name will do as well."""
-        return None
-
-    def metrics(self) -> Sequence[Any]:
-        """Keras metrics, each fed with (y_true, y_pred)."""
-        return []
-
-    def train_step(self, model: Any, batch: Any) -> Any:
-        """The loss of a batch, or a dict with it (`loss`) and other values to average and show."""
-        raise NotImplementedError
-
-    def eval_step(self, model: Any, batch: Any) -> Any:
-        """The same for evaluation."""
-        raise NotImplementedError
-
-    def example_features(self) -> Mapping[str, Any] | None:
-        """What a serialized Example holds that the exported model is asked about.
-
-        As `tf.io.parse_example` takes it. None: one feature for each input of the model.
+        Returns:
+            A `tf.data.Dataset`, or None if the experiment is not evaluated.
         """
         return None
 
-    def preprocess(self, features: Any) -> Any:
-        """From the features of a batch of Examples to the model's input; exported with it."""
+    def loss(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Compute the loss. A Keras loss or its name may take the place of this method.
+
+        Args:
+            y_true: The labels of a batch.
+            y_pred: The predictions of the model.
+
+        Returns:
+            One value for each example, or their mean.
+        """
+        raise NotImplementedError
+
+    def optimizer(self, *context: Any, **options: Any) -> Optimizer | None:
+        """Return the optimizer. A Keras optimizer or its name may take the place of this method.
+
+        Args:
+            context: The context, if the method takes one.
+            options: Not used.
+
+        Returns:
+            A Keras optimizer or its name, or None to use that of the compiled model.
+        """
+        return None
+
+    def metrics(self) -> Sequence[Metric]:
+        """Return Keras metrics to update with (y_true, y_pred)."""
+        return []
+
+    def train_step(self, model: Model, batch: Batch) -> Tensor | Mapping[str, Tensor]:
+        """Compute the loss of a training batch.
+
+        Args:
+            model: The model.
+            batch: One element of the training data.
+
+        Returns:
+            The loss, or a dict with `loss` and other values to average and report. Each is one
+            value for each example, or their mean.
+        """
+        raise NotImplementedError
+
+    def eval_step(self, model: Model, batch: Batch) -> Tensor | Mapping[str, Tensor]:
+        """Compute the loss of an evaluation batch.
+
+        Args:
+            model: The model.
+            batch: One element of the evaluation data.
+
+        Returns:
+            The same as `train_step`.
+        """
+        raise NotImplementedError
+
+    def example_features(self) -> Mapping[str, Any] | None:
+        """Return the features of a serialized Example, for the signature of an exported model.
+
+        They have the form that `tf.io.parse_example` takes. None stands for one feature for each
+        input of the model.
+        """
+        return None
+
+    def preprocess(self, features: Batch) -> Batch:
+        """Convert a batch of parsed Examples to the input of the model; exported with the model."""
         return features
 
 
 def is_written(experiment: Experiment, name: str) -> bool:
-    """Whether the user wrote that function."""
+    """Whether the user wrote the function of this name."""
     return name in vars(experiment) or getattr(type(experiment), name) is not getattr(
         Experiment, name
     )
 
 
-def call(function: Any, context: Context) -> Any:
-    """Call with the context if the function asks for it, by name or by an argument it must get."""
+def call(function: Callable[..., T], context: Context) -> T:
+    """Call a function, with the context if it has a parameter `context` or a required one."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.name == "context" for parameter in parameters):
         return function(context)
@@ -143,9 +205,9 @@ def call(function: Any, context: Context) -> Any:
     return function(context) if required else function()
 
 
-def make_optimizer(experiment: Experiment, model: Any, context: Context) -> Any:
-    """The experiment's optimizer, or the compiled model's."""
-    optimizer: Any = experiment.optimizer
+def make_optimizer(experiment: Experiment, model: Model, context: Context) -> Optimizer:
+    """Return the optimizer of the experiment, or that of the compiled model."""
+    optimizer: Optimizer = experiment.optimizer
     if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
         optimizer = call(optimizer, context)
     if optimizer is None:
@@ -158,12 +220,12 @@ def make_optimizer(experiment: Experiment, model: Any, context: Context) -> Any:
     optimizer = keras.optimizers.get(optimizer)
     if optimizer.built:
         raise ConfigurationError(
-            f"the optimizer {optimizer.name} is already in use by another model: make a new one in "
+            f"the optimizer {optimizer.name} is already used by another model: create a new one in "
             "model() or optimizer()"
         )
     return optimizer
 
 
 def experiment_name(experiment: Experiment) -> str:
-    """What to call it in messages and summaries."""
+    """Return the name of an experiment for messages and exported models."""
     return experiment.name or type(experiment).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,6 +33,20 @@ KerasVariable: TypeAlias = Any
 Optimizer: TypeAlias = Any
 Metric: TypeAlias = Any
 Loss: TypeAlias = Any
+Trackable: TypeAlias = Any
+"""An object that `tf.train.Checkpoint` saves and restores."""
+
+DType: TypeAlias = Any
+"""A `tf.DType`."""
+TensorSpec: TypeAlias = Any
+NamedArrays: TypeAlias = Mapping[str, Array]
+NamedTensors: TypeAlias = Mapping[str, Tensor]
+NamedSpecs: TypeAlias = Mapping[str, TensorSpec]
+SummaryWriter: TypeAlias = Any
+"""A `tf.summary.SummaryWriter`."""
+Server: TypeAlias = Any
+"""A `tf.distribute.Server`, or a server of the tf.data service."""
+ClusterCoordinator: TypeAlias = Any
 
 UserFunction: TypeAlias = Callable[..., Any]
 """A step, loss or dataset function that the user writes."""

@@ -56,7 +56,7 @@ def round_trip(array: pa.Array, record_type: RecordType) -> pa.Array:
     ],
 )
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_every_type_and_null_comes_back(type_: pa.DataType, values: list[Any], depth: int) -> None:
+def test_every_type_and_null_round_trips(type_: pa.DataType, values: list[Any], depth: int) -> None:
     rows: list[Any] = [*values, None]
     if depth == 1:
         rows = [values, [], values[:1], None]
@@ -71,13 +71,13 @@ def test_every_type_and_null_comes_back(type_: pa.DataType, values: list[Any], d
     assert found.equals(array)
 
 
-def test_columns_cut_out_of_larger_ones_come_back() -> None:
+def test_sliced_columns_round_trip() -> None:
     array = pa.array([[Decimal("1.5")], None, [Decimal("2.5"), Decimal("3.5")], []],
                      pa.list_(pa.decimal128(5, 1))).slice(1, 2)  # fmt: skip
     assert round_trip(array, RecordType.EXAMPLE).to_pylist() == array.to_pylist()
 
 
-def test_vectors_are_lists_and_sparse_ones_come_back_dense() -> None:
+def test_vectors_are_stored_as_lists_and_read_as_dense() -> None:
     sparse = {"type": 0, "size": 4, "indices": [1, 3], "values": [5.0, 6.0]}
     array = pa.array([dense(1, 2), None, sparse, dense()], VECTOR)
     expected = [dense(1, 2), None, dense(0, 5, 0, 6), dense()]
@@ -86,7 +86,7 @@ def test_vectors_are_lists_and_sparse_ones_come_back_dense() -> None:
     assert round_trip(dense_only, RecordType.EXAMPLE).equals(dense_only)
 
 
-def test_a_column_of_nulls_is_stored_nowhere() -> None:
+def test_column_of_nulls_is_not_stored() -> None:
     batch = pa.RecordBatch.from_arrays([pa.nulls(2), pa.array([1, 2])], names=["n", "c"])
     messages = encode_examples(to_features(batch))
     assert b"n" not in messages[0].replace(b"\n", b"")
@@ -123,7 +123,7 @@ def test_inferred_types_follow_the_lengths_of_the_lists() -> None:
         pa.list_(pa.list_(pa.list_(pa.int64()))),
     ],
 )
-def test_types_that_no_feature_can_hold(type_: pa.DataType) -> None:
+def test_unsupported_types_are_rejected(type_: pa.DataType) -> None:
     with pytest.raises(DataError, match=r"column 'c' has the type .* which no feature can hold"):
         features_of(pa.schema([("c", type_)]), RecordType.SEQUENCE_EXAMPLE)
 
@@ -141,9 +141,7 @@ def test_arrays_of_arrays_need_a_sequence_example() -> None:
         (1e9, pa.decimal128(4, 2), "cannot be read as decimal"),
     ],
 )
-def test_values_that_do_not_fit_the_asked_type(
-    value: Any, type_: pa.DataType, message: str
-) -> None:
+def test_values_must_fit_the_requested_type(value: Any, type_: pa.DataType, message: str) -> None:
     columns = pa.schema([("c", type_)])
     decoded = decode_examples(
         encode_examples([{"c": value}]), features_of(columns, RecordType.EXAMPLE)
@@ -152,7 +150,7 @@ def test_values_that_do_not_fit_the_asked_type(
         from_features(decoded, columns)
 
 
-def test_byte_arrays_are_one_column_without_nulls() -> None:
+def test_byte_arrays_need_one_column_without_nulls() -> None:
     check_byte_array(pa.schema([("any", pa.string())]))
     for columns in ([("a", pa.int64())], [("a", pa.binary()), ("b", pa.binary())]):
         with pytest.raises(DataError, match="one column, of binary, called byteArray; found a"):

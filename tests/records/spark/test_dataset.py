@@ -8,11 +8,20 @@ import pytest
 
 from phalanx import records
 from phalanx.errors import DataError, RecordError
+from phalanx.records import RecordIndex, RecordWriter
+from phalanx.records.framing import read_chunks
 from phalanx.records.spark.columns import RecordType
-from phalanx.records.spark.dataset import find_dataset, infer_dataset, read_split
+from phalanx.records.spark.dataset import (
+    OPEN_COST,
+    Split,
+    find_dataset,
+    infer_dataset,
+    plan_splits,
+    read_split,
+)
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.splits import plan_splits
-from phalanx.records.spark.task import check_columns, write_files
+from phalanx.records.spark.output import write_files
+from phalanx.records.storage.listing import FoundFile, find_files
 
 
 def read(options: Options, columns: pa.Schema | None = None) -> list[dict[str, Any]]:
@@ -40,7 +49,7 @@ def write(tmp_path: Path, rows: list[dict[str, Any]], **options: Any) -> list[st
     return write_files([batch], str(tmp_path / "d"), "part", Options(**options), always=True)
 
 
-def test_partition_columns_come_back(tmp_path: Path) -> None:
+def test_partition_columns_round_trip(tmp_path: Path) -> None:
     names = write(tmp_path, ROWS, partition_by=("day", "country"))
     assert names == [
         "day=1/country=DE/part-c000.tfrecord",
@@ -54,13 +63,13 @@ def test_partition_columns_come_back(tmp_path: Path) -> None:
     )
 
 
-def test_partition_columns_have_the_types_that_were_asked_for(tmp_path: Path) -> None:
+def test_partition_columns_have_the_requested_types(tmp_path: Path) -> None:
     write(tmp_path, ROWS[:1], partition_by=("day",))
     columns = pa.schema([("day", pa.string()), ("x", pa.list_(pa.int32()))])
     assert read(Options(paths=(str(tmp_path / "d"),)), columns) == [{"day": "1", "x": [1, 2]}]
 
 
-def test_below_a_base_path_all_partition_columns_come_back(tmp_path: Path) -> None:
+def test_base_path_keeps_all_partition_columns(tmp_path: Path) -> None:
     write(tmp_path, ROWS[:1], partition_by=("day",))
     paths = (str(tmp_path / "d" / "day=*"),)
     assert "day" not in read(Options(paths=paths))[0]
@@ -69,7 +78,7 @@ def test_below_a_base_path_all_partition_columns_come_back(tmp_path: Path) -> No
         read(Options(paths=paths, base_path="/elsewhere"))
 
 
-def test_some_columns_and_none(tmp_path: Path) -> None:
+def test_selected_columns_are_read(tmp_path: Path) -> None:
     write(tmp_path, ROWS, partition_by=("day",))
     options = Options(paths=(str(tmp_path / "d"),), columns=("day", "country"))
     assert read(options)[0] == {"day": 1, "country": "DE"}
@@ -78,7 +87,7 @@ def test_some_columns_and_none(tmp_path: Path) -> None:
         read(Options(paths=options.paths, columns=("z",)))
 
 
-def test_counting_looks_into_no_message(tmp_path: Path) -> None:
+def test_count_decodes_no_message(tmp_path: Path) -> None:
     with records.RecordWriter(tmp_path / "d" / "a") as writer:
         writer.write_all([b"\xff no message"] * 3)
     options = Options(paths=(str(tmp_path),))
@@ -87,49 +96,21 @@ def test_counting_looks_into_no_message(tmp_path: Path) -> None:
         read(options, pa.schema([("x", pa.int64())]))
 
 
-def test_records_as_they_are(tmp_path: Path) -> None:
+def test_byte_array_records_are_not_decoded(tmp_path: Path) -> None:
     rows = [{"byteArray": b"one"}, {"byteArray": b""}]
     write(tmp_path, rows, record_type=RecordType.BYTE_ARRAY)
     options = Options(paths=(str(tmp_path),), record_type=RecordType.BYTE_ARRAY)
     assert read(options) == rows
 
 
-def test_a_saved_schema_is_taken(tmp_path: Path) -> None:
+def test_saved_schema_is_used(tmp_path: Path) -> None:
     write(tmp_path, [{"x": 1}])
     schema = records.Schema((records.Feature("x", records.Kind.INT64, (None,)),))
     schema.save(tmp_path / "d" / "schema.json")
     assert read(Options(paths=(str(tmp_path / "d"),))) == [{"x": [1]}]
 
 
-def test_a_task_without_rows_writes_a_file_only_if_it_must(tmp_path: Path) -> None:
-    for always, names in ((True, ["part-c000.tfrecord"]), (False, [])):
-        assert write_files([], str(tmp_path), "part", Options(), always=always) == names
-
-
-def test_a_task_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def batches() -> Any:
-        yield pa.RecordBatch.from_pylist(ROWS)
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        write_files(batches(), str(tmp_path), "p", Options(partition_by=("day",)), always=True)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (Options(partition_by=("z",)), "there is no column z to partition by: there are a, b"),
-        (Options(partition_by=("a", "b")), "every column is a partition column"),
-        (Options(record_type=RecordType.BYTE_ARRAY), "one column, of binary"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_it_begins(options: Options, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        check_columns(pa.schema([("a", pa.int64()), ("b", pa.int64())]), options)
-
-
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
+def test_errors_tell_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="give the files to read"):
         read(Options())
     with pytest.raises(DataError, match=r"there are no files in .* give a schema"):
@@ -140,3 +121,72 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     records.write_examples(tmp_path / "s", [{"q": b"\xff"}])
     with pytest.raises(DataError, match=r"/s: feature 'q' holds bytes that are not text"):
         read(Options(paths=(str(tmp_path),)))
+
+
+def write_records(path: Path, count: int, size: int) -> list[bytes]:
+    records = [b"%08d" % number + b"x" * (size - 8) for number in range(count)]
+    with RecordWriter(path) as writer:
+        writer.write_all(records)
+    return records
+
+
+def plan(path: Path, split_bytes: int) -> list[tuple[Split, ...]]:
+    return plan_splits([(file, {}) for file in find_files([str(path)])], split_bytes)
+
+
+def read_records_of(split: Split) -> list[bytes]:
+    chunks = read_chunks(split.path, part=split.part)
+    return [record for chunk in chunks for record in chunk]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_large_file_is_split_between_records(tmp_path: Path, indexed: bool) -> None:
+    records = write_records(tmp_path / "large", 1200, 5000)
+    if indexed:
+        RecordIndex.build(str(tmp_path / "large"), stride=7).save()
+    tasks = plan(tmp_path, 2_000_000)
+    assert len(tasks) > 1
+    parts = [read_records_of(split) for (split,) in tasks]
+    assert all(parts)
+    assert [record for part in parts for record in part] == records
+    for (split,), part in zip(tasks, parts, strict=True):
+        assert split.part is not None
+        assert records[split.part.index] == part[0]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zlib"])
+def test_compressed_file_is_not_split(tmp_path: Path, suffix: str) -> None:
+    records = [str(number).encode() * 3 for number in range(5000)]
+    with RecordWriter(tmp_path / f"large{suffix}") as writer:
+        writer.write_all(records)
+    ((split,),) = plan(tmp_path, 1000)
+    assert split.part is None
+    assert read_records_of(split) == records
+
+
+def test_tfrecord_data_inside_a_record_does_not_mislead_splits(tmp_path: Path) -> None:
+    write_records(tmp_path / "inner", 1000, 100)
+    inner = (tmp_path / "inner").read_bytes()
+    with RecordWriter(tmp_path / "d" / "outer") as writer:
+        writer.write_all([inner] * 40)
+    tasks = plan(tmp_path / "d", 500_000)
+    assert len(tasks) > 1
+    assert [record for (split,) in tasks for record in read_records_of(split)] == [inner] * 40
+
+
+def test_small_files_are_combined_in_order() -> None:
+    files = [FoundFile(f"/d/{number:04d}", 1000, 0, "/d") for number in range(5000)]
+    tasks = plan_splits([(file, {}) for file in files], 128 << 20)
+    assert 64 <= len(tasks) <= 200
+    assert [split.path for task in tasks for split in task] == [file.path for file in files]
+
+
+def test_few_files_get_a_task_each() -> None:
+    files = [FoundFile(f"/d/{number}", OPEN_COST, 0, "/d") for number in range(4)]
+    assert [len(task) for task in plan_splits([(file, {}) for file in files], 128 << 20)] == [1] * 4
+
+
+def test_empty_file_makes_a_task() -> None:
+    assert plan_splits([], 1000) == []
+    ((split,),) = plan_splits([(FoundFile("/d/empty", 0, 0, "/d"), {})], 1000)
+    assert split.path == "/d/empty"

@@ -1,4 +1,4 @@
-"""Whatever dies while Spark writes, nothing that is not whole is ever seen as whole."""
+"""Incomplete writes are never visible, whichever process of Spark dies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from tests.servers.spark import start_spark
 
 from phalanx import records
-from phalanx.records.directory import find_files
+from phalanx.records.storage.listing import find_files
 
 pytestmark = pytest.mark.slow
 
-# A hundred batches in each of four tasks: enough to leave every buffer on the way.
+# A hundred batches in each of four tasks: more than all buffers hold.
 ROWS = 400_000
 
 
@@ -54,8 +54,8 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120, pause: float = 0
         time.sleep(pause)
 
 
-def check_whole(out: Path, rows: int) -> None:
-    """Every row once, and nothing besides; a task that lost may take a moment to end."""
+def check_complete(out: Path, rows: int) -> None:
+    """Check that every row exists once; a slower attempt may take a moment to end."""
     assert (out / "_SUCCESS").exists()
     table = records.read_table(sorted(str(path) for path in out.glob("part-*")))
     assert sorted(table["id"].to_pylist()) == list(range(rows))
@@ -64,7 +64,7 @@ def check_whole(out: Path, rows: int) -> None:
 
 
 def once(marker: str, act: Callable[[], None]) -> Callable[[Any], Iterator[Any]]:
-    """Passes batches on; in the middle of one task, the first that comes there acts."""
+    """A function that passes batches on and calls `act` once, in the middle of one task."""
 
     def pass_on(batches: Any) -> Iterator[Any]:
         for number, batch in enumerate(batches):
@@ -82,7 +82,7 @@ def fail() -> None:
 
 
 def kill_executor() -> None:
-    """Kill the JVM that this Python works for."""
+    """Kill the JVM of this Python worker."""
     pid = os.getpid()
     while "java" not in Path(f"/proc/{pid}/comm").read_text():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -91,20 +91,20 @@ def kill_executor() -> None:
 
 
 def linger() -> None:
-    """So long that the task is tried a second time."""
+    """Sleep until Spark starts a speculative attempt."""
     time.sleep(60)
 
 
 @pytest.mark.parametrize("act", [fail, kill_executor, linger])
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_task_that_fails_is_killed_or_runs_twice(
+def test_failed_killed_and_repeated_tasks_leave_no_files(
     cluster: Any, tmp_path: Path, act: Callable[[], None], mode: str
 ) -> None:
     marker, out = tmp_path / "marker", tmp_path / "out"
     df = cluster.range(0, ROWS, 1, 4).mapInArrow(once(str(marker), act), "id long")
     df.write.format("tfrecord").mode(mode).save(str(out))
     assert marker.exists()
-    check_whole(out, ROWS)
+    check_complete(out, ROWS)
 
 
 DRIVER = """
@@ -136,7 +136,7 @@ save(rows, sys.argv[1], mode=sys.argv[2], partition_by="k")
 
 @contextlib.contextmanager
 def running_driver(directory: Path, program: str, *arguments: str) -> Iterator[None]:
-    """A Spark program, which is killed with all its processes in the end."""
+    """Run a Spark program, and kill it with all its processes at the end."""
     pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'phalanx[spark]'")
     (directory / "driver.py").write_text(program)
     path = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]
@@ -153,11 +153,11 @@ def running_driver(directory: Path, program: str, *arguments: str) -> Iterator[N
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
+def test_killed_driver_publishes_nothing_and_loses_nothing(tmp_path: Path, mode: str) -> None:
     out, old = tmp_path / "out", {"id": [1, 2, 3]}
     records.write_examples(out / "old.tfrecord", old)
     with running_driver(tmp_path, DRIVER, str(out), mode):
-        # One task is done, and the other has begun.
+        # One task has ended, and the other has started.
         wait_until(lambda: len(list(out.glob("_temporary/*/*/*part-*"))) == 2, 400)
         wait_until(lambda: len(list(out.glob("_temporary/*/*/part-*"))) == 1, 400)
     assert [Path(file.path).name for file in find_files([str(out)])] == ["old.tfrecord"]
@@ -166,11 +166,11 @@ def test_a_driver_that_is_killed_shows_nothing_and_loses_nothing(tmp_path: Path,
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_driver_that_is_killed_as_it_publishes_shows_nothing(tmp_path: Path, mode: str) -> None:
+def test_driver_killed_while_publishing_publishes_nothing(tmp_path: Path, mode: str) -> None:
     out = tmp_path / "out"
     records.write_examples(out / "k=-1" / "old.tfrecord", {"id": [1, 2, 3]})
     with running_driver(tmp_path, PUBLISHING_DRIVER, str(out), mode):
-        # A thousand files are moved: some have been.
+        # Some of a thousand files have been moved.
         wait_until((out / "k=100").exists, 400, pause=0.001)
     assert len(list(out.glob("k=*/part-*"))) > 100
     assert len(list(out.glob("_temporary/*/*/k=*/part-*"))) > 100

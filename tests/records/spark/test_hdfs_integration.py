@@ -1,4 +1,4 @@
-"""Spark's tables on a real HDFS: a NameNode and a DataNode."""
+"""Spark tables on a real HDFS: a NameNode and a DataNode."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from tests.servers import hdfs
 from tests.servers.spark import start_spark
 
-from phalanx.records.directory import find_files, list_all
 from phalanx.records.storage import exists
+from phalanx.records.storage.listing import find_files, list_all
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
@@ -28,20 +28,22 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spark(url: str) -> Iterator[Any]:
-    """Started by a process that has used HDFS before."""
+    """A session started by a process that has used HDFS before."""
     session = start_spark("local[2]")
     yield session
     session.stop()
 
 
 def names(directory: str) -> list[str]:
-    """The files of a directory, hidden or not, without what differs from job to job."""
+    """All files of a directory, without the job ids in their names."""
     found = (path.removeprefix(f"{directory}/") for path in list_all(directory))
     return sorted(re.sub("part-.*[.]", "part.", name) for name in found)
 
 
 @pytest.mark.parametrize("codec", ["", "gzip"])
-def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, codec: str) -> None:
+def test_tables_on_hdfs_are_written_appended_overwritten_and_read(
+    spark: Any, url: str, codec: str
+) -> None:
     out = f"{url}/tables{codec}"
     df = spark.range(0, 1000, 1, 2).selectExpr("id", "cast(id as string) as name")
     for mode, rows in (("append", 1000), ("append", 2000), ("overwrite", 1000)):
@@ -55,7 +57,7 @@ def test_tables_are_written_appended_to_replaced_and_read(spark: Any, url: str, 
     assert spark.read.format("tfrecord").load(f"{out}/part-*").count() == 1000
 
 
-def test_partitions_are_directories_there(spark: Any, url: str) -> None:
+def test_partitions_are_hdfs_directories(spark: Any, url: str) -> None:
     from phalanx.records.spark import count, load, save
 
     out = f"{url}/sales"
@@ -70,7 +72,7 @@ def test_partitions_are_directories_there(spark: Any, url: str) -> None:
     assert sorted((row["id"], row["country"]) for row in german.collect()) == [(1, "DE"), (3, "DE")]
 
 
-def test_a_stream_goes_from_there_to_there(spark: Any, url: str, tmp_path: Path) -> None:
+def test_stream_reads_and_writes_hdfs(spark: Any, url: str, tmp_path: Path) -> None:
     from phalanx.records.spark import count
 
     spark.range(0, 10, 1, 2).write.format("tfrecord").mode("append").save(f"{url}/new")

@@ -13,11 +13,11 @@ GUIDE = Path(__file__).parents[3] / "docs/guide/spark-records.md"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_option_is_in_the_guide(name: str) -> None:
+def test_every_option_is_documented(name: str) -> None:
     assert f"| `{name}`" in GUIDE.read_text() or f", `{name}` |" in GUIDE.read_text()
 
 
-def test_names_and_words_are_understood_in_any_case() -> None:
+def test_options_are_not_case_sensitive() -> None:
     options = Options.parse(
         {"recordtype": "sequenceexample", "WRITELOCALITY": "Local", "path": "/out/"}
     )
@@ -38,12 +38,14 @@ def test_names_and_words_are_understood_in_any_case() -> None:
         ("org.apache.hadoop.io.compress.DeflateCodec", Compression.ZLIB, ".tfrecord.deflate"),
     ],
 )
-def test_codecs_by_word_and_by_class(codec: str, compression: Compression, suffix: str) -> None:
+def test_codecs_by_name_and_by_hadoop_class(
+    codec: str, compression: Compression, suffix: str
+) -> None:
     options = Options.parse({"codec": codec})
     assert (options.compression, options.suffix) == (compression, suffix)
 
 
-def test_lists_sizes_and_times() -> None:
+def test_lists_sizes_and_times_are_parsed() -> None:
     options = Options.parse(
         {
             "paths": '["/a", "file:/b"]',
@@ -74,11 +76,11 @@ def test_lists_sizes_and_times() -> None:
         ({"maxFileAge": "h"}, "must be a number, such as 12h"),
     ],
 )
-def test_bad_options(given: dict[str, str], message: str) -> None:
+def test_invalid_options_are_rejected(given: dict[str, str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Options.parse(given)
 
 
-def test_several_places_to_write_to() -> None:
+def test_several_output_paths_are_rejected() -> None:
     with pytest.raises(DataError, match="give one directory to write to"):
         _ = Options.parse({"paths": '["a", "b"]'}).path

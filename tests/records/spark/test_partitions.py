@@ -30,17 +30,17 @@ from phalanx.records.spark.partitions import (
         ("", NULL),
     ],
 )
-def test_a_value_becomes_the_directory_that_spark_would_make(value: object, text: str) -> None:
+def test_partition_path_equals_that_of_spark(value: object, text: str) -> None:
     assert partition_path({"c": value}) == f"c={text}"
     expected = None if value in (None, "") else str(value).replace("True", "true")
     assert partition_values(f"c={text}") == {"c": expected}
 
 
-def test_directories_that_name_no_column_are_passed_over() -> None:
+def test_directories_without_values_are_skipped() -> None:
     assert partition_values("year/a=1/=x/b%3D=2") == {"a": "1", "b=": "2"}
 
 
-def test_bytes_are_refused() -> None:
+def test_bytes_cannot_be_partition_values() -> None:
     with pytest.raises(DataError, match="cannot hold bytes"):
         partition_path({"c": b"x"})
 
@@ -60,17 +60,17 @@ def test_bytes_are_refused() -> None:
         ([None], pa.string()),
     ],
 )
-def test_the_type_fits_all_values(texts: list[str | None], type_: pa.DataType) -> None:
+def test_partition_type_fits_all_values(texts: list[str | None], type_: pa.DataType) -> None:
     assert partition_types({"c": text} for text in texts) == {"c": type_}
     for text in texts:
         assert partition_value("c", text, type_).is_valid == (text is not None)
 
 
-def test_files_in_different_kinds_of_directories_are_an_error() -> None:
+def test_different_partition_columns_are_an_error() -> None:
     with pytest.raises(DataError, match="directories for a, others in directories for no column"):
         partition_types([{"a": "1"}, {}])
 
 
-def test_a_directory_that_is_no_value_of_a_given_type() -> None:
-    with pytest.raises(DataError, match="day=x is no value for the type int32"):
+def test_partition_value_must_fit_the_requested_type() -> None:
+    with pytest.raises(DataError, match="day=x does not fit the type int32"):
         partition_value("day", "x", pa.int32())

@@ -1,4 +1,4 @@
-"""`format("tfrecord")` in a real Spark, and what TensorFlow and protobuf say to its files."""
+"""`format("tfrecord")` in a real Spark, compared with TensorFlow and protobuf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from phalanx import records
-from phalanx.records.fallback import frame, message_classes
+from phalanx.records.codec.fallback import frame, message_classes
 
 SCALARS: dict[str, tuple[str, list[Any]]] = {
     "byte": ("tinyint", [1, None]),
@@ -26,7 +26,7 @@ SCALARS: dict[str, tuple[str, list[Any]]] = {
 
 
 def columns(depth: int) -> tuple[str, list[tuple[Any, ...]]]:
-    """A schema with every type, in arrays of this depth; and two rows."""
+    """A schema with every type, in arrays of this depth, and two rows."""
     fields, values = [], []
     for name, (type_, pair) in SCALARS.items():
         fields.append(f"{name} {'array<' * depth}{type_}{'>' * depth}")
@@ -68,7 +68,7 @@ def test_vectors_round_trip(spark: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_the_schema_is_inferred_by_the_old_rules(spark: Any, tmp_path: Path) -> None:
+def test_schema_is_inferred_from_list_lengths(spark: Any, tmp_path: Path) -> None:
     records.write_examples(
         tmp_path / "a.tfrecord",
         [{"i": 1, "f": 0.5, "s": "x", "l": [1]}, {"i": 2, "f": 1.5, "s": "y", "l": [1, 2]}],
@@ -85,7 +85,7 @@ def test_the_schema_is_inferred_by_the_old_rules(spark: Any, tmp_path: Path) -> 
     assert dict(sequence.dtypes) == {"c": "array<bigint>", "q": "array<array<string>>"}
 
 
-def test_tensorflow_reads_what_spark_wrote_byte_for_byte(spark: Any, tmp_path: Path) -> None:
+def test_tensorflow_reads_files_written_by_spark(spark: Any, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     df = spark.createDataFrame([(3, 0.5, "x", [1, 2])], "b int, a double, d string, c array<long>")
     df.write.format("tfrecord").mode("append").option("codec", "gzip").save(str(tmp_path / "out"))
@@ -98,7 +98,7 @@ def test_tensorflow_reads_what_spark_wrote_byte_for_byte(spark: Any, tmp_path: P
     assert message == example.SerializeToString(deterministic=True)
 
 
-def test_spark_reads_what_tensorflow_and_protobuf_wrote(spark: Any, tmp_path: Path) -> None:
+def test_spark_reads_files_written_by_tensorflow_and_protobuf(spark: Any, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
 
     def fill(example: Any, name: str) -> bytes:
@@ -119,7 +119,7 @@ def test_spark_reads_what_tensorflow_and_protobuf_wrote(spark: Any, tmp_path: Pa
     ]
 
 
-def test_records_as_they_are(spark: Any, tmp_path: Path) -> None:
+def test_byte_array_records_are_not_decoded(spark: Any, tmp_path: Path) -> None:
     df = spark.createDataFrame([(bytearray(b"one"),), (bytearray(b""),)], "byteArray binary")
     write = df.coalesce(1).write.format("tfrecord").option("recordType", "ByteArray")
     write.mode("append").save(str(tmp_path / "out"))
@@ -129,7 +129,9 @@ def test_records_as_they_are(spark: Any, tmp_path: Path) -> None:
     assert [bytes(row[0]) for row in back.collect()] == [b"one", b""]
 
 
-def test_globs_many_paths_and_hidden_files(spark: Any, tmp_path: Path) -> None:
+def test_load_accepts_globs_and_many_paths_and_skips_hidden_files(
+    spark: Any, tmp_path: Path
+) -> None:
     for name in ("a-1", "a-2", "b/c", "_d", ".e"):
         records.write_examples(tmp_path / name, [{"name": name}])
     load = spark.read.format("tfrecord").schema("name string").load
@@ -139,7 +141,7 @@ def test_globs_many_paths_and_hidden_files(spark: Any, tmp_path: Path) -> None:
     assert [row[0] for row in load(f"file://{tmp_path}/b").collect()] == ["b/c"]
 
 
-def test_a_large_file_is_read_by_several_tasks_in_order(spark: Any, tmp_path: Path) -> None:
+def test_large_file_is_read_by_several_tasks_in_order(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "a", {"x": list(range(100_000))})
     reader = spark.read.format("tfrecord").option("maxPartitionBytes", "1m")
     df = reader.load(str(tmp_path / "a"))
@@ -147,9 +149,7 @@ def test_a_large_file_is_read_by_several_tasks_in_order(spark: Any, tmp_path: Pa
     assert [row[0] for row in df.collect()] == list(range(100_000))
 
 
-def test_one_file_for_each_partition_with_the_names_people_expect(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_each_partition_writes_one_file_named_like_spark(spark: Any, tmp_path: Path) -> None:
     df = spark.range(100).repartition(4)
     df.write.format("tfrecord").mode("append").option("codec", "deflate").save(
         str(tmp_path / "out")
@@ -160,16 +160,14 @@ def test_one_file_for_each_partition_with_the_names_people_expect(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["_SUCCESS", *names]
 
 
-def test_an_empty_frame_leaves_a_file_without_records(spark: Any, tmp_path: Path) -> None:
+def test_empty_dataframe_writes_an_empty_file(spark: Any, tmp_path: Path) -> None:
     spark.range(0).write.format("tfrecord").mode("append").save(str(tmp_path / "out"))
     assert len(written(tmp_path / "out")) == 1
     back = spark.read.format("tfrecord").schema("id long").load(str(tmp_path / "out"))
     assert back.collect() == []
 
 
-def test_a_failed_task_leaves_nothing_and_overwrite_loses_nothing(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_failed_write_leaves_existing_files_unchanged(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as f
 
     out = tmp_path / "out"
@@ -190,12 +188,12 @@ def test_a_failed_task_leaves_nothing_and_overwrite_loses_nothing(
         assert sorted(str(path) for path in out.rglob("*")) == [str(out / "_SUCCESS"), *before]
 
 
-def test_files_on_the_executors_own_disks(spark: Any, tmp_path: Path) -> None:
+def test_write_locality_local_writes_on_executors(spark: Any, tmp_path: Path) -> None:
     write = spark.range(10).repartition(2).write.format("tfrecord").option("writeLocality", "local")
     write.mode("append").save(str(tmp_path / "out"))
     assert len(written(tmp_path / "out")) == 2
     assert records.read_table(written(tmp_path / "out")).num_rows == 10
-    with pytest.raises(Exception, match="with writeLocality local"):
+    with pytest.raises(Exception, match="writeLocality is local"):
         write.mode("overwrite").save(str(tmp_path / "out"))
 
 
@@ -207,7 +205,7 @@ def test_files_on_the_executors_own_disks(spark: Any, tmp_path: Path) -> None:
         ({"recordType": "ByteArray"}, "one column, of binary"),
     ],
 )
-def test_wrong_use_is_said_before_anything_is_written(
+def test_wrong_use_fails_before_anything_is_written(
     spark: Any, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
@@ -217,7 +215,7 @@ def test_wrong_use_is_said_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_damage_is_named_by_file_and_record(spark: Any, tmp_path: Path) -> None:
+def test_damage_names_file_and_record(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "a", {"x": list(range(1000))})
     data = bytearray((tmp_path / "a").read_bytes())
     data[-10] ^= 1
@@ -226,7 +224,7 @@ def test_damage_is_named_by_file_and_record(spark: Any, tmp_path: Path) -> None:
         spark.read.format("tfrecord").schema("x long").load(str(tmp_path)).collect()
 
 
-def test_files_are_tables_in_sql(spark: Any, tmp_path: Path) -> None:
+def test_files_can_be_queried_in_sql(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "a", {"x": [1, 2, 3]})
     spark.sql(f"CREATE TEMPORARY VIEW numbers USING tfrecord OPTIONS (path '{tmp_path}')")
     assert spark.sql("SELECT sum(x) FROM numbers").first()[0] == 6

@@ -65,7 +65,7 @@ def test_stop_at_time_ends_all_tasks_and_the_final_checkpoint_is_evaluated(
     assert found[-1].step == read_run(str(tmp_path / "run")).step
     assert found[-1].values["loss"] < found[0].values["loss"]
     assert "Evaluation of step" in tasks.log("worker-2")
-    assert "5 seconds are over" in tasks.log("worker-0")
+    assert "5 seconds have passed" in tasks.log("worker-0")
 
 
 def test_sharded_example_runs_on_a_cluster_described_by_job_name(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.custom_loop.session_data import SessionData
-from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
+from phalanx.train.runtime.dataset_graph import read_graph, shuffles_before_shard
 
 
 def test_dataset_created_outside_cannot_be_sent_to_workers() -> None:
@@ -38,7 +38,7 @@ def test_shuffle_before_shard_is_warned_of(caplog: pytest.LogCaptureFixture) -> 
     def is_shuffled(make: Callable[[Any], Any]) -> bool:
         """The same answer for a dataset and for a function that makes it, as workers run it."""
         function = tf.function(lambda: make(tf.data.Dataset.range(9)), autograph=False)
-        found = shuffles_before_shard(graph_of(make(data)))
+        found = shuffles_before_shard(read_graph(make(data)))
         made = function.get_concrete_function().graph.as_graph_def()
         assert shuffles_before_shard(made) is found
         return found

@@ -10,8 +10,8 @@ import java.util.zip.CRC32C;
 import org.apache.hadoop.io.BytesWritable;
 
 /**
- * The frames of a TFRecord file: the data's length, the length's checksum, the data, the data's
- * checksum. Checksums are masked CRC-32C; numbers are little-endian.
+ * The frames of a TFRecord file: the length of the data, its checksum, the data, and the checksum
+ * of the data. Checksums are masked CRC-32C; numbers are little-endian.
  */
 final class Frames {
   static final int HEADER = 12;
@@ -28,7 +28,7 @@ final class Frames {
     return ((value >>> 15) | (value << 17)) + 0xa282ead8;
   }
 
-  /** Is this the beginning of a frame? */
+  /** Whether the header of a frame has a correct checksum. */
   static boolean isHeader(byte[] header) {
     return numbers(header).getInt(8) == maskedCrc(header, 0, 8);
   }
@@ -46,8 +46,8 @@ final class Frames {
   /**
    * Reads the next record into {@code record}.
    *
-   * @param where the file and the offset, for errors
-   * @return the bytes that the frame takes, or 0 at the end
+   * @param where the file and offset, for error messages
+   * @return the size of the frame in bytes, or 0 at the end of the file
    */
   static long read(InputStream in, BytesWritable record, String where) throws IOException {
     byte[] header = new byte[HEADER];
@@ -76,7 +76,7 @@ final class Frames {
     return OVERHEAD + length;
   }
 
-  /** Grows with what was really read: a forged length must not take all the memory. */
+  /** Grows the buffer with the bytes read: a forged length must not exhaust the memory. */
   private static void fill(InputStream in, BytesWritable record, int length, String where)
       throws IOException {
     record.setSize(0);

@@ -9,20 +9,20 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
-/** Where records begin: the file that {@code phalanx.records.RecordIndex.save} writes. */
+/** The offsets of a file's records, as {@code phalanx.records.RecordIndex.save} writes them. */
 final class RecordIndex {
   private static final String SUFFIX = ".index";
   private static final byte[] MAGIC = "phxindex".getBytes(StandardCharsets.US_ASCII);
   private static final int HEADER = 32;
 
-  /** Of every stride-th record, and the end of the file. */
+  /** The offset of every stride-th record, and the end of the file. */
   final long[] offsets;
 
   private RecordIndex(long[] offsets) {
     this.offsets = offsets;
   }
 
-  /** The file whose index this would be, by its name; null if it is none. */
+  /** The data file of an index, by its name; null if it is not an index. */
   static Path dataOf(Path path) {
     String name = path.getName();
     return name.endsWith(SUFFIX) && name.length() > SUFFIX.length()
@@ -30,7 +30,7 @@ final class RecordIndex {
         : null;
   }
 
-  /** The index beside a file; null if there is none, or the file has changed since. */
+  /** The index beside a file; null if there is none, or the file has changed. */
   static RecordIndex load(FileSystem fileSystem, FileStatus file) throws IOException {
     Path path = file.getPath().suffix(SUFFIX);
     if (!fileSystem.exists(path)) {
@@ -51,12 +51,12 @@ final class RecordIndex {
     long stride = numbers.getLong();
     long[] offsets = new long[(data.length - HEADER) / 8];
     numbers.asLongBuffer().get(offsets);
-    boolean isSound =
+    boolean isValid =
         Arrays.equals(magic, MAGIC)
             && size == file.getLen()
             && stride > 0
             && offsets.length == (count + stride - 1) / stride + 1
             && offsets[offsets.length - 1] == size;
-    return isSound ? new RecordIndex(offsets) : null;
+    return isValid ? new RecordIndex(offsets) : null;
   }
 }

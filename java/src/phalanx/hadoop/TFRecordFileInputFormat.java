@@ -19,11 +19,10 @@ import org.apache.hadoop.mapreduce.lib.input.FileInputFormat;
 import org.apache.hadoop.mapreduce.lib.input.FileSplit;
 
 /**
- * TFRecord files as input: the key is a record's data, and there is no value.
+ * Reads TFRecord files: the key is the data of a record, and there is no value.
  *
- * <p>Gzip and zlib are seen from the files themselves. A file is read by one task, unless its index
- * lies beside it ({@code train.tfrecord.index}, as {@code RecordIndex.save} writes it): then it is
- * split between records.
+ * <p>Gzip and zlib are detected. One task reads a file, unless its index lies beside it ({@code
+ * train.tfrecord.index}, as {@code RecordIndex.save} writes it): then it is split between records.
  */
 public class TFRecordFileInputFormat extends FileInputFormat<BytesWritable, NullWritable> {
 
@@ -33,13 +32,13 @@ public class TFRecordFileInputFormat extends FileInputFormat<BytesWritable, Null
     return new TFRecordReader();
   }
 
-  /** Never in the middle of a record; {@link #getSplits} knows where they begin. */
+  /** Not at any byte; {@link #getSplits} splits files between records. */
   @Override
   protected boolean isSplitable(JobContext context, Path file) {
     return false;
   }
 
-  /** Without what lies beside the data: indexes and schemas. */
+  /** Excludes indexes and schemas. */
   @Override
   protected List<FileStatus> listStatus(JobContext job) throws IOException {
     List<FileStatus> all = super.listStatus(job);

@@ -17,11 +17,11 @@ import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.hadoop.mapreduce.lib.output.FileOutputFormat;
 
 /**
- * TFRecord files as output: the key is a record's data, the value is not looked at.
+ * Writes TFRecord files: the key is the data of a record, and the value is ignored.
  *
- * <p>{@code FileOutputFormat.setCompressOutput} and {@code setOutputCompressorClass} choose gzip
- * or deflate, the two that TensorFlow reads. Files are committed as Hadoop does it: a failed or
- * second attempt leaves nothing.
+ * <p>{@code FileOutputFormat.setCompressOutput} and {@code setOutputCompressorClass} select gzip or
+ * deflate, which TensorFlow can read. Hadoop commits the files: failed or second attempts leave
+ * nothing.
  */
 public class TFRecordFileOutputFormat extends FileOutputFormat<BytesWritable, NullWritable> {
   private static final int BUFFER = 1 << 17;
@@ -33,7 +33,7 @@ public class TFRecordFileOutputFormat extends FileOutputFormat<BytesWritable, Nu
         getCompressOutput(context) ? getOutputCompressorClass(context, GzipCodec.class) : null;
     Path path = getDefaultWorkFile(context, ".tfrecord" + extension(codec));
     OutputStream file = path.getFileSystem(context.getConfiguration()).create(path, false);
-    return new Writer(pack(file, codec));
+    return new Writer(compress(file, codec));
   }
 
   private static String extension(Class<? extends CompressionCodec> codec) throws IOException {
@@ -50,16 +50,16 @@ public class TFRecordFileOutputFormat extends FileOutputFormat<BytesWritable, Nu
         codec.getName() + " is not a codec that TensorFlow reads: use GzipCodec or DefaultCodec");
   }
 
-  private static OutputStream pack(OutputStream file, Class<? extends CompressionCodec> codec)
+  private static OutputStream compress(OutputStream file, Class<? extends CompressionCodec> codec)
       throws IOException {
     if (codec == null) {
       return new BufferedOutputStream(file, BUFFER);
     }
-    OutputStream packed =
+    OutputStream compressed =
         codec == GzipCodec.class
             ? new GZIPOutputStream(file, BUFFER)
             : new DeflaterOutputStream(file);
-    return new BufferedOutputStream(packed, BUFFER);
+    return new BufferedOutputStream(compressed, BUFFER);
   }
 
   private static final class Writer extends RecordWriter<BytesWritable, NullWritable> {

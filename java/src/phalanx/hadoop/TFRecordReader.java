@@ -14,7 +14,7 @@ import org.apache.hadoop.mapreduce.RecordReader;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.hadoop.mapreduce.lib.input.FileSplit;
 
-/** The records of a file, or of a split that begins and ends between records. */
+/** Reads the records of a file, or of a split that begins and ends between records. */
 class TFRecordReader extends RecordReader<BytesWritable, NullWritable> {
   private static final int BUFFER = 1 << 17;
 
@@ -36,15 +36,15 @@ class TFRecordReader extends RecordReader<BytesWritable, NullWritable> {
     length = split.getLength();
     file = path.getFileSystem(context.getConfiguration()).open(path);
     if (start == 0) {
-      in = unpack();
+      in = decompress();
     } else {
       file.seek(start);
       in = new BufferedInputStream(file, BUFFER);
     }
   }
 
-  /** Packed or not is seen as the other readers see it: by the first bytes. */
-  private InputStream unpack() throws IOException {
+  /** Detects compression by the first bytes, as the readers in Python do. */
+  private InputStream decompress() throws IOException {
     byte[] header = new byte[Frames.HEADER];
     int found = file.readNBytes(header, 0, header.length);
     file.seek(0);

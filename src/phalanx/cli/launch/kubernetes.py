@@ -36,6 +36,6 @@ def command(**values: Any) -> None:
           --credentials key.json train.py
     """
     job = make_job(values)
-    place = replace(make_place(values), conductor_account=values["conductor_account"])
+    place = replace(make_place(values), controller_account=values["conductor_account"])
     launcher = KubernetesLauncher(make_container(values), place, values["context"])
     launch("kubernetes", launcher, job, values)

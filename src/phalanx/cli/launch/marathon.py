@@ -26,7 +26,7 @@ from phalanx.cli.values import Parsed
 from phalanx.launch.backends.marathon.launcher import MarathonLauncher
 from phalanx.launch.backends.marathon.plan import HOST_NAME, MarathonOptions
 from phalanx.launch.job_store import JobStore
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 _OPERATORS = ("UNIQUE", "CLUSTER", "GROUP_BY", "LIKE", "UNLIKE", "MAX_PER", "IS")
 
@@ -98,7 +98,7 @@ def command(**values: Any) -> None:
         values["port"],
         values["constraints"],
         values["tensorboard"],
-        Patience(grace=values["grace"]),
+        GracePeriods(grace=values["grace"]),
         read_patches(values),
     )
     directory = JobStore.of_user().directory / job.name

@@ -21,7 +21,7 @@ from phalanx.cli.options import (
 )
 from phalanx.launch.backends.ray.launcher import RayLauncher
 from phalanx.launch.backends.ray.plan import RayOptions, Strategy
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 
 @click.command(name="ray", cls=LaunchCommand)
@@ -72,6 +72,6 @@ def command(**values: Any) -> None:
         python=values["python"],
         strategy=Strategy(values["strategy"]),
         autoscaling=values["autoscaling"],
-        patience=Patience(grace=values["grace"]),
+        grace_periods=GracePeriods(grace=values["grace"]),
     )
     launch("ray", RayLauncher(place, values["address"]), make_job(values), values)

@@ -26,7 +26,7 @@ from phalanx.cli.options import (
 from phalanx.cli.values import Parsed, parse_duration
 from phalanx.launch.backends.slurm.launcher import SlurmLauncher
 from phalanx.launch.backends.slurm.plan import SlurmOptions
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 
 @click.command(name="slurm", cls=LaunchCommand)
@@ -91,7 +91,7 @@ def command(**values: Any) -> None:
         nodes=values["nodes"],
         requeue=values["requeue"],
         notice=math.ceil(values["notice"]),
-        patience=Patience(values["grace"], values["linger"], values["evaluator_linger"]),
+        grace_periods=GracePeriods(values["grace"], values["linger"], values["evaluator_linger"]),
         options=values["sbatch_options"],
     )
     launch("slurm", SlurmLauncher(place), job, values)

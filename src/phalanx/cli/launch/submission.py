@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.follow import follow
+from phalanx.cli.follow import follow_job
 from phalanx.cli.launch.job_file import DEFAULT, read_job_file, settings
 from phalanx.cli.program_command import ProgramCommand
 from phalanx.cli.status import attach
@@ -80,7 +80,7 @@ def launch(
         wait_for_start(job_store, job.name, handle, values["start_within"])
     click.echo(f"phalanx: {job.name} is submitted: {count_roles(job.all_tasks())}", err=True)
     if values["follow"]:
-        sys.exit(follow(job.name, handle))
+        sys.exit(follow_job(job.name, handle))
     click.echo(f"phalanx: see it with: phalanx status {job.name}", err=True)
 
 

@@ -1,1 +1,1 @@
-"""One detector a file: `detect(environ, argv)` gives this process's place, or None."""
+"""Each detector is a function `detect(environ, argv)` that returns this process's task, or None."""

@@ -1,17 +1,17 @@
 """Kubernetes: the pods of Indexed Jobs behind a headless Service.
 
-Where each role has a Job of its own, PHALANX_ROLE says which. The pods are called NAME-worker-0,
-NAME-worker-1, …, in a JobSet NAME-worker-0-1, and the Service NAME gives them names in the DNS.
-With one Job for all tasks they are called NAME-0, NAME-1, …, in the order of the roles. The Jobs
-must set PHALANX_SHAPE (Kubernetes does not tell a pod how many others there are), and may set
-PHALANX_SERVICE, if the Service is not called NAME, and PHALANX_PORT.
+With one Job per role, PHALANX_ROLE names the role. The pods are called NAME-worker-0,
+NAME-worker-1, … (in a JobSet NAME-worker-0-0, NAME-worker-0-1, …), and the Service NAME gives them
+DNS names. With one Job for all tasks, the pods are called NAME-0, NAME-1, …, in the order of the
+roles. A Job must set PHALANX_SHAPE, because Kubernetes does not tell a pod how many others exist.
+It may set PHALANX_PORT, and PHALANX_SERVICE if the Service is not called NAME.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
+from phalanx.cluster.job_environment import SHAPE_VARIABLE, find_task, parse_shape, read_port
 from phalanx.cluster.spec import PEERS, Cluster
 from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
@@ -20,9 +20,9 @@ DEFAULT_PORT = 2222
 
 
 def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
-    """An Indexed Job without a shape is not a cluster: its pods work each on its own."""
+    """Read JOB_COMPLETION_INDEX and PHALANX_SHAPE; without a shape each pod is a single process."""
     index = environ.get("JOB_COMPLETION_INDEX", "")
-    if not index.isdecimal() or VARIABLE not in environ:
+    if not index.isdecimal() or SHAPE_VARIABLE not in environ:
         return None
     hostname = environ.get("HOSTNAME", "")
     role = environ.get("PHALANX_ROLE")
@@ -36,7 +36,7 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
     job = hostname.removesuffix(f"{middle}{index}")
     service = environ.get("PHALANX_SERVICE") or job
     port = read_port(environ, DEFAULT_PORT)
-    tasks = parse_shape(environ[VARIABLE])
+    tasks = parse_shape(environ[SHAPE_VARIABLE])
     names = {
         task: middle.replace(role, str(task.role)) + str(task.index) if role else f"-{number}"
         for number, task in enumerate(tasks)
@@ -45,5 +45,5 @@ def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
         task: f"{job}{name}.{service}:{port}" for task, name in names.items() if task.role in PEERS
     }
     numbered = [task for task in tasks if role in (None, str(task.role))]
-    task = place(numbered, int(index), "JOB_COMPLETION_INDEX")
-    return loads(TFConfig(Cluster(addresses), task).dumps(), "what Kubernetes says of the cluster")
+    task = find_task(numbered, int(index), "JOB_COMPLETION_INDEX")
+    return loads(TFConfig(Cluster(addresses), task).dumps(), "the cluster described by Kubernetes")

@@ -1,7 +1,7 @@
 """Slurm: the tasks of one `srun`, numbered by SLURM_PROCID.
 
-The first task is the chief and the others are workers, unless PHALANX_SHAPE says how many of each
-role there are. Task k of a node listens on the job's port + k; PHALANX_PORT sets that port.
+The first task is the chief and the others are workers, unless PHALANX_SHAPE gives the number of
+tasks of each role. Task k of a node listens on the job's port + k; PHALANX_PORT sets that port.
 """
 
 from __future__ import annotations
@@ -9,54 +9,55 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from phalanx.cluster.shape import VARIABLE, parse_shape, place, read_port
+from phalanx.cluster.job_environment import SHAPE_VARIABLE, find_task, parse_shape, read_port
 from phalanx.cluster.spec import PEERS, Cluster
 from phalanx.cluster.tf_config import TFConfig, loads
 from phalanx.errors import ClusterError
 
 
 def detect(environ: Mapping[str, str], argv: Sequence[str]) -> TFConfig | None:
-    """Only inside a step: a batch script outside `srun` has nobody beside it."""
+    """Read the variables of a step; a batch script outside of `srun` is a single process."""
     if "SLURM_STEP_NODELIST" not in environ or not environ.get("SLURM_PROCID", "").isdecimal():
         return None
-    hosts = _slots(environ)
-    if len(hosts) == 1:
+    nodes = _locate_tasks(environ)
+    if len(nodes) == 1:
         return None
-    tasks = parse_shape(environ.get(VARIABLE) or f"chief=1,worker={len(hosts) - 1}")
-    if len(tasks) != len(hosts):
+    tasks = parse_shape(environ.get(SHAPE_VARIABLE) or f"chief=1,worker={len(nodes) - 1}")
+    if len(tasks) != len(nodes):
         raise ClusterError(
-            f"{VARIABLE} has {len(tasks)} tasks, but srun started {len(hosts)}: "
+            f"{SHAPE_VARIABLE} has {len(tasks)} tasks, but srun started {len(nodes)}: "
             f"start as many (srun --ntasks={len(tasks)})"
         )
     port = read_port(environ, _job_port(environ.get("SLURM_JOB_ID", "")))
     addresses = {
-        task: f"{node}:{port + slot}" for task, (node, slot) in zip(tasks, hosts, strict=True)
+        task: f"{node}:{port + local_index}"
+        for task, (node, local_index) in zip(tasks, nodes, strict=True)
+        if task.role in PEERS
     }
-    trainers = {task: at for task, at in addresses.items() if task.role in PEERS}
-    task = place(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID")
-    return loads(TFConfig(Cluster(trainers), task).dumps(), "what Slurm says of the cluster")
+    task = find_task(tasks, int(environ["SLURM_PROCID"]), "SLURM_PROCID")
+    return loads(TFConfig(Cluster(addresses), task).dumps(), "the cluster described by Slurm")
 
 
-def _slots(environ: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Node and number on that node of every task, in the order in which Slurm numbers them."""
+def _locate_tasks(environ: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return each task's node and its index on that node, in the order of SLURM_PROCID."""
     nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
     counts = list(_expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", "1")))
-    slots = [
-        (node, slot) for node, count in zip(nodes, counts, strict=False) for slot in range(count)
+    located = [
+        (node, index) for node, count in zip(nodes, counts, strict=False) for index in range(count)
     ]
     distribution = environ.get("SLURM_DISTRIBUTION", "block").partition(":")[0]
     if distribution == "cyclic":
-        return sorted(slots, key=lambda each: each[1])
+        return sorted(located, key=lambda each: each[1])
     if distribution != "block":
         raise ClusterError(
-            f"SLURM_DISTRIBUTION is {distribution!r}, which does not tell where the tasks are: "
+            f"SLURM_DISTRIBUTION is {distribution!r}, which does not locate the tasks: "
             "use srun --distribution=block or cyclic, or set TF_CONFIG"
         )
-    return slots
+    return located
 
 
 def expand_nodes(nodelist: str) -> list[str]:
-    """The names in Slurm's short form.
+    """Expand Slurm's compact list of nodes.
 
     >>> expand_nodes("gpu[01-03,7],login")
     ['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']
@@ -85,19 +86,19 @@ def _expand_ranges(ranges: str) -> Iterator[str]:
         if not dash:
             yield first
         elif not (first.isdecimal() and last.isdecimal()):
-            raise ClusterError(f"{part!r} in Slurm's list of nodes is not a range of numbers")
+            raise ClusterError(f"{part!r} in Slurm's list of nodes is not a numeric range")
         else:
             for number in range(int(first), int(last) + 1):
                 yield str(number).zfill(len(first))
 
 
 def _expand_counts(text: str) -> Iterator[int]:
-    """`2(x3),1` is 2, 2, 2, 1."""
+    """Expand `2(x3),1` to 2, 2, 2, 1."""
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         for _ in range(int(times or 1)):
             yield int(count)
 
 
 def _job_port(job: str) -> int:
-    """A range of 64 ports for each job, below the ports that the kernel hands out by itself."""
+    """Return the first of 64 ports of this job, below the kernel's ephemeral ports."""
     return 10000 + (int(job) % 340 * 64 if job.isdecimal() else 0)

@@ -1,4 +1,4 @@
-"""Well-known data sets as TFRecord files: published ones, and pictures made up on the spot."""
+"""Datasets as TFRecord files: published ones, and synthetic images."""
 
 from __future__ import annotations
 

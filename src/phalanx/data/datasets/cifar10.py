@@ -1,6 +1,6 @@
-"""CIFAR-10: 60,000 pictures of 32 x 32 in ten classes, as its authors publish it.
+"""CIFAR-10: 60,000 images of 32 x 32 pixels in ten classes.
 
-`image` has 3072 bytes, depth-major as published: all of the red, then the green, then the blue.
+`image` has 3072 bytes, depth-major as published: the red channel, then the green, then the blue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.data.datasets.download import download
-from phalanx.data.datasets.pictures import Pictures, write_splits
+from phalanx.data.datasets.labelled_images import LabelledImages, write_splits
 from phalanx.errors import DataError
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -25,9 +25,9 @@ MD5 = "c58f30108f718f92721af3b95e74349a"
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
-_PICTURE = 3072
+_IMAGE_BYTES = 3072
 _PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-_SAFE = {
+_SAFE_CLASSES = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.numeric", "_frombuffer"),
@@ -48,29 +48,26 @@ def convert_cifar10(
     shards: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Write train, eval and, if asked for, validation TFRecords to the directory `out`.
+    """Write train, eval and optionally validation TFRecords to the directory `out`.
 
-    The source is the folder or archive of the Python or the binary version; None downloads it. With
-    validation, the last 10,000 of the 50,000 training pictures are kept apart.
+    The source is the directory or archive of the Python or the binary version; None downloads it.
+    With `validation`, the last 10,000 of the 50,000 training images become that split.
     """
     with _open(source, progress) as read:
         parts = [_read_part(read, name) for name in _PARTS]
-    train = Pictures(
+    train = LabelledImages(
         np.concatenate([part.images for part in parts[:5]]),
         np.concatenate([part.labels for part in parts[:5]]),
     )
-    splits = {"train": train}
-    if validation:
-        kept = len(parts[4])
-        splits = {"train": train[:-kept], "validation": train[-kept:]}
-    return write_splits({**splits, "eval": parts[5]}, CLASSES, out, shards)
+    held_out = len(parts[4]) if validation else 0
+    return write_splits(train, parts[5], CLASSES, out, shards=shards, validation=held_out)
 
 
 @contextmanager
 def _open(
     source: str | Path | None, progress: Callable[[int, int], None] | None
 ) -> Iterator[Reader]:
-    """A function that gives a file's bytes by its name, wherever in the source it lies."""
+    """A function that reads a file of the source by its name, in any directory."""
     if source is None:
         with tempfile.TemporaryDirectory() as directory:
             archive = download(URL, MD5, Path(directory), progress=progress)
@@ -82,7 +79,9 @@ def _open(
         yield lambda name: _read_below(path, name)
         return
     if not path.exists():
-        raise DataError(f"there is no {path}: give the folder cifar-10-batches-py or its archive")
+        raise DataError(
+            f"there is no {path}: give the directory cifar-10-batches-py or its archive"
+        )
     try:
         with tarfile.open(path) as archive_file:
             members = {Path(m.name).name: m for m in archive_file.getmembers() if m.isfile()}
@@ -103,37 +102,37 @@ def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> by
     return None if file is None else file.read()
 
 
-def _read_part(read: Reader, name: str) -> Pictures:
+def _read_part(read: Reader, name: str) -> LabelledImages:
     data = read(name)
     if data is not None:
         return _parse_pickle(name, data)
     data = read(f"{name}.bin")
     if data is None:
-        raise DataError(f"neither {name} nor {name}.bin is in the source: it is not the whole of "
+        raise DataError(f"neither {name} nor {name}.bin is in the source: it is not the complete "
                         "CIFAR-10, in its Python or its binary version")  # fmt: skip
-    if len(data) % (_PICTURE + 1) or not data:
-        raise DataError(f"{name}.bin has {len(data)} bytes, not a number of pictures of 3073 each")
-    rows = np.frombuffer(data, np.uint8).reshape(-1, _PICTURE + 1)
-    return Pictures(rows[:, 1:], rows[:, 0].astype(np.int64))
+    if len(data) % (_IMAGE_BYTES + 1) or not data:
+        raise DataError(f"{name}.bin has {len(data)} bytes, not a multiple of 3073")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, _IMAGE_BYTES + 1)
+    return LabelledImages(rows[:, 1:], rows[:, 0].astype(np.int64))
 
 
 class _SafeUnpickler(pickle.Unpickler):
-    """Makes arrays and nothing else: a pickle from elsewhere must not run code."""
+    """Loads arrays and nothing else: a downloaded pickle must not run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _SAFE:
+        if (module, name) in _SAFE_CLASSES:
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-        raise pickle.UnpicklingError(f"it wants {module}.{name}")
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}")
 
 
-def _parse_pickle(name: str, data: bytes) -> Pictures:
+def _parse_pickle(name: str, data: bytes) -> LabelledImages:
     try:
         batch = _SafeUnpickler(io.BytesIO(data), encoding="bytes").load()
         images = np.asarray(batch[b"data"], np.uint8)
         labels = np.asarray(batch[b"labels"], np.int64)
     except (pickle.UnpicklingError, KeyError, TypeError, ValueError, EOFError, IndexError) as error:
         raise DataError(f"{name} is not a batch of CIFAR-10: {error}") from None
-    if images.ndim != 2 or images.shape[1] != _PICTURE or len(images) != len(labels):
-        raise DataError(f"{name} holds {images.shape} pictures and {len(labels)} labels, "
+    if images.ndim != 2 or images.shape[1] != _IMAGE_BYTES or len(images) != len(labels):
+        raise DataError(f"{name} holds {images.shape} images and {len(labels)} labels, "
                         "not (n, 3072) and n")  # fmt: skip
-    return Pictures(images, labels)
+    return LabelledImages(images, labels)

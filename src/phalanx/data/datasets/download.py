@@ -1,4 +1,4 @@
-"""Getting a published file, and making sure that it is the published one."""
+"""Downloading a published file and checking its MD5."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 60
 def download(
     url: str, md5: str, directory: Path, *, progress: Callable[[int, int], None] | None = None
 ) -> Path:
-    """Fetch `url` to the directory and check its MD5. `progress` is told bytes done and in all."""
+    """Download `url`; `progress` is called with the bytes read so far and in all."""
     path = directory / url.rpartition("/")[2]
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
@@ -33,9 +33,9 @@ def download(
                 if progress is not None:
                     progress(done, total)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise DataError(f"cannot download {url}: {error}; fetch it where there is a network, "
-                        "and give it here with --source") from None  # fmt: skip
+        raise DataError(f"cannot download {url}: {error}; download it on another machine, "
+                        "and name it with --source") from None  # fmt: skip
     if digest.hexdigest() != md5:
-        raise DataError(f"{url} came with the MD5 {digest.hexdigest()}, not {md5}: "
+        raise DataError(f"{url} has the MD5 {digest.hexdigest()}, not {md5}: "
                         "it is damaged, or another file")  # fmt: skip
     return path

@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits of 28 x 28. `image` has 784 bytes, row by row."""
+"""MNIST: 70,000 handwritten digits of 28 x 28 pixels. `image` has 784 bytes, row by row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from phalanx.data.datasets.download import download
-from phalanx.data.datasets.pictures import Array, Pictures, write_splits
+from phalanx.data.datasets.labelled_images import LabelledImages, write_splits
+from phalanx.data.types import Array
 from phalanx.errors import DataError
 
 URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -34,9 +35,9 @@ def convert_mnist(
     shards: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Write train, eval and, if asked for, validation TFRecords to the directory `out`.
+    """Write train, eval and optionally validation TFRecords to the directory `out`.
 
-    The source is the folder with the four published files, packed or not; None downloads them.
+    The source is the directory of the four published files, compressed or not; None downloads them.
     """
     with ExitStack() as stack:
         if source is None:
@@ -46,24 +47,20 @@ def convert_mnist(
         else:
             directory = Path(source)
         train, test = _read(directory, "train"), _read(directory, "t10k")
-    splits = {"train": train}
-    if validation:
-        splits = {"train": train[:-_VALIDATION], "validation": train[-_VALIDATION:]}
-    return write_splits({**splits, "eval": test}, map(str, range(10)), out, shards)
+    held_out = _VALIDATION if validation else 0
+    return write_splits(train, test, map(str, range(10)), out, shards=shards, validation=held_out)
 
 
-def _read(directory: Path, part: str) -> Pictures:
+def _read(directory: Path, part: str) -> LabelledImages:
     images = _read_array(directory, f"{part}-images-idx3-ubyte", 3)
     labels = _read_array(directory, f"{part}-labels-idx1-ubyte", 1)
     if len(images) != len(labels):
-        raise DataError(
-            f"{directory} has {len(images)} pictures and {len(labels)} labels of {part}"
-        )
-    return Pictures(images.reshape(len(images), -1), labels.astype(np.int64))
+        raise DataError(f"{directory} has {len(images)} images and {len(labels)} labels of {part}")
+    return LabelledImages(images.reshape(len(images), -1), labels.astype(np.int64))
 
 
 def _read_array(directory: Path, name: str, dimensions: int) -> Array:
-    """An array in the format IDX: zeros, a type, the number of dimensions, the sizes, the data."""
+    """Read a file in IDX format: zeros, a type, the number of dimensions, the sizes, the data."""
     path = next((p for p in (directory / name, directory / f"{name}.gz") if p.is_file()), None)
     if path is None:
         raise DataError(f"there is no {name} or {name}.gz in {directory}")

@@ -1,4 +1,4 @@
-"""What a task needs if it runs in a container: an image, mounts, labels, a key for Google Cloud."""
+"""The container of a task: its image, mounts and labels, and a key for Google Cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 class MountKind(Enum):
-    """Where what is mounted comes from."""
+    """Where the source of a mount is."""
 
     HOST = "host"
     VOLUME = "volume"
@@ -24,13 +24,7 @@ class MountKind(Enum):
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory of the container that comes from outside.
-
-    >>> Mount.parse("/home/ann/data:/data:ro")
-    Mount(kind=<MountKind.HOST: 'host'>, source='/home/ann/data', target='/data', read_only=True)
-    >>> Mount.parse("nfs://server/export:/data").source
-    'server:/export'
-    """
+    """A directory that is mounted into the container."""
 
     kind: MountKind
     source: str
@@ -39,12 +33,12 @@ class Mount:
 
     @classmethod
     def parse(cls, text: str) -> Mount:
-        """`/host/path:/target`, `volume:/target` or `nfs://server/path:/target`, `:ro` after it."""
+        """Parse /host/path:/target, volume:/target or nfs://server/path:/target, with `:ro`."""
         match = re.fullmatch(r"(nfs://[^/:]+/[^:]*|/[^:]*|[\w.-]+):(/[^:]*)(:r[ow])?", text)
         if not match:
             raise JobError(
                 f"{text!r} is not a mount: write /host/path:/target, volume:/target or "
-                "nfs://server/path:/target, and :ro after it if nothing is to be written there"
+                "nfs://server/path:/target, with :ro at the end for a read-only mount"
             )
         source, target, mode = match.groups()
         if source.startswith("nfs://"):
@@ -56,7 +50,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """How the tasks' containers are made. `credentials` is a key file of this machine."""
+    """The containers of all tasks. `credentials` is the path of a key file on this machine."""
 
     image: str
     python: str = "python"
@@ -65,14 +59,17 @@ class Container:
     credentials: str | None = None
 
     def validate(self) -> None:
-        """Raise a JobError if two mounts are in each other's way."""
+        """Raise a JobError if two mounts have the same target."""
         targets = [mount.target for mount in self.mounts]
         twice = sorted({target for target in targets if targets.count(target) > 1})
         if twice:
             raise JobError(f"{twice[0]} is mounted twice: leave one out (--mount)")
 
-    def with_key(self) -> Container:
-        """The same with the key file among its mounts, where there are no secrets."""
+    def credentials_variables(self) -> dict[str, str]:
+        return {CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if self.credentials else {}
+
+    def with_credentials_mount(self) -> Container:
+        """Return the container with the key file mounted, for engines without secrets."""
         if not self.credentials:
             return self
         key = Mount(MountKind.HOST, self.credentials, CREDENTIALS_PATH, read_only=True)

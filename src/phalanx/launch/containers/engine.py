@@ -1,4 +1,4 @@
-"""Asking a Docker engine, through the `docker` command that people have already set up."""
+"""Commands to a Docker engine, through the `docker` command that the user has set up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "nothing was started"
 
 
 def ask(*arguments: str, seconds: float = ANSWER_SECONDS, failing: str = NOTHING) -> str:
-    """What `docker` prints; what it says went wrong becomes an error that begins with `failing`."""
+    """Return what `docker` prints; its error becomes a JobError that begins with `failing`."""
     return run(["docker", *arguments], seconds=seconds, failing=failing)
 
 
@@ -23,7 +23,7 @@ def run(
     failing: str = NOTHING,
     given: bytes = b"",
 ) -> str:
-    """The same for any command that talks to an engine."""
+    """Run any command that talks to the engine, as `ask` does; `given` is its standard input."""
     name = command[0]
     try:
         done = subprocess.run(
@@ -41,7 +41,7 @@ def run(
 
 
 def check_ready(job: str, image: str) -> None:
-    """Raise a JobError unless there are an engine and the image, and the job's name is free."""
+    """Raise a JobError unless engine and image are available and the job's name is free."""
     ask("version", "--format", "{{.Server.Version}}")
     if ask("ps", "--all", "--quiet", "--filter", f"label=phalanx.job={job}").strip():
         raise JobError(

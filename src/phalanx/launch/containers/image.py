@@ -1,8 +1,4 @@
-"""An image for a program: a Dockerfile that gives the same image next year.
-
-Every package has the version that is installed here: a lock of this environment constrains what is
-installed there. Nothing runs as root, and only the files named go in.
-"""
+"""A Dockerfile and a lock file for a program: packages have the versions installed here."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from phalanx.errors import JobError
 from phalanx.launch.containers.engine import ask
-from phalanx.launch.generated_file import check_own, head, write_kept
+from phalanx.launch.generated_file import check_generated, header, write_generated
 from phalanx.launch.job import Program
 
 DOCKERFILE = "Dockerfile"
@@ -27,13 +23,13 @@ _BUILD_SECONDS = 3600.0
 _FAILING = "nothing was built"
 _USER = 1000
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
-# Of the tools that install packages the base has its own.
+# The base image has its own versions of the tools that install packages.
 _TOOLS = frozenset({"pip", "setuptools", "wheel"})
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into an image. Paths are below the directory that it is built from."""
+    """The contents of an image. Paths are relative to the directory that it is built from."""
 
     program: Program
     paths: tuple[str, ...]
@@ -46,24 +42,23 @@ class Contents:
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """The files that are written, and the others that go in with them."""
+    """The generated files, and the paths that are copied beside them."""
 
     dockerfile: str
     lock: str
     paths: tuple[str, ...]
 
     def render(self) -> str:
-        """The Dockerfile."""
         return self.dockerfile
 
     def write(self, directory: Path) -> None:
-        """Both files, where the program is."""
-        check_own(directory / LOCK, "image")
-        write_kept(directory / DOCKERFILE, self.dockerfile, "image")
-        write_kept(directory / LOCK, self.lock, "image")
+        """Write the Dockerfile and the lock file."""
+        check_generated(directory / LOCK, "image")
+        write_generated(directory / DOCKERFILE, self.dockerfile, "image")
+        write_generated(directory / LOCK, self.lock, "image")
 
     def build(self, directory: Path, tag: str) -> None:
-        """Let the engine build it, in sight; it is sent these files and no others."""
+        """Build the image and show the engine's output; only the planned files are sent."""
         ask("version", "--format", "{{.Server.Version}}", failing=_FAILING)
         command = ["docker", "build", "--tag", tag, "-"]
         given = self._pack(directory)
@@ -72,19 +67,19 @@ class ImagePlan:
         except subprocess.TimeoutExpired:
             raise JobError(f"{_FAILING} in {_BUILD_SECONDS / 60:.0f} minutes") from None
         if done.returncode:
-            raise JobError(f"{_FAILING}: docker says why above")
+            raise JobError(f"{_FAILING}: see the error of docker above")
 
     def _pack(self, directory: Path) -> bytes:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
             for name in (DOCKERFILE, LOCK, *self.paths):
-                # The same files make the same image, whoever owns them and whenever they came.
+                # Owners and times are removed, so that the same files make the same image.
                 archive.add(directory / name, name, filter=_anonymous)
         return content.getvalue()
 
 
 def plan_image(contents: Contents) -> ImagePlan:
-    """The files of an image: a pure function."""
+    """Plan the files of an image."""
     gpu = [
         "# CUDA comes with the wheels, the driver with the NVIDIA Container Toolkit of the host.",
         "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
@@ -104,18 +99,18 @@ def plan_image(contents: Contents) -> ImagePlan:
         "WORKDIR /app",
         *(_copy(path, path) for path in contents.paths),
         f"USER {_USER}:{_USER}",
-        f"CMD {json.dumps([*contents.program.start(), *contents.program.arguments])}",
+        f"CMD {json.dumps([*contents.program.command(), *contents.program.arguments])}",
     ]
     pins = sorted(f"{name}=={version}" for name, version in _lock_for(contents).items())
     return ImagePlan(
-        head("image") + "\n".join(lines) + "\n",
-        head("image") + "".join(f"{pin}\n" for pin in pins),
+        header("image") + "\n".join(lines) + "\n",
+        header("image") + "".join(f"{pin}\n" for pin in pins),
         (*contents.paths, *contents.wheels),
     )
 
 
 def _lock_for(contents: Contents) -> dict[str, str]:
-    """TensorFlow has two names: the version is the same, whichever is installed here."""
+    """Pin both names of TensorFlow to the version of the one that is installed here."""
     versions = [contents.lock[name] for name in _TENSORFLOWS if name in contents.lock]
     other = {name: text for name, text in contents.lock.items() if name not in _TENSORFLOWS}
     return other | dict.fromkeys(_TENSORFLOWS, versions[0]) if versions else other
@@ -135,21 +130,20 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def lock_environment(installed: Iterable[Distribution] | None = None) -> dict[str, str]:
-    """The version of every package here that an index has, too: none of a local directory."""
+    """Return the version of every installed package, except those from a local directory."""
     found = list(distributions() if installed is None else installed)
-    # A package that is installed from a directory may be found a second time, in that directory.
+    # A package that is installed from a directory may be listed a second time by that directory.
     local = {_plain(each.name) for each in found if each.read_text("direct_url.json") is not None}
     lock = {_plain(each.name): each.version for each in found}
     return {name: lock[name] for name in lock if name not in local | _TOOLS}
 
 
 def _plain(name: str) -> str:
-    """A package's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
-    """The requirements in a file, without its comments. Options of pip do not belong here."""
+    """Read the requirements of a file, without comments; options of pip are a JobError."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -163,7 +157,7 @@ def read_requirements(path: Path) -> tuple[str, ...]:
 
 
 def check_pinned(contents: Contents) -> None:
-    """Raise a JobError for a requirement that would have another version on another day."""
+    """Raise a JobError for a requirement that is not pinned to a version."""
     wheels = {_plain(PurePosixPath(path).name.partition("-")[0]) for path in contents.wheels}
     for requirement in contents.requirements:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
@@ -171,5 +165,5 @@ def check_pinned(contents: Contents) -> None:
         if not known and "==" not in requirement and "@" not in requirement:
             raise JobError(
                 f"{requirement} has no version and is not installed here: write {requirement}==…, "
-                "or install it, to get the version that you have tried"
+                "or install it here, to use the installed version"
             )

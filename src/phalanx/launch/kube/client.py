@@ -1,4 +1,4 @@
-"""The few calls to the Kubernetes API that a launcher makes, with plain data going in and out."""
+"""The calls to the Kubernetes API that launchers make, with manifests going in and out."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from phalanx.errors import ConfigurationError, LaunchError
+from phalanx.errors import ConfigurationError, LaunchError, NotFoundError
 from phalanx.launch.kube.manifest import Manifest
 
 _ANSWER_SECONDS = 30.0
-# A log that says nothing for a while is asked for again.
+# The connection to a log that prints nothing for so long is opened again.
 _LOG_SECONDS = 3600.0
-_AGAIN_SECONDS = 1.0
+_RECONNECT_SECONDS = 1.0
 
+KubernetesModule: TypeAlias = Any
+"""The module `kubernetes.client` or `kubernetes.config`."""
+Response: TypeAlias = Any
+"""A `urllib3.HTTPResponse`."""
+ApiCall: TypeAlias = Callable[..., Response]
 
-# The class of the client, and its word for the kind.
+# The API class of the official client, and its noun for the kind.
 _KINDS = {
     "Deployment": ("AppsV1Api", "deployment"),
     "Job": ("BatchV1Api", "job"),
@@ -30,9 +35,8 @@ _KINDS = {
     "Service": ("CoreV1Api", "service"),
     "ServiceAccount": ("CoreV1Api", "service_account"),
 }
-_VERBS = ("create", "read", "delete")
 
-# Group, version and plural of what operators add.
+# Group, version and plural of the custom resources of Kubeflow.
 CUSTOM = {
     "TFJob": ("kubeflow.org", "v1", "tfjobs"),
     "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
@@ -40,65 +44,52 @@ CUSTOM = {
 }
 
 
-@dataclass(frozen=True)
-class _Calls:
-    create: Callable[..., Any]
-    read: Callable[..., Any]
-    delete: Callable[..., Any]
-
-
-class NotThereError(LaunchError):
-    """The API has no such object."""
-
-
-class TakenError(LaunchError):
-    """The API has an object of this name already."""
+class AlreadyExistsError(LaunchError):
+    """The API already has an object of this kind and name."""
 
 
 class Client:
-    """Talks to the cluster of a context in the user's kubeconfig, or to the one we are in."""
+    """A connection to the cluster of a kubeconfig context, or to the one this process runs in."""
 
     def __init__(self, context: str | None = None) -> None:
         self.context = context
         self._api: Any = None
 
     def create(self, manifest: Manifest) -> None:
-        """Make an object."""
-        create = self._calls(manifest["kind"]).create
-        self._ask(create, manifest["metadata"]["namespace"], manifest)
-
-    def delete(self, kind: str, name: str, namespace: str) -> None:
-        """Remove an object and what belongs to it; that it is gone already is no error."""
-        delete = self._calls(kind).delete
-        with contextlib.suppress(NotThereError):
-            self._ask(delete, name, namespace, propagation_policy="Background")
+        kind, namespace = manifest["kind"], manifest["metadata"]["namespace"]
+        self._ask(self._call("create", kind, namespace), body=manifest)
 
     def read(self, kind: str, name: str, namespace: str) -> Manifest:
-        """An object as it is now."""
-        read = self._calls(kind).read
-        return self._ask(read, name, namespace)
+        """Return an object as it is now; raise a NotFoundError if there is none."""
+        return self._ask(self._call("read", kind, namespace), name=name)
+
+    def delete(self, kind: str, name: str, namespace: str) -> None:
+        """Delete an object and its dependents; an object that is already gone is no error."""
+        delete = self._call("delete", kind, namespace)
+        with contextlib.suppress(NotFoundError):
+            self._ask(delete, name=name, propagation_policy="Background")
 
     def pods(self, selector: str, namespace: str) -> list[Manifest]:
-        """The pods with these labels, the oldest first."""
+        """Return the pods with these labels, the oldest first."""
         core = self._module().CoreV1Api(self._api)
         found = self._ask(core.list_namespaced_pod, namespace, label_selector=selector)
         pods: list[Manifest] = found.get("items", [])
         return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
-    def complaints(self, names: Collection[str], namespace: str) -> list[str]:
-        """Why no pods can be made for the objects of these names, the newest last."""
+    def warnings(self, names: Collection[str], namespace: str) -> list[str]:
+        """Return why no pods can be created for the objects of these names, the newest last."""
         core = self._module().CoreV1Api(self._api)
         found = self._ask(core.list_namespaced_event, namespace, field_selector="type=Warning")
-        events = sorted(found.get("items", []), key=_time_of)
-        return [
-            str(event.get("message", ""))
-            for event in events
+        failed = [
+            (str(event.get("lastTimestamp") or event.get("eventTime") or ""), event.get("message"))
+            for event in found.get("items", [])
             if event.get("involvedObject", {}).get("name") in names
             and event.get("reason", "").startswith("FailedCreate")
         ]
+        return [str(message or "") for _, message in sorted(failed, key=lambda each: each[0])]
 
     def log(self, pod: str, namespace: str, follow: bool) -> Iterator[str]:
-        """What a pod has printed; with `follow`, until it ends."""
+        """Yield the lines that a pod has printed; with `follow`, until it ends."""
         partial = b""
         for chunk in self._log_chunks(pod, namespace, follow):
             *lines, partial = (partial + chunk).split(b"\n")
@@ -107,13 +98,16 @@ class Client:
             yield partial.decode(errors="replace")
 
     def _log_chunks(self, pod: str, namespace: str, follow: bool) -> Iterator[bytes]:
-        """A connection that breaks, as one does that is silent for long, is made anew."""
+        """Reconnect when the connection breaks, as it does after a long silence."""
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         core = self._module().CoreV1Api(self._api)
-        heard: float | None = None
+        last_chunk_at: float | None = None
         while True:
-            since = {} if heard is None else {"since_seconds": _whole_seconds_since(heard)}
+            since = {}
+            if last_chunk_at is not None:
+                # Rounded down, so that a silent pod's last line is not repeated each time.
+                since["since_seconds"] = max(1, int(time.monotonic() - last_chunk_at))
             response = self._open(
                 core.read_namespaced_pod_log,
                 pod,
@@ -124,45 +118,30 @@ class Client:
             )
             try:
                 for chunk in response.stream():
-                    heard = time.monotonic()
+                    last_chunk_at = time.monotonic()
                     yield chunk
                 return
             except HTTPError as error:
                 if not follow:
-                    raise LaunchError(f"the Kubernetes API broke off: {error}") from None
+                    raise LaunchError(
+                        f"the connection to the Kubernetes API broke: {error}"
+                    ) from None
             finally:
                 response.release_conn()
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_RECONNECT_SECONDS)
 
-    def _calls(self, kind: str) -> _Calls:
-        """How an object of this kind is made, read and removed."""
+    def _call(self, verb: str, kind: str, namespace: str) -> ApiCall:
         module = self._module()
         if kind in CUSTOM:
-            return self._custom_calls(kind)
-        group, noun = _KINDS[kind]
-        api = getattr(module, group)(self._api)
-        return _Calls(*(getattr(api, f"{verb}_namespaced_{noun}") for verb in _VERBS))
+            group, version, plural = CUSTOM[kind]
+            verb = "get" if verb == "read" else verb
+            custom = getattr(module.CustomObjectsApi(self._api), f"{verb}_namespaced_custom_object")
+            return partial(custom, group=group, version=version, namespace=namespace, plural=plural)
+        api, noun = _KINDS[kind]
+        method = getattr(getattr(module, api)(self._api), f"{verb}_namespaced_{noun}")
+        return partial(method, namespace=namespace)
 
-    def _custom_calls(self, kind: str) -> _Calls:
-        api = self._module().CustomObjectsApi(self._api)
-        group, version, plural = CUSTOM[kind]
-
-        def create(namespace: str, manifest: Manifest, **more: Any) -> Any:
-            call = api.create_namespaced_custom_object
-            return call(group, version, namespace, plural, manifest, **more)
-
-        def read(name: str, namespace: str, **more: Any) -> Any:
-            call = api.get_namespaced_custom_object
-            return call(group, version, namespace, plural, name, **more)
-
-        def delete(name: str, namespace: str, **more: Any) -> Any:
-            call = api.delete_namespaced_custom_object
-            return call(group, version, namespace, plural, name, **more)
-
-        return _Calls(create, read, delete)
-
-    def _module(self) -> Any:
-        """The official client, with a connection made when it is first needed."""
+    def _module(self) -> KubernetesModule:
         try:
             from kubernetes import client, config  # noqa: PLC0415
         except ImportError:
@@ -171,14 +150,14 @@ class Client:
                 "or use --dry-run and kubectl apply"
             ) from None
         if self._api is None:
-            loader: Any = config
+            untyped: KubernetesModule = config
             try:
                 try:
-                    loader.load_kube_config(context=self.context)
+                    untyped.load_kube_config(context=self.context)
                 except config.ConfigException:
                     if self.context is not None:
                         raise
-                    loader.load_incluster_config()
+                    untyped.load_incluster_config()
                 self._api = client.ApiClient()
             except (config.ConfigException, OSError) as error:
                 raise ConfigurationError(
@@ -186,40 +165,30 @@ class Client:
                 ) from None
         return client
 
-    def _ask(self, call: Callable[..., Any], *arguments: object, **more: object) -> Manifest:
-        """The API's answer as it came: the client's own classes refuse what they do not know."""
+    def _ask(self, call: ApiCall, *arguments: object, **more: object) -> Manifest:
+        """Return the API's answer as plain data: the client's classes reject unknown fields."""
         response = self._open(call, *arguments, _request_timeout=_ANSWER_SECONDS, **more)
         answer: Manifest = json.loads(response.data)
         return answer
 
-    def _open(self, call: Callable[..., Any], *arguments: object, **more: object) -> Any:
-        """The response; what the API says went wrong becomes an error of one sentence."""
+    def _open(self, call: ApiCall, *arguments: object, **more: object) -> Response:
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         try:
             response = call(*arguments, _preload_content=False, **more)
         except ApiException as error:
-            raise _error(error.status, error.body) from None
+            raise _make_error(error.status, error.body) from None
         except (HTTPError, OSError) as error:
             raise LaunchError(f"the Kubernetes API does not answer: {error}") from None
         if response.status >= 400:
-            raise _error(response.status, response.data)
+            raise _make_error(response.status, response.data)
         return response
 
 
-def _whole_seconds_since(moment: float) -> int:
-    """Rounded down, so that the last line of a silent pod is not told again each time."""
-    return max(1, int(time.monotonic() - moment))
-
-
-def _time_of(event: Manifest) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
-
-
-def _error(status: int, body: str | bytes | None) -> LaunchError:
-    kind = {404: NotThereError, 409: TakenError}.get(status, LaunchError)
+def _make_error(status: int, body: str | bytes | None) -> LaunchError:
+    kind = {404: NotFoundError, 409: AlreadyExistsError}.get(status, LaunchError)
     try:
         return kind(str(json.loads(body or "")["message"]))
     except (ValueError, KeyError, TypeError):
-        return kind(f"the Kubernetes API said {status}")
+        return kind(f"the Kubernetes API answered with status {status}")

@@ -1,27 +1,28 @@
-"""API objects as YAML that people can read and `kubectl apply` takes."""
+"""API objects as readable YAML for `kubectl apply`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from phalanx.errors import ConfigurationError
 
-Manifest = dict[str, Any]
+Manifest: TypeAlias = dict[str, Any]
+"""An API object of Kubernetes or another orchestrator, or a part of one, as plain data."""
 
-# Booleans in YAML 1.1, which some readers still follow.
+# Booleans in YAML 1.1, which some parsers still follow.
 _BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks; words that might be taken for booleans in quotes."""
+    """Writes multi-line strings as blocks, and quotes words that could be read as booleans."""
 
-    def ignore_aliases(self, data: Any) -> bool:
-        """Whatever occurs twice is written twice."""
+    def ignore_aliases(self, data: object) -> bool:
+        """Write an object that occurs twice in full, without YAML aliases."""
         return True
 
 
@@ -34,17 +35,13 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(objects: Iterable[Manifest]) -> str:
-    """The objects, one document each.
-
-    >>> print(dump([{"env": "on"}]))
-    env: "on"
-    """
+    """Return the objects as YAML, one document each."""
     documents = (yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=100) for each in objects)
     return "---\n".join(documents).rstrip("\n")
 
 
 def load(path: Path) -> list[Manifest]:
-    """The documents of a file."""
+    """Load all documents of a YAML file."""
     try:
         documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -1,4 +1,4 @@
-"""Changing any part of what is rendered with a patch, by the rules of Kubernetes' strategic merge.
+"""Patches for rendered objects, with the rules of Kubernetes' strategic merge patch.
 
 kind: Job
 metadata: {name: digits-worker}
@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from phalanx.errors import ConfigurationError, JobError
 from phalanx.launch.kube.manifest import Manifest
 
-# Lists whose entries are known by one of their fields; any other list is replaced whole.
+Json: TypeAlias = object
+"""A JSON value: a dictionary, a list, a string, a number, a boolean or None."""
+
+# Lists whose entries are identified by a field; any other list is replaced as a whole.
 _KEYS: Mapping[str, str] = {
     "containers": "name",
     "env": "name",
@@ -29,89 +32,86 @@ _KEYS: Mapping[str, str] = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-
-
 COMPOSE_KEYS: Mapping[str, str] = {"volumes": "target", "secrets": "source"}
 MARATHON_KEYS: Mapping[str, str] = {"apps": "id", "volumes": "containerPath"}
 
 
-def merge_patches(content: Manifest, patches: Sequence[Manifest], keys: Mapping[str, str]) -> Any:
-    """A file that its manager checks, with every patch applied."""
+def merge_patches(
+    content: Manifest, patches: Sequence[Manifest], keys: Mapping[str, str]
+) -> Manifest:
+    """Apply every patch to a file; its backend checks the result."""
     for patch in patches:
-        content = merge(content, patch, keys=keys)
+        content = _merge_objects(content, patch, keys)
     return content
 
 
 def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> tuple[Manifest, ...]:
-    """The objects with every patch applied to the one that it names, and checked."""
+    """Apply every patch to the object that it names, and check the result."""
     patched = list(objects)
     for patch in patches:
-        place = _find(patched, patch)
-        patched[place] = merge(patched[place], patch)
-        _check(patched[place])
+        index = _find(patched, patch)
+        patched[index] = _merge_objects(patched[index], patch, _KEYS)
+        _check(patched[index])
     return tuple(patched)
 
 
-def merge(original: Any, patch: Any, field: str = "", keys: Mapping[str, str] = _KEYS) -> Any:
-    """What becomes of a value: tables are merged, null removes, all else replaces.
-
-    >>> merge({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
-    {'b': {'c': 2, 'd': 3}}
-    >>> merge([{"name": "x", "value": "1"}], [{"name": "x", "value": "2"}], "env")
-    [{'name': 'x', 'value': '2'}]
-    """
+def merge(original: Json, patch: Json, field: str = "", keys: Mapping[str, str] = _KEYS) -> Json:
+    """Merge a value and its patch: objects are merged, null removes, all else replaces."""
     if isinstance(original, dict) and isinstance(patch, dict):
-        merged = dict(original)
-        for name, value in patch.items():
-            if value is None:
-                merged.pop(name, None)
-            else:
-                merged[name] = merge(original.get(name), value, name, keys)
-        return merged
+        return _merge_objects(original, patch, keys)
     if isinstance(original, list) and isinstance(patch, list) and field in keys:
         return _merge_entries(original, patch, field, keys)
     return copy.deepcopy(patch)
 
 
+def _merge_objects(original: Manifest, patch: Manifest, keys: Mapping[str, str]) -> Manifest:
+    merged = dict(original)
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(original.get(name), value, name, keys)
+    return merged
+
+
 def _merge_entries(
-    original: list[Any], patch: list[Any], field: str, keys: Mapping[str, str]
-) -> list[Any]:
-    """Entries with the same key become one; `$patch: delete` removes an entry."""
+    original: list[Manifest], patch: list[Manifest], field: str, keys: Mapping[str, str]
+) -> list[Manifest]:
+    """Merge the entries that have the same key; `$patch: delete` removes an entry."""
     merged, key = list(original), keys[field]
     for entry in patch:
         if not isinstance(entry, dict) or key not in entry:
             raise JobError(f"a patch has an entry without {key!r}: {entry!r}")
         known = [each.get(key) for each in merged]
-        place = known.index(entry[key]) if entry[key] in known else None
+        index = known.index(entry[key]) if entry[key] in known else None
         if entry.get("$patch") == "delete":
             merged = [each for each in merged if each.get(key) != entry[key]]
-        elif place is None:
+        elif index is None:
             merged.append(copy.deepcopy(entry))
         else:
-            merged[place] = merge(merged[place], entry, keys=keys)
+            merged[index] = _merge_objects(merged[index], entry, keys)
     return merged
 
 
 def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
-    """The place of the one object that a patch names, by kind and, if need be, by name."""
+    """Return the index of the one object that a patch names, by its kind and perhaps its name."""
     kind = patch.get("kind") if isinstance(patch, dict) else None
     name = ((patch.get("metadata") or {}) if isinstance(patch, dict) else {}).get("name")
     found = [
-        place
-        for place, each in enumerate(objects)
+        index
+        for index, each in enumerate(objects)
         if each["kind"] == kind and name in (None, each["metadata"]["name"])
     ]
     if len(found) != 1:
         asked = f"{kind or 'no kind'} {name or ''}".strip()
-        there = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in objects)
-        raise JobError(f"a patch is for {asked}, but there are {there}: name the one that is meant")
+        names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in objects)
+        raise JobError(f"a patch is for {asked}, but there are {names}: name one of these objects")
     return found[0]
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise a JobError if the object is no longer one that Kubernetes would take."""
     if "kubeflow.org/" in manifest["apiVersion"]:
-        # Kubernetes has no schema of these; that of their pods is what a patch may get wrong.
+        # Kubernetes has no schema for custom resources, but one for the pods inside them.
         for template in _templates(manifest["spec"]):
             metadata = {**template.get("metadata", {}), "name": manifest["metadata"]["name"]}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
@@ -132,8 +132,7 @@ def _check(manifest: Manifest) -> None:
         raise JobError(f"the patched {name} is wrong at {where}: {error.message}") from None
 
 
-def _templates(part: Any) -> Iterator[Manifest]:
-    """The templates of pods in an object, however deep."""
+def _templates(part: Json) -> Iterator[Manifest]:
     if isinstance(part, list):
         for each in part:
             yield from _templates(each)

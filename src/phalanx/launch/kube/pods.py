@@ -1,4 +1,4 @@
-"""What all pods of a job have in common, whichever object makes them."""
+"""The parts that the pods of all Kubernetes backends share, whichever object creates them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import base64
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any
 
-from phalanx.cluster.shape import shape_variables
+from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import (
@@ -22,17 +21,15 @@ from phalanx.launch.containers.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest, dump
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
-from phalanx.launch.tensorboard import tensorboard_command
+from phalanx.launch.task_commands import TENSORBOARD_PORT, task_variables, tensorboard_command
 
 LABEL = "phalanx.job"
 ROLE = "phalanx.role"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
-# A pod that had to make room was not at fault, and is started again.
+# Preemption is not the pod's failure: the pod is restarted, and the restart is not counted.
 PREEMPTED = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -41,7 +38,7 @@ PREEMPTED = {
 
 @dataclass(frozen=True)
 class Toleration:
-    """`key=value:Effect` or `key:Effect`."""
+    """A toleration, as `key=value:Effect` or `key:Effect`."""
 
     key: str
     value: str | None
@@ -49,11 +46,7 @@ class Toleration:
 
     @classmethod
     def parse(cls, text: str) -> Toleration:
-        """A toleration as `kubectl taint` writes the taint.
-
-        >>> Toleration.parse("gpu=yes:NoSchedule")
-        Toleration(key='gpu', value='yes', effect='NoSchedule')
-        """
+        """Parse a toleration in the notation of `kubectl taint`."""
         pair, _, effect = text.rpartition(":")
         key, equals, value = pair.partition("=")
         if not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
@@ -63,14 +56,14 @@ class Toleration:
 
 @dataclass(frozen=True)
 class PodOptions:
-    """Where in the cluster a job goes, and how it is treated there."""
+    """Where in the cluster the pods of a job run, and with which rights and additions."""
 
     namespace: str = "default"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     priority_class: str | None = None
     service_account: str | None = None
-    conductor_account: str | None = None
+    controller_account: str | None = None
     grace: float = 30.0
     protect: bool = False
     tensorboard: bool = False
@@ -80,7 +73,7 @@ class PodOptions:
 
 @dataclass(frozen=True)
 class ObjectsPlan:
-    """The objects of a job, in the order in which they are made."""
+    """The API objects of a job, in the order in which they are created."""
 
     name: str
     namespace: str
@@ -88,41 +81,38 @@ class ObjectsPlan:
     counts: tuple[tuple[Role, int], ...]
 
     def render(self) -> str:
-        """YAML for `kubectl apply -f -`."""
+        """Render YAML for `kubectl apply -f -`."""
         return dump(self.objects)
 
 
 def make_object(
-    api: str, kind: str, name: str, job: Job, container: Container, place: PodOptions
+    api: str, kind: str, name: str, job: Job, container: Container, options: PodOptions
 ) -> Manifest:
-    """The head of an object, with its labels."""
-    return head(api, kind, name, {**container.labels, LABEL: job.name}, place)
+    """Make the header of an object of a job."""
+    return make_header(api, kind, name, {**container.labels, LABEL: job.name}, options)
 
 
-def head(api: str, kind: str, name: str, labels: Mapping[str, str], place: PodOptions) -> Manifest:
-    """What every object begins with."""
-    metadata = {"name": name, "namespace": place.namespace, "labels": dict(labels)}
+def make_header(
+    api: str, kind: str, name: str, labels: Mapping[str, str], options: PodOptions
+) -> Manifest:
+    """Make apiVersion, kind and metadata of an object."""
+    metadata = {"name": name, "namespace": options.namespace, "labels": dict(labels)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
 
-def make_credentials(job: Job, container: Container, place: PodOptions) -> Iterator[Manifest]:
-    """The key for Google Cloud, if there is one."""
-    yield from make_secret(job.name, {**container.labels, LABEL: job.name}, place)
-
-
-def make_secret(name: str, labels: Mapping[str, str], place: PodOptions) -> Iterator[Manifest]:
-    """The same for whatever has this name."""
-    if place.credentials is not None:
-        text = base64.b64encode(place.credentials).decode()
-        secret = head("v1", "Secret", f"{name}-credentials", labels, place)
+def make_secret(name: str, labels: Mapping[str, str], options: PodOptions) -> Iterator[Manifest]:
+    """Make the Secret with the key for Google Cloud, if there is one."""
+    if options.credentials is not None:
+        text = base64.b64encode(options.credentials).decode()
+        secret = make_header("v1", "Secret", f"{name}-credentials", labels, options)
         yield {**secret, "type": "Opaque", "data": {_CREDENTIALS_NAME: text}}
 
 
-def make_network_policy(job: Job, container: Container, place: PodOptions) -> Manifest:
-    """TensorFlow asks nobody for a password: only the job's own pods may speak to it."""
-    pods = {LABEL: job.name, "phalanx.part": "task"}
+def make_network_policy(job: Job, container: Container, options: PodOptions) -> Manifest:
+    """Let only the pods of the job connect to its tasks: TensorFlow authenticates nobody."""
+    pods = _task_labels(job)
     return {
-        **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, place),
+        **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, options),
         "spec": {
             "podSelector": {"matchLabels": pods},
             "policyTypes": ["Ingress"],
@@ -131,23 +121,29 @@ def make_network_policy(job: Job, container: Container, place: PodOptions) -> Ma
     }
 
 
-def make_disruption_budget(job: Job, container: Container, place: PodOptions) -> Iterator[Manifest]:
-    """If it is asked for, no pod may be sent away while the job runs."""
-    if place.protect:
-        pods = {LABEL: job.name, "phalanx.part": "task"}
+def make_disruption_budget(
+    job: Job, container: Container, options: PodOptions
+) -> Iterator[Manifest]:
+    """With `protect`, forbid the eviction of any pod while the job runs."""
+    if options.protect:
+        selector = {"matchLabels": _task_labels(job)}
         yield {
-            **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, place),
-            "spec": {"minAvailable": len(job.all_tasks()), "selector": {"matchLabels": pods}},
+            **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, options),
+            "spec": {"minAvailable": len(job.all_tasks()), "selector": selector},
         }
 
 
 def pod_labels(job: Job, container: Container) -> dict[str, str]:
-    """By which a task's pod is found."""
-    return {**container.labels, LABEL: job.name, "phalanx.part": "task"}
+    """Return the labels of a task's pod."""
+    return {**container.labels, **_task_labels(job)}
 
 
-def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of an Indexed Job that starts every pod again by itself, up to a limit."""
+def _task_labels(job: Job) -> dict[str, str]:
+    return {LABEL: job.name, "phalanx.part": "task"}
+
+
+def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
+    """Make the spec of an Indexed Job that restarts each pod by itself, up to a limit."""
     return {
         "completionMode": "Indexed",
         "completions": count,
@@ -160,7 +156,7 @@ def make_job_spec(job: Job, count: int, pod: Mapping[str, Any]) -> dict[str, Any
 
 
 def role_variables(job: Job, role: Role) -> dict[str, str]:
-    """What task.sh, and phalanx.detect() in its place, need to know of the job."""
+    """Return the variables from which task.sh, or phalanx.detect(), derives TF_CONFIG."""
     return {
         "PHALANX_ROLE": str(role),
         **shape_variables(job.all_tasks()),
@@ -170,30 +166,27 @@ def role_variables(job: Job, role: Role) -> dict[str, str]:
 
 
 def make_script(job: Job, container: Container, between: str = "-") -> str:
-    """The shell finds out which task the pod is, and becomes the program.
-
-    `between` is what stands between role and index in the names of the pods.
-    """
+    """Make the script that sets TF_CONFIG and runs the program; `between` is in pod names."""
     model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
-    start = job.program.start(container.python)
+    program = job.program.command(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch.kube").joinpath("task.sh").read_text()
-    last = " ".join(["exec", *map(quote, start), *filled])
+    last = " ".join(["exec", *map(quote, program), *filled])
     python = f"python={quote(container.python)}\n" if job.data_workers else ""
     return f"model_dir={quote(model_dir)}\nbetween={between}\n{python}{body}{last}\n"
 
 
-def make_probes(job: Job, role: Role, port: str) -> dict[str, Any]:
-    """A task is ready when it listens. Only servers of data can be told dead from busy."""
-    if role not in DATA_ROLES and (role not in PEERS or len(job.listening()) == 1):
+def make_probes(job: Job, role: Role, port: str) -> Manifest:
+    """Make a readiness probe; liveness probes only for data servers, as trainers may be busy."""
+    if role not in DATA_ROLES and (role not in PEERS or len(job.listening_tasks()) == 1):
         return {}
     listens = {"tcpSocket": {"port": port}}
     ready = {"readinessProbe": {**listens, "periodSeconds": 10}}
-    return {**ready, **make_vital_probes(listens)} if role in DATA_ROLES else ready
+    return {**ready, **_make_server_probes(listens)} if role in DATA_ROLES else ready
 
 
-def make_vital_probes(check: Mapping[str, Any]) -> dict[str, Any]:
-    """A server has ten minutes to start; one that does not answer for a minute is replaced."""
+def _make_server_probes(check: Manifest) -> Manifest:
+    """Allow a server ten minutes to start, and restart it after a minute without an answer."""
     return {
         "startupProbe": {**check, "periodSeconds": 5, "failureThreshold": 120},
         "livenessProbe": {**check, "periodSeconds": 20, "failureThreshold": 3},
@@ -203,49 +196,46 @@ def make_vital_probes(check: Mapping[str, Any]) -> dict[str, Any]:
 def make_pod(
     job: Job,
     container: Container,
-    place: PodOptions,
+    options: PodOptions,
     role: Role,
     script: str,
     environment: Mapping[str, str],
     *,
     name: str,
     port: str,
-    probes: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The spec of a pod that runs a script in a container of this name, with a port of that."""
-    volumes, mounts = make_volumes(job.name, container, place)
-    needs = job.needs(role)
-    variables = {
-        **task_variables(job, role, environment),
-        **({CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if place.credentials is not None else {}),
-    }
+    probes: Manifest,
+) -> Manifest:
+    """Make the spec of a pod that runs a script in a container with this name and named port."""
+    volumes, mounts = _make_volumes(job.name, container, options)
+    variables = task_variables(job, role, environment)
+    if options.credentials is not None:
+        variables[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
     main = {
         "name": name,
         "image": container.image,
         "command": ["sh", "-c", script],
-        "env": [{"name": name, "value": literal(text)} for name, text in variables.items()],
+        "env": [{"name": key, "value": escape_variables(text)} for key, text in variables.items()],
         "ports": [{"name": port, "containerPort": PORT}],
         **probes,
-        **make_resources(needs),
-        **({"volumeMounts": mounts} if mounts else {}),
+        **_make_resources(job.needs(role)),
+        **mounts,
     }
-    grace = {"terminationGracePeriodSeconds": math.ceil(place.grace)}
-    return {**grace, **make_pod_spec(main, volumes, place)}
+    grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
+    return {**grace, **_make_pod_spec(main, volumes, options)}
 
 
-def make_pod_spec(main: Manifest, volumes: Sequence[Manifest], place: PodOptions) -> dict[str, Any]:
-    """A pod of one container, which gets a token for the cluster only if it runs as somebody."""
+def _make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:
     return {
-        "automountServiceAccountToken": place.service_account is not None,
+        "automountServiceAccountToken": options.service_account is not None,
         "enableServiceLinks": False,
-        **make_scheduling(place),
+        **make_scheduling(options),
         "containers": [main],
-        **({"volumes": volumes} if volumes else {}),
+        **volumes,
     }
 
 
-def make_scheduling(place: PodOptions) -> dict[str, Any]:
-    """Which nodes a pod may go to, and as whom."""
+def make_scheduling(options: PodOptions) -> Manifest:
+    """Make the part of a pod that says on which nodes, and as which account, it runs."""
     tolerations = [
         {
             "key": each.key,
@@ -253,29 +243,28 @@ def make_scheduling(place: PodOptions) -> dict[str, Any]:
             **({} if each.value is None else {"value": each.value}),
             "effect": each.effect,
         }
-        for each in place.tolerations
+        for each in options.tolerations
     ]
     chosen = {
-        "serviceAccountName": place.service_account,
-        "priorityClassName": place.priority_class,
-        "nodeSelector": dict(place.node_selector),
+        "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority_class,
+        "nodeSelector": dict(options.node_selector),
         "tolerations": tolerations,
     }
     return {name: value for name, value in chosen.items() if value}
 
 
-def literal(text: str) -> str:
-    """Kubernetes would put a variable's value in place of `$(NAME)`."""
+def escape_variables(text: str) -> str:
+    """Escape `$(NAME)`, which Kubernetes would replace by the variable's value."""
     return text.replace("$(", "$$(")
 
 
 def quote(text: str) -> str:
-    """A word for the shell, in a place where Kubernetes looks for variables."""
-    return literal(shlex.quote(text))
+    """Quote a word for a shell script inside a manifest."""
+    return escape_variables(shlex.quote(text))
 
 
-def make_resources(needs: Resources) -> dict[str, Any]:
-    """What a container asks for, and gets no more of."""
+def _make_resources(needs: Resources) -> Manifest:
     amounts: dict[str, str] = {}
     if needs.cpus:
         amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
@@ -286,63 +275,95 @@ def make_resources(needs: Resources) -> dict[str, Any]:
     return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
 
 
-def make_volumes(
-    name: str, container: Container, place: PodOptions
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The volumes of a pod, and where its container has them."""
-    volumes: list[dict[str, Any]] = []
-    mounts: list[dict[str, Any]] = []
-    for number, mount in enumerate(container.mounts):
-        volume = f"mount-{number}"
-        volumes.append({"name": volume, **_source(mount)})
+def _make_volumes(
+    name: str, container: Container, options: PodOptions
+) -> tuple[Manifest, Manifest]:
+    """Make the `volumes` of a pod and the `volumeMounts` of its container, if there are any."""
+    volumes: list[Manifest] = []
+    mounts: list[Manifest] = []
+    for index, mount in enumerate(container.mounts):
+        volume = f"mount-{index}"
+        volumes.append({"name": volume, **_make_volume_source(mount)})
         read_only = {"readOnly": True} if mount.read_only else {}
         mounts.append({"name": volume, "mountPath": mount.target, **read_only})
-    if place.credentials is not None:
-        source = {"secret": {"secretName": f"{name}-credentials"}}
-        volumes.append({"name": "credentials", **source})
+    if options.credentials is not None:
+        secret = {"secretName": f"{name}-credentials"}
+        volumes.append({"name": "credentials", "secret": secret})
         mounts.append({"name": "credentials", "mountPath": _CREDENTIALS_FOLDER, "readOnly": True})
-    return volumes, mounts
+    return ({"volumes": volumes}, {"volumeMounts": mounts}) if volumes else ({}, {})
 
 
-def _source(mount: Mount) -> dict[str, Any]:
-    if mount.kind is MountKind.HOST:
-        return {"hostPath": {"path": mount.source}}
-    if mount.kind is MountKind.VOLUME:
-        return {"persistentVolumeClaim": {"claimName": mount.source}}
+def _make_volume_source(mount: Mount) -> Manifest:
     server, _, path = mount.source.partition(":")
-    return {"nfs": {"server": server, "path": path}}
+    sources = {
+        MountKind.HOST: {"hostPath": {"path": mount.source}},
+        MountKind.VOLUME: {"persistentVolumeClaim": {"claimName": mount.source}},
+        MountKind.NFS: {"nfs": {"server": server, "path": path}},
+    }
+    return sources[mount.kind]
 
 
-def make_tensorboard(job: Job, container: Container, place: PodOptions) -> Iterator[Manifest]:
-    """TensorBoard stays after the job, until `phalanx cancel`."""
-    if not place.tensorboard:
-        return
-    name = f"{job.name}-tensorboard"
-    pods = {LABEL: job.name, "phalanx.part": "tensorboard"}
-    volumes, mounts = make_volumes(job.name, container, place)
-    credentials = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
+def make_tensorboard(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
+    """Make a TensorBoard that runs on after the job, until `phalanx cancel`."""
+    if options.tensorboard:
+        yield from make_server(
+            f"{job.name}-tensorboard",
+            "tensorboard",
+            container,
+            options,
+            labels={**container.labels, LABEL: job.name},
+            selector={LABEL: job.name, "phalanx.part": "tensorboard"},
+            command=tensorboard_command(job, container.python),
+            ports={"http": (80, TENSORBOARD_PORT)},
+            path="/",
+            secret=job.name,
+        )
+
+
+def make_server(
+    name: str,
+    container_name: str,
+    container: Container,
+    options: PodOptions,
+    *,
+    labels: Mapping[str, str],
+    selector: Mapping[str, str],
+    command: list[str],
+    ports: Mapping[str, tuple[int, int]],
+    path: str,
+    secret: str,
+    needs: Resources | None = None,
+    replicas: int = 1,
+) -> Iterator[Manifest]:
+    """Make the Deployment and Service of an HTTP server; `ports` are the Service's and its own."""
+    volumes, mounts = _make_volumes(secret, container, options)
+    key = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
     main = {
-        "name": "tensorboard",
+        "name": container_name,
         "image": container.image,
-        "command": tensorboard_command(job, container.python),
-        **({"env": credentials} if place.credentials is not None else {}),
-        "ports": [{"name": "http", "containerPort": TENSORBOARD_PORT}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
-        **make_vital_probes({"tcpSocket": {"port": "http"}}),
-        **({"volumeMounts": mounts} if mounts else {}),
+        "command": command,
+        **({"env": key} if options.credentials is not None else {}),
+        "ports": [{"name": each, "containerPort": port} for each, (_, port) in ports.items()],
+        "readinessProbe": {"httpGet": {"path": path, "port": "http"}, "periodSeconds": 5},
+        **_make_server_probes({"tcpSocket": {"port": next(iter(ports))}}),
+        **_make_resources(needs or Resources()),
+        **mounts,
     }
     yield {
-        **make_object("apps/v1", "Deployment", name, job, container, place),
+        **make_header("apps/v1", "Deployment", name, labels, options),
         "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": pods},
+            "replicas": replicas,
+            "selector": {"matchLabels": dict(selector)},
             "template": {
-                "metadata": {"labels": {**container.labels, **pods}},
-                "spec": make_pod_spec(main, volumes, place),
+                "metadata": {"labels": {**container.labels, **selector}},
+                "spec": _make_pod_spec(main, volumes, options),
             },
         },
     }
+    exposed = [
+        {"name": each, "port": port, "targetPort": each} for each, (port, _) in ports.items()
+    ]
     yield {
-        **make_object("v1", "Service", name, job, container, place),
-        "spec": {"selector": pods, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
+        **make_header("v1", "Service", name, labels, options),
+        "spec": {"selector": dict(selector), "ports": exposed},
     }

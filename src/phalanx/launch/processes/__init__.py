@@ -1,1 +1,1 @@
-"""Processes of this machine, run to the end of their job: what several launchers stand on."""
+"""Supervised processes on this machine, which several backends use."""

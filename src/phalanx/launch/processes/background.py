@@ -1,8 +1,7 @@
-"""A supervisor as a process of its own, so that a job goes on when its launcher has returned.
+"""A supervisor in a background process, so that a job goes on when its launcher has returned.
 
-Everything about the job is in one directory: plan.json, status.json, result.json and the tasks'
-output. The supervisor holds a lock on the file `lock`, and its number is in that file; so whoever
-looks knows whether it is still there.
+The job's directory has plan.json, status.json, result.json and the tasks' output. While it runs,
+the supervisor holds a lock on the file `lock`, which contains its process id.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,20 +24,21 @@ from typing import Any
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
+from phalanx.launch.job_store import write_atomically
 from phalanx.launch.log_files import read_log
-from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.supervisor import start
+from phalanx.launch.termination import GracePeriods
 
 _START_SECONDS = 30.0
 _TICK_SECONDS = 0.2
 
 
+@dataclass(frozen=True)
 class BackgroundHandle:
-    """A job in a directory."""
+    """A job whose supervisor is a background process, in the job's directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    directory: Path
 
     @classmethod
     def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
@@ -47,18 +47,18 @@ class BackgroundHandle:
             directory.mkdir(parents=True, exist_ok=True)
             for old in directory.glob("*.json"):
                 old.unlink()
-            _write(directory / "plan.json", _dump_plan(plan))
+            _write_json(directory / "plan.json", asdict(plan))
             process = _start_supervisor(directory)
         except OSError as error:
             raise LaunchError(
-                f"the job's state cannot be kept in {directory}: {error.strerror}"
+                f"the job's state cannot be written to {directory}: {error.strerror}"
             ) from None
         deadline = time.monotonic() + _START_SECONDS
         try:
             while not (directory / "status.json").exists():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    said = (directory / "supervisor.log").read_text(errors="replace").strip()
-                    raise LaunchError(f"the job's supervisor did not start: {said or 'no answer'}")
+                    text = (directory / "supervisor.log").read_text(errors="replace").strip()
+                    raise LaunchError(f"the job's supervisor did not start: {text or 'no answer'}")
                 time.sleep(0.02)
         except BaseException:
             process.kill()
@@ -68,31 +68,28 @@ class BackgroundHandle:
         return cls(directory)
 
     def facts(self) -> dict[str, Any]:
-        """The directory is all there is to know."""
         return {"directory": str(self.directory)}
 
     def status(self) -> list[TaskStatus]:
-        """Every task as the supervisor last saw it."""
+        """Return every task as the supervisor last saw it."""
         try:
             entries = json.loads((self.directory / "status.json").read_text())
         except FileNotFoundError:
-            raise LaunchError(f"{self.directory} is gone, and with it the job's state") from None
+            raise LaunchError(f"{self.directory} with the job's state is gone") from None
         killed = self._is_over() and not (self.directory / "result.json").exists()
         statuses = [TaskStatus.load(entry) for entry in entries]
         return [replace(each, state=TaskState.ENDED) for each in statuses] if killed else statuses
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
-        """The task's output so far; with `follow`, until the job is over."""
         yield from read_log(self.directory / f"{task}.log", self._is_over if follow else None)
 
     def cancel(self) -> None:
-        """Ask the supervisor to end the job."""
+        """Send SIGTERM to the supervisor, which ends the job."""
         if not self._is_over():
             with contextlib.suppress(ProcessLookupError, ValueError):
                 os.kill(int((self.directory / "lock").read_text()), signal.SIGTERM)
 
     def wait(self, timeout: float | None = None) -> JobResult | None:
-        """How the job ended; None if it goes on after `timeout` seconds."""
         return poll(self._result, timeout, _TICK_SECONDS)
 
     def _result(self) -> JobResult | None:
@@ -115,11 +112,10 @@ class BackgroundHandle:
 
 
 class BackgroundLauncher:
-    """What the launchers share whose jobs are each in a directory."""
+    """The base class of launchers whose jobs have a background supervisor."""
 
     @classmethod
     def attach(cls, facts: Mapping[str, Any]) -> BackgroundHandle:
-        """The job in its directory."""
         return BackgroundHandle(Path(facts["directory"]))
 
 
@@ -135,14 +131,14 @@ def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
 
 
 def supervise(directory: Path) -> None:
-    """Run the plan in the directory to its end, and keep its state there."""
+    """Run the plan in the directory to its end, and write its state there."""
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         print(os.getpid(), file=lock, flush=True)
-        asked: list[int] = []
+        signals: list[int] = []
 
         def note(number: int, frame: FrameType | None) -> None:
-            asked.append(number)
+            signals.append(number)
 
         signal.signal(signal.SIGTERM, note)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -150,30 +146,20 @@ def supervise(directory: Path) -> None:
         written = None
         while True:
             result = handle.wait(_TICK_SECONDS)
-            while asked:
-                asked.pop()
+            while signals:
+                signals.pop()
                 handle.cancel()
             statuses = handle.status()
             if statuses != written:
-                _write(directory / "status.json", [each.dump() for each in statuses])
+                _write_json(directory / "status.json", [each.dump() for each in statuses])
                 written = statuses
             if result is not None:
-                _write(directory / "result.json", result.dump())
+                _write_json(directory / "result.json", result.dump())
                 return
 
 
-def _write(path: Path, content: object) -> None:
-    """Whole or not at all: somebody may be reading."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(content))
-    new.replace(path)
-
-
-def _dump_plan(plan: ProcessPlan) -> dict[str, Any]:
-    content = asdict(plan)
-    for entry in content["tasks"]:
-        entry["log"] = str(entry["log"])
-    return content
+def _write_json(path: Path, content: object) -> None:
+    write_atomically(path, json.dumps(content, default=str).encode())
 
 
 def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
@@ -183,12 +169,14 @@ def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
             tuple(entry["argv"]),
             entry["environment"],
             Path(entry["log"]),
+            entry["is_relay"],
         )
         for entry in content["tasks"]
     )
     cleanup = tuple(tuple(command) for command in content["cleanup"])
-    own = {"tasks": tasks, "cleanup": cleanup, "patience": Patience(**content["patience"])}
-    return ProcessPlan(**{**content, **own})
+    grace_periods = GracePeriods(**content["grace_periods"])
+    typed = {"tasks": tasks, "cleanup": cleanup, "grace_periods": grace_periods}
+    return ProcessPlan(**{**content, **typed})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Sees to it that no task outlives its launcher, even one that was killed with SIGKILL.
+"""A process that ends the tasks of a run if their supervisor dies, even by SIGKILL.
 
-The launcher starts this file as a process of its own, in a session of its own, and tells it through
-a pipe which process groups there are: `+123` and `-123`, and with what command to tidy up after
-them: `!["rm", "x"]`. The end of the pipe without a `done` means
-that the launcher is dead. Only the standard library is used, so that it starts at once.
+The supervisor starts this file as a process in a session of its own, and sends it messages through
+a pipe: `+123` and `-123` when a process group starts and ends, and `!["rm", "x"]` for a command
+that cleans up after the run. A pipe that ends without `done` means that the supervisor is dead.
+Only the standard library is used, so that the guardian starts at once.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-MARK = "PHALANX_RUN_ID"
-TASK_MARK = "PHALANX_TASK"
-_MOST_SECONDS = 5.0
-_TIDY_SECONDS = 60.0
+RUN_ID_VARIABLE = "PHALANX_RUN_ID"
+TASK_VARIABLE = "PHALANX_TASK"
+_MAX_GRACE_SECONDS = 5.0
+_KILL_SECONDS = 5.0
+_EXIT_SECONDS = 5.0
+_CLEANUP_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def guarded(run_id: str, grace: float) -> Iterator[Callable[[str], None]]:
-    """Keep a guardian beside a run; what is given is the way to tell it something."""
+def start_guardian(run_id: str, grace: float) -> Iterator[Callable[[str], None]]:
+    """Run a guardian beside a run; the context is the function that sends it a message."""
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, run_id, str(min(grace, _MOST_SECONDS))],
-        # Inside a task of another run it must not be taken for a part of that.
-        env={name: text for name, text in os.environ.items() if name != MARK},
+        [sys.executable, "-I", "-S", __file__, run_id, str(min(grace, _MAX_GRACE_SECONDS))],
+        # Inside a task of another run the guardian must not count as a process of that run.
+        env={name: text for name, text in os.environ.items() if name != RUN_ID_VARIABLE},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -40,31 +42,31 @@ def guarded(run_id: str, grace: float) -> Iterator[Callable[[str], None]]:
     assert process.stdin is not None
     pipe = process.stdin
 
-    def tell(message: str) -> None:
+    def send(message: str) -> None:
         with contextlib.suppress(OSError):
             print(message, file=pipe, flush=True)
 
     try:
-        yield tell
+        yield send
     finally:
-        tell("done")
+        send("done")
         with contextlib.suppress(OSError):
             pipe.close()
         try:
-            process.wait(_MOST_SECONDS)
+            process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to every process of a group that is still there."""
+    """Send a signal to a process group, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
 def group_is_alive(group: int) -> bool:
-    """Whether a process of the group still runs; one that nobody has reaped does not."""
+    """Return whether a process of the group still runs; a zombie does not."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -75,45 +77,45 @@ def group_is_alive(group: int) -> bool:
     return any(state != "Z" for state in states) if states else sys.platform != "linux"
 
 
-def marked_processes(run_id: str, task: str | None = None) -> list[int]:
-    """Processes of a run, or of one of its tasks, wherever they went: their environment is marked.
+def find_run_processes(run_id: str, task: str | None = None) -> list[int]:
+    """Find the processes of a run, or of one of its tasks, by their environment.
 
-    Linux only: elsewhere there are none to be found.
+    Also finds processes that have left their process group. Linux only: elsewhere none is found.
     """
-    marks = {f"{MARK}={run_id}".encode()}
+    variables = {f"{RUN_ID_VARIABLE}={run_id}".encode()}
     if task is not None:
-        marks.add(f"{TASK_MARK}={task}".encode())
+        variables.add(f"{TASK_VARIABLE}={task}".encode())
     found = []
     for pid, _, state in _processes():
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if state != "Z" and marks.issubset(environment) and pid != os.getpid():
+            if state != "Z" and variables.issubset(environment) and pid != os.getpid():
                 found.append(pid)
     return found
 
 
-def end_strays(run_id: str, grace: float, task: str | None = None) -> None:
-    """End what is left of a run: SIGTERM, and after the grace period SIGKILL."""
+def end_run_processes(run_id: str, grace: float, task: str | None = None) -> None:
+    """End the remaining processes of a run: SIGTERM, and after the grace period SIGKILL."""
     started = time.monotonic()
-    # What they start in order to end well, as to save, is not asked to end.
-    signal_all(marked_processes(run_id, task), signal.SIGTERM if grace else signal.SIGKILL)
-    while (pids := marked_processes(run_id, task)) and time.monotonic() < started + grace:
+    # Only once: processes that they start in order to end well, as to save, get no SIGTERM.
+    signal_all(find_run_processes(run_id, task), signal.SIGTERM if grace else signal.SIGKILL)
+    while (pids := find_run_processes(run_id, task)) and time.monotonic() < started + grace:
         time.sleep(0.02)
-    while pids and time.monotonic() < started + grace + _MOST_SECONDS:
-        # One that starts others must be met again and again.
+    while pids and time.monotonic() < started + grace + _KILL_SECONDS:
+        # Repeated, because a process may start others until it is killed.
         signal_all(pids, signal.SIGKILL)
-        pids = marked_processes(run_id, task)
+        pids = find_run_processes(run_id, task)
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Send a signal to each of these processes that is still there."""
+    """Send a signal to those of these processes that still exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def _processes() -> Iterator[tuple[int, int, str]]:
-    """Number, group and state of every process, as far as the system tells."""
+    """Yield id, group and state of every process in /proc."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -121,7 +123,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 
 
 def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
-    """Follow the launcher's messages; if they stop without `done`, end every group."""
+    """Follow the supervisor's messages; if they end without `done`, end every group."""
     groups: set[int] = set()
     cleanup: list[list[str]] = []
     for message in messages:
@@ -130,8 +132,8 @@ def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
         if message.startswith("!"):
             cleanup.append(json.loads(message[1:]))
             continue
-        number = int(message[1:])
-        (groups.add if message[0] == "+" else groups.discard)(number)
+        group = int(message[1:])
+        (groups.add if message[0] == "+" else groups.discard)(group)
     for group in groups:
         signal_group(group, signal.SIGTERM)
     deadline = time.monotonic() + grace
@@ -139,12 +141,12 @@ def guard(messages: Iterable[str], run_id: str, grace: float) -> None:
         time.sleep(0.05)
     for group in groups:
         signal_group(group, signal.SIGKILL)
-    end_strays(run_id, grace=0)
-    tidy_up(cleanup)
+    end_run_processes(run_id, grace=0)
+    run_cleanup(cleanup)
 
 
-def tidy_up(commands: Iterable[Sequence[str]]) -> None:
-    """Run the commands, each within a limit. That there is nothing to remove is no error."""
+def run_cleanup(commands: Iterable[Sequence[str]]) -> None:
+    """Run the commands, each with a time limit; a command that fails is no error."""
     for command in commands:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
@@ -152,7 +154,7 @@ def tidy_up(commands: Iterable[Sequence[str]]) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=_TIDY_SECONDS,
+                timeout=_CLEANUP_SECONDS,
                 check=False,
             )
 

@@ -1,4 +1,4 @@
-"""What is started: a command for each task, and how they are ended."""
+"""The plan of a job whose tasks are processes on this machine."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """One process: its command, what is added to the environment, and where its output goes."""
+    """The process of one task, with what is added to its environment, and the file of its output.
+
+    A relay represents a task elsewhere, and exits with 128 + n if signal n has ended that task.
+    """
 
     task: Task
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     log: Path
+    is_relay: bool = False
 
     def render(self) -> str:
-        """The command as it could be typed into a shell of its own."""
+        """Render the command as it could be typed into a shell."""
         return "\n".join(
             [
                 f"# {self.task}, output in {self.log}",
@@ -33,15 +37,15 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """The processes of a job, how they are ended, and the commands that tidy up after them."""
+    """The processes of a job, how they are ended, and the commands that run afterwards."""
 
     tasks: tuple[TaskPlan, ...]
     run_id: str
     restarts: int = 0
-    patience: Patience = field(default_factory=Patience)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
     time_limit: float | None = None
     cleanup: tuple[tuple[str, ...], ...] = ()
 
     def render(self) -> str:
-        """A shell command for each task."""
+        """Render a shell command for each task."""
         return "\n\n".join(plan.render() for plan in self.tasks)

@@ -1,4 +1,4 @@
-"""One task's process: started in a group of its own, read without blocking, ended as a group."""
+"""The process of one task: starts and ends as a process group, and is read without blocking."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from typing import IO
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.processes.guardian import (
-    MARK,
-    TASK_MARK,
+    RUN_ID_VARIABLE,
+    TASK_VARIABLE,
+    find_run_processes,
     group_is_alive,
-    marked_processes,
     signal_all,
     signal_group,
 )
 from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.termination import decode_exit_code
 
 LAST_LINES = 20
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 # A pipe holds no more than 1 MiB.
-_MOST_CHUNKS = 16
-# Longer than this after SIGKILL is for ever, as with a process of another user.
-_MOST_SECONDS_DYING = 10.0
+_MAX_CHUNKS = 16
+# A process that is still there so long after SIGKILL never ends, as one of another user.
+_KILL_SECONDS = 10.0
 
 
 class TaskProcess:
@@ -37,16 +38,18 @@ class TaskProcess:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
-        self._left_at: float | None = None
+        self._cleanup_started_at: float | None = None
         self._at_end = False
+        assert process.stdout is not None
         self._process = process
+        self._pipe = process.stdout
         self._log = log
         self._partial = b""
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @classmethod
     def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
-        """Start the task; `again` adds to the log of its earlier start instead of replacing it."""
+        """Start the task; with `again`, append to the log of its earlier start."""
         try:
             log = plan.log.open("ab" if again else "wb", buffering=0)
         except OSError as error:
@@ -64,39 +67,35 @@ class TaskProcess:
         except OSError as error:
             log.close()
             raise JobError(f"{plan.argv[0]} cannot be started: {_explain(error)}") from None
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        return cls(plan, process, log)
+        task = cls(plan, process, log)
+        os.set_blocking(task.fileno(), False)
+        return task
 
     def fileno(self) -> int:
-        """The end of the pipe that its output comes from."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+        return self._pipe.fileno()
 
     def read(self) -> list[str] | None:
-        """The lines that have come since the last time; None at the end of the output."""
+        """Return the lines since the last call; None at the end of the output."""
         try:
-            chunk = os.read(self.fileno(), _CHUNK)
+            chunk = os.read(self.fileno(), _CHUNK_BYTES)
         except BlockingIOError:
             return []
         if not chunk:
             self._at_end = True
             return None
-        # A full disk must not take the job with it: the output still reaches the screen.
+        # A full disk must not end the job: the output still reaches the screen.
         with contextlib.suppress(OSError):
             self._log.write(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
-        if len(self._partial) > _CHUNK:
+        if len(self._partial) > _CHUNK_BYTES:
             whole, self._partial = [*whole, self._partial], b""
         return self._decode(whole)
 
     def read_rest(self) -> list[str]:
-        """What a process that is gone has left in its pipe.
-
-        There is an end to it: what the process has started may print faster than anybody reads.
-        """
+        """Return what is left in the pipe of a process that has exited."""
         lines: list[str] = []
-        for _ in range(_MOST_CHUNKS):
+        # Limited, since its children may print faster than anybody reads.
+        for _ in range(_MAX_CHUNKS):
             more = self.read()
             if more is None:
                 break
@@ -104,7 +103,7 @@ class TaskProcess:
         return lines
 
     def finish_reading(self) -> list[str]:
-        """The same, and the line without an end too; closes the log."""
+        """Return the rest with the last incomplete line, and close the log."""
         lines = self.read_rest()
         if self._partial:
             lines += self._decode([self._partial])
@@ -113,67 +112,61 @@ class TaskProcess:
         return lines
 
     def reap(self) -> None:
-        """Take leave of a process that was killed."""
+        """Reap a process that was killed, and close its files."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         self._close()
 
     def current_line(self) -> str:
-        """The line that has no end yet, such as a progress bar."""
+        """Return the line without a newline, such as a progress bar."""
         return self._text(self._partial)
 
-    def last_lines(self) -> tuple[str, ...]:
-        """The end of its output."""
-        return tuple(self._last_lines)
-
     def exit_code(self) -> int | None:
-        """None while the process runs."""
-        return self._process.poll()
+        """Return minus the signal's number if a signal ended the task; None while it runs."""
+        code = self._process.poll()
+        return decode_exit_code(code) if code is not None and self.plan.is_relay else code
 
     def is_gone(self) -> bool:
-        """Whether the process is gone, and all it has started.
-
-        What left its group is found by its mark; it is looked for only if somebody still holds the
-        other end of the pipe.
-        """
+        """Return whether the process and all its children have ended."""
         if self.exit_code() is None or group_is_alive(self.group):
             return False
-        return self._at_end or not self._strays()
+        # At the end of the pipe nothing is left that could have left the process group.
+        return self._at_end or not self._children()
 
-    def end_rest(self, now: float, grace: float) -> bool:
-        """End what the process has left behind; False if that proves impossible."""
-        if self._left_at is None:
-            self._left_at = now
-            signal_group(self.group, signal.SIGTERM)
-            signal_all(self._strays(), signal.SIGTERM)
-        elif now >= self._left_at + grace:
-            signal_group(self.group, signal.SIGKILL)
-            signal_all(self._strays(), signal.SIGKILL)
-        return now < self._left_at + grace + _MOST_SECONDS_DYING
+    def end_children(self, now: float, grace: float) -> bool:
+        """End the children of a process that has exited; return False if they cannot be ended."""
+        if self._cleanup_started_at is None:
+            self._cleanup_started_at = now
+            self._signal_children(signal.SIGTERM)
+        elif now >= self._cleanup_started_at + grace:
+            self._signal_children(signal.SIGKILL)
+        return now < self._cleanup_started_at + grace + _KILL_SECONDS
 
     def terminate(self, now: float) -> None:
-        """Ask the whole group to end, once."""
+        """Send SIGTERM to the process group, once."""
         if self.terminated_at is None:
             self.terminated_at = now
             signal_group(self.group, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the whole group."""
         signal_group(self.group, signal.SIGKILL)
 
-    def _strays(self) -> list[int]:
+    def _signal_children(self, number: int) -> None:
+        signal_group(self.group, number)
+        signal_all(self._children(), number)
+
+    def _children(self) -> list[int]:
         environment = self.plan.environment
-        return marked_processes(environment[MARK], environment[TASK_MARK])
+        return find_run_processes(environment[RUN_ID_VARIABLE], environment[TASK_VARIABLE])
 
     def _close(self) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._pipe.close()
         self._log.close()
 
     def _decode(self, lines: list[bytes]) -> list[str]:
-        """Text as a terminal would leave it: of a line that rewrites itself, the last state."""
+        """Decode the lines as a terminal shows them: with carriage returns, only the last state."""
         texts = [self._text(line) for line in lines]
-        self._last_lines.extend(texts)
+        self.last_lines.extend(texts)
         return texts
 
     @staticmethod
@@ -182,9 +175,11 @@ class TaskProcess:
 
 
 def _explain(error: OSError) -> str:
-    """The system says «no such file» of a script that is there too."""
+    """Explain errors of exec that the system also raises for a script that exists."""
     if isinstance(error, FileNotFoundError):
-        return "its first line (#!) names a program that is not there"
+        return "its first line (#!) names a program that does not exist"
     if error.errno == errno.ENOEXEC:
-        return "it is neither a program nor a script with a first line (#!) that says what runs it"
+        return (
+            "it is neither a program nor a script with a first line (#!) that names its interpreter"
+        )
     return error.strerror or str(error)

@@ -1,7 +1,7 @@
-"""Runs the tasks of a job to its end, by the rules in rules.py.
+"""Runs the processes of a job to its end, by the rules in termination.py.
 
-- A task that fails is started again, up to `restarts` times. Past that the job has failed.
-- To end a task is to send SIGTERM to its process group and, after `grace` seconds, SIGKILL.
+- A task that fails is restarted, up to `restarts` times. After that the job has failed.
+- To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
 """
 
 from __future__ import annotations
@@ -11,52 +11,41 @@ import json
 import selectors
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from phalanx.cluster.spec import Task
-from phalanx.errors import PhalanxError
+from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.log_files import read_log
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
-from phalanx.launch.rules import describe_exit, describe_failure, has_succeeded, time_left
+from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
+from phalanx.open_files import allow_open_files
 
 _TICK_SECONDS = 0.05
 
 
 class Observer(Protocol):
-    """Is told what happens, from the supervisor's thread."""
+    """Receives what happens to the tasks, in the supervisor's thread."""
 
-    def output(self, task: Task, lines: list[str]) -> None:
-        """The task has printed these lines."""
-        ...
-
-    def changed(self, status: TaskStatus) -> None:
-        """The task has another state."""
-        ...
-
-    def note(self, message: str) -> None:
-        """Something worth a line of its own."""
-        ...
+    def output(self, task: Task, lines: list[str]) -> None: ...
+    def changed(self, status: TaskStatus) -> None: ...
+    def note(self, message: str) -> None: ...
 
 
-class Silent:
-    """An observer that shows nothing; the logs have it all."""
+class NullObserver:
+    """An observer that ignores everything; the logs have the output."""
 
-    def output(self, task: Task, lines: list[str]) -> None:
-        """Nothing."""
-
-    def changed(self, status: TaskStatus) -> None:
-        """Nothing."""
-
-    def note(self, message: str) -> None:
-        """Nothing."""
+    def output(self, task: Task, lines: list[str]) -> None: ...
+    def changed(self, status: TaskStatus) -> None: ...
+    def note(self, message: str) -> None: ...
 
 
 class Supervisor:
-    """The loop over all processes of one job. It is run once, in a thread."""
+    """The loop over all processes of one job. It runs once, in a thread."""
 
     def __init__(self, plan: ProcessPlan, environ: Mapping[str, str], observer: Observer) -> None:
         self.plan = plan
@@ -67,61 +56,65 @@ class Supervisor:
         self._processes: dict[Task, TaskProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._settled_at = 0.0
-        self._wanted: JobResult | None = None
+        self._requested: JobResult | None = None
         self._kill = threading.Event()
-        self._tell: Callable[[str], None] = lambda message: None
+        self._guardian: Callable[[str], None] = lambda message: None
 
     def cancel(self, result: JobResult) -> None:
-        """Ask for the end, with this result unless the job has failed by itself."""
-        self._wanted = self._wanted or result
+        """Request the end, with this result unless the job fails by itself."""
+        self._requested = self._requested or result
 
     def kill(self) -> None:
-        """End every task with SIGKILL now."""
         self._kill.set()
 
     def run(self) -> None:
-        """Start every task and stay until the last process is gone."""
+        """Start every task and return when the last process has ended."""
+        grace = self.plan.grace_periods.grace
         try:
-            with guardian.guarded(self.plan.run_id, self.plan.patience.grace) as self._tell:
+            with guardian.start_guardian(self.plan.run_id, grace) as self._guardian:
                 for command in self.plan.cleanup:
-                    self._tell("!" + json.dumps(command))
+                    self._guardian("!" + json.dumps(command))
                 try:
                     self._loop()
                 finally:
                     self._kill_everything()
-                    guardian.tidy_up(self.plan.cleanup)
+                    guardian.run_cleanup(self.plan.cleanup)
         except PhalanxError as error:
             self.result = JobResult(error.exit_code, str(error))
-        except Exception as error:  # whatever broke, the caller of `wait` must learn of it
+        except Exception as error:  # whatever failed, the caller of `wait` must get a result
             self.result = JobResult(1, f"the launcher itself failed: {error!r}")
 
     def _loop(self) -> None:
         for task_plan in self.plan.tasks:
-            if self._wanted is not None:
+            if self._requested is not None:
                 break
             self._start(task_plan, restarts=0)
         started = time.monotonic()
         while self._processes:
             for key, _ in self._selector.select(_TICK_SECONDS):
-                self._read(key.fileobj)  # type: ignore[arg-type]
+                self._read(cast(TaskProcess, key.fileobj))
             now = time.monotonic()
-            has_failed = self.result is not None and self.result.exit_code != 0
-            if self._wanted is not None and not has_failed:
-                self._end(self._wanted, now)
+            if self._requested is not None and not self._has_failed():
+                self._settle(self._requested, now)
             if self.result is None and now - started > (self.plan.time_limit or float("inf")):
-                self._end(JobResult(1, f"over its time limit of {self.plan.time_limit:g} s"), now)
+                limit = f"over its time limit of {self.plan.time_limit:g} s"
+                self._settle(JobResult(1, limit), now)
             for task, process in list(self._processes.items()):
-                self._look_after(task, process, now)
+                self._check_exit(task, process, now)
             if self.result is not None:
-                self._end_in_order(now)
-        self.result = self.result or self._wanted
+                self._end_tasks(now)
+        self.result = self.result or self._requested
+
+    def _has_failed(self) -> bool:
+        return self.result is not None and self.result.exit_code != 0
 
     def _start(self, task_plan: TaskPlan, restarts: int) -> None:
         process = TaskProcess.start(task_plan, self._environ, again=restarts > 0)
-        self._tell(f"+{process.group}")
+        self._guardian(f"+{process.group}")
         self._processes[task_plan.task] = process
         self._selector.register(process, selectors.EVENT_READ)
-        self._set(task_plan.task, state=TaskState.RUNNING, restarts=restarts)
+        status = self.statuses[task_plan.task]
+        self._set(replace(status, state=TaskState.RUNNING, restarts=restarts))
 
     def _read(self, process: TaskProcess) -> None:
         lines = process.read()
@@ -137,97 +130,146 @@ class Supervisor:
         newest = (line for line in (process.current_line(), *reversed(lines)) if line.strip())
         last = next(newest, None)
         if last is not None:
-            self._set(task, last_line=last)
+            self._set(replace(self.statuses[task], last_line=last))
 
-    def _look_after(self, task: Task, process: TaskProcess, now: float) -> None:
-        """Follow one process out: what it has left behind goes too, before anything else."""
+    def _check_exit(self, task: Task, process: TaskProcess, now: float) -> None:
+        """Once a process has exited, end its children before anything else happens."""
         code = process.exit_code()
         if code is None:
             return
         self._show(process, process.read_rest())
         if not process.is_gone():
-            if process.end_rest(now, 0 if self._kill.is_set() else self.plan.patience.grace):
+            if process.end_children(now, 0 if self._kill.is_set() else self._grace()):
                 return
-            self._note(f"something that {task} has started cannot be ended")
-        self._tell(f"-{process.group}")
+            self._note(f"a child process of {task} cannot be ended")
+        self._guardian(f"-{process.group}")
         with contextlib.suppress(KeyError):
             self._selector.unregister(process)
         self._show(process, process.finish_reading())
         del self._processes[task]
-        self._exited(process, code, now)
+        self._handle_exit(process, code, now)
 
-    def _exited(self, process: TaskProcess, code: int, now: float) -> None:
+    def _handle_exit(self, process: TaskProcess, code: int, now: float) -> None:
         task, status = process.plan.task, self.statuses[process.plan.task]
         is_ended = process.terminated_at is not None and self.result is not None
-        if is_ended or (self.result is not None and self.result.exit_code):
-            self._set(task, state=TaskState.ENDED, exit_code=code)
+        if is_ended or self._has_failed():
+            self._set(replace(status, state=TaskState.ENDED, exit_code=code))
         elif code == 0:
-            self._set(task, state=TaskState.DONE, exit_code=0)
-            if self.result is None and self._has_succeeded():
-                self._end(JobResult(0, "succeeded"), now)
+            self._set(replace(status, state=TaskState.DONE, exit_code=0))
+            states = {task: status.state for task, status in self.statuses.items()}
+            if self.result is None and has_succeeded(states):
+                self._settle(JobResult(0, "succeeded"), now)
         elif self.result is not None:
-            self._set(task, state=TaskState.FAILED, exit_code=code)
+            self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             self._note(f"{task} {describe_exit(code)}, but the job was already over")
         elif status.restarts < self.plan.restarts:
             self._note(
                 f"{task} {describe_exit(code)}: restart "
                 f"{status.restarts + 1} of {self.plan.restarts}"
             )
-            guardian.end_strays(self.plan.run_id, grace=0, task=str(task))
+            guardian.end_run_processes(self.plan.run_id, grace=0, task=str(task))
             self._start(process.plan, status.restarts + 1)
         else:
-            self._set(task, state=TaskState.FAILED, exit_code=code)
+            self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             reason = describe_failure(task, code, status.restarts)
-            self._end(JobResult(1, reason, task, process.last_lines()), now)
+            self._settle(JobResult(1, reason, task, tuple(process.last_lines)), now)
 
-    def _has_succeeded(self) -> bool:
-        return has_succeeded({task: status.state for task, status in self.statuses.items()})
-
-    def _end(self, result: JobResult, now: float) -> None:
-        """The outcome is settled: from now on tasks only end."""
+    def _settle(self, result: JobResult, now: float) -> None:
+        """Fix the result of the job: from now on tasks only end."""
         self.result = result
         self._settled_at = now
 
-    def _end_in_order(self, now: float) -> None:
-        """Each when its time has come."""
-        failed = self.result is not None and self.result.exit_code != 0
+    def _end_tasks(self, now: float) -> None:
         for task, process in self._processes.items():
-            left = time_left(task, self._processes, failed, self.plan.patience)
+            left = time_left(task, self._processes, self._has_failed(), self.plan.grace_periods)
             if now >= self._settled_at + left and process.terminated_at is None:
                 if left:
-                    self._note(f"{task} went on after the job had succeeded, and is ended")
+                    self._note(f"{task} still ran after the job had succeeded, and is ended")
                 process.terminate(now)
-            self._kill_if_late(process, now)
+            terminated_at = process.terminated_at
+            is_late = terminated_at is not None and now >= terminated_at + self._grace()
+            if is_late or self._kill.is_set():
+                process.kill()
 
-    def _kill_if_late(self, process: TaskProcess, now: float) -> None:
-        late = (
-            process.terminated_at is not None
-            and now >= process.terminated_at + self.plan.patience.grace
-        )
-        if late or self._kill.is_set():
-            process.kill()
+    def _grace(self) -> float:
+        return self.plan.grace_periods.grace
 
     def _kill_everything(self) -> None:
-        """Also when the loop broke: nothing may stay."""
-        broken = list(self._processes.values())
-        for process in broken:
+        """Leave no process behind, even if the loop has failed."""
+        remaining = list(self._processes.values())
+        for process in remaining:
             process.kill()
-        for process in broken:
+        for process in remaining:
             process.reap()
-        in_hurry = broken or self._kill.is_set()
-        guardian.end_strays(self.plan.run_id, grace=0 if in_hurry else self.plan.patience.grace)
+        at_once = remaining or self._kill.is_set()
+        guardian.end_run_processes(self.plan.run_id, grace=0 if at_once else self._grace())
         self._selector.close()
 
-    def _set(self, task: Task, **changes: Any) -> None:
-        self.statuses[task] = replace(self.statuses[task], **changes)
-        self._observe(self._observer.changed, self.statuses[task])
+    def _set(self, status: TaskStatus) -> None:
+        self.statuses[status.task] = status
+        self._observe(self._observer.changed, status)
 
     def _note(self, message: str) -> None:
         self._observe(self._observer.note, message)
 
-    def _observe(self, report: Callable[..., None], *what: object) -> None:
-        """Whatever is wrong with the one who watches, the job goes on."""
+    def _observe(self, report: Callable[..., None], *arguments: object) -> None:
+        """Replace an observer that raises, so that the job goes on."""
         try:
-            report(*what)
+            report(*arguments)
         except Exception:
-            self._observer = Silent()
+            self._observer = NullObserver()
+
+
+def start(
+    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
+) -> SupervisedHandle:
+    """Start the tasks; `observer` receives their output and every change of state."""
+    # A held port and its lock, a pipe and a log for each task.
+    allow_open_files(4 * len(plan.tasks) + 128)
+    _create_logs(plan)
+    supervisor = Supervisor(plan, environ, observer or NullObserver())
+    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
+    thread.start()
+    return SupervisedHandle(supervisor, thread)
+
+
+class SupervisedHandle:
+    """A job on this machine, supervised by a thread of this process."""
+
+    def __init__(self, supervisor: Supervisor, thread: threading.Thread) -> None:
+        self._supervisor = supervisor
+        self._thread = thread
+
+    def status(self) -> list[TaskStatus]:
+        return list(self._supervisor.statuses.values())
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        paths = {plan.task: plan.log for plan in self._supervisor.plan.tasks}
+        yield from read_log(paths[task], (lambda: not self._thread.is_alive()) if follow else None)
+
+    def cancel(self, result: JobResult | None = None) -> None:
+        """End the job, with this result unless it has failed already."""
+        self._supervisor.cancel(result or JobResult(1, "cancelled"))
+
+    def kill(self) -> None:
+        """Send SIGKILL to every task, without a grace period."""
+        self._supervisor.kill()
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        self._thread.join(timeout)
+        return None if self._thread.is_alive() else self._supervisor.result
+
+
+def _create_logs(plan: ProcessPlan) -> None:
+    """Raise a JobError before anything is started if a log file cannot be written."""
+    for task_plan in plan.tasks:
+        try:
+            task_plan.log.parent.mkdir(parents=True, exist_ok=True)
+            task_plan.log.open("wb").close()
+        except OSError as error:
+            exists = isinstance(error, FileExistsError)
+            reason = "a file of that name is in the way" if exists else error.strerror
+            raise JobError(
+                f"no output can be written to {task_plan.log.parent}: {reason}; "
+                "choose another --log-dir"
+            ) from None

@@ -1,4 +1,4 @@
-/* Bytes that grow. A failed allocation leaves what was there untouched. */
+/* A growable byte buffer. A failed allocation leaves its content unchanged. */
 #ifndef PHALANX_BUFFER_H
 #define PHALANX_BUFFER_H
 
@@ -12,7 +12,7 @@ typedef struct {
     size_t size, capacity;
 } buffer;
 
-/* Makes room for `extra` more bytes. False if there is no memory. */
+/* Reserves `extra` more bytes. Returns false if there is no memory. */
 static inline bool buffer_reserve(buffer *b, size_t extra) {
     if (extra <= b->capacity - b->size)
         return true;

@@ -12,11 +12,11 @@
 #include <arm_acle.h>
 #endif
 
-#define POLYNOMIAL 0x82f63b78u /* Castagnoli's, bits reversed */
+#define POLYNOMIAL 0x82f63b78u /* Castagnoli, bits reversed */
 
 typedef uint32_t (*advance_function)(uint32_t, const uint8_t *, size_t);
 
-/* byte_table[k][b]: the register after byte b and k zero bytes. */
+/* byte_table[k][b]: the CRC register after byte b and k zero bytes. */
 static uint32_t byte_table[8][256];
 
 static uint64_t load64(const uint8_t *data) {
@@ -25,7 +25,7 @@ static uint64_t load64(const uint8_t *data) {
     return word;
 }
 
-/* Eight bytes at a time with tables: for processors without an instruction for it. */
+/* Eight bytes at a time with tables, for CPUs without a CRC instruction. */
 static uint32_t advance_tables(uint32_t crc, const uint8_t *data, size_t size) {
     for (; size >= 8; data += 8, size -= 8) {
         uint64_t word = load64(data) ^ crc;
@@ -41,8 +41,8 @@ static uint32_t advance_tables(uint32_t crc, const uint8_t *data, size_t size) {
 
 #if defined(HAVE_SSE42) || defined(HAVE_ARM_CRC)
 
-/* The instruction takes three cycles but one can start every cycle: so three stretches of data are
-   summed side by side, and joined by moving a register over the zero bytes of a whole stretch. */
+/* The instruction has a latency of three cycles and a throughput of one per cycle. Three stretches
+   of data are therefore processed in parallel, and combined by shifting a register by a stretch. */
 #define LONG_STRETCH 2048
 #define SHORT_STRETCH 256
 
@@ -143,7 +143,7 @@ uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t size) {
     return ~advance(~crc, data, size);
 }
 
-const char *crc32c_way(void) {
+const char *crc32c_implementation(void) {
     if (!has_hardware())
         return "tables";
 #if defined(HAVE_ARM_CRC)

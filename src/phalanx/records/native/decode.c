@@ -1,18 +1,15 @@
 #include "decode.h"
 
-#define NAME_PADDING 8           /* so that a name can be loaded as a word */
-#define MOST_EXPECTED_ROWS 65536 /* room made before any value has come */
-#define MOST_COLUMNS 16384       /* discovered ones: their count times the rows is memory */
+#define NAME_PADDING 8           /* allows a name to be loaded as a word */
+#define MOST_EXPECTED_ROWS 65536 /* the most rows to reserve memory for in advance */
+#define MOST_COLUMNS 16384       /* limits discovered columns, and with the rows the memory */
 
-/* A value pieced together: protobuf joins a message that comes in several parts. It never does in
-   files that a sane writer made. */
+/* A value in several parts, which protobuf concatenates. Normal writers never split a value. */
 struct joined {
     struct joined *next;
     size_t size;
     uint8_t bytes[];
 };
-
-/* ---- columns by name ---- */
 
 static uint32_t hash_name(const uint8_t *name, size_t size, bool sequence) {
     uint32_t hash = sequence ? 0x9e3779b9u : 0x811c9dc5u;
@@ -27,8 +24,8 @@ static uint64_t load64(const uint8_t *at) {
     return word;
 }
 
-/* Whether this is the column's name. The short names that features have are compared as one word,
-   which may reach past the name but never past `readable`. */
+/* Is this the name of the column? Short names are compared as one word, which may be read past the
+   end of the name but never past `readable`. */
 static bool has_name(const column *c, span name, const uint8_t *readable, bool sequence) {
     size_t size = (size_t)(name.end - name.at);
     if (c->name_size != size || c->sequence != sequence)
@@ -45,7 +42,7 @@ static uint32_t find_slot(const decoder *d, span name, const uint8_t *readable, 
     return slot;
 }
 
-static uint32_t find_own_slot(const decoder *d, const column *c) {
+static uint32_t find_column_slot(const decoder *d, const column *c) {
     span name = {c->name, c->name + c->name_size};
     return find_slot(d, name, name.end + NAME_PADDING, c->sequence);
 }
@@ -65,11 +62,11 @@ static bool grow_columns(decoder *d) {
     d->capacity = capacity;
     memset(slots, 0xff, 4 * (size_t)capacity * sizeof *slots);
     for (int32_t i = 0; i < d->count; i++)
-        slots[find_own_slot(d, &d->columns[i])] = i;
+        slots[find_column_slot(d, &d->columns[i])] = i;
     return true;
 }
 
-/* Makes the validity bits cover `rows`, the new ones 1. */
+/* Extends the validity bits to `rows`; new bits are 1. */
 static bool extend_validity(column *c, int64_t rows) {
     size_t old = c->validity.size, size = (size_t)(rows + 7) / 8;
     if (size <= old)
@@ -80,7 +77,7 @@ static bool extend_validity(column *c, int64_t rows) {
     return true;
 }
 
-/* What rows without the feature leave in its column. */
+/* Adds rows that lack the feature. */
 static bool add_missing_rows(column *c, int64_t row, int64_t count) {
     if (!extend_validity(c, row + count))
         return false;
@@ -107,7 +104,7 @@ static bool add_missing_rows(column *c, int64_t row, int64_t count) {
     return buffer_append_zeros(&c->values, values * (c->kind == KIND_FLOAT ? 4 : 8));
 }
 
-/* Room for what a column of single values will need, so that it need not grow step by step. */
+/* Reserves the memory that a column of single values will need. */
 static bool reserve_rows(column *c, size_t rows) {
     rows = rows < MOST_EXPECTED_ROWS ? rows : MOST_EXPECTED_ROWS;
     if (c->width != 1)
@@ -130,7 +127,7 @@ bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, b
         memcpy(c->name, name, name_size);
     memcpy(&c->name_word, c->name, name_size < 8 ? name_size : 8);
     c->name_mask = name_size < 8 ? (1ull << 8 * name_size) - 1 : UINT64_MAX;
-    d->slots[find_own_slot(d, c)] = d->count;
+    d->slots[find_column_slot(d, c)] = d->count;
     d->count++;
     if (width != RAGGED)
         c->shortest = c->longest = width;
@@ -168,12 +165,10 @@ void decoder_free(decoder *d) {
     *d = (decoder){0};
 }
 
-/* ---- the lists of values ---- */
-
 static inline decode_status append_int64s(column *c, span packed) {
     if (span_is_empty(packed))
         return DECODE_DONE;
-    /* Every value takes a byte or more: this is room enough, and no more than 8 times it. */
+    /* Every value takes at least one byte, which becomes eight. */
     if (!buffer_reserve(&c->values, 8 * (size_t)(packed.end - packed.at)))
         return DECODE_NO_MEMORY;
     uint8_t *start = c->values.data + c->values.size, *out = start;
@@ -206,14 +201,14 @@ static inline decode_status append_bytes(column *c, span value) {
     return DECODE_DONE;
 }
 
-/* A field 1 of a list that holds `kind`: packed numbers, or one value of bytes. */
+/* Appends field 1 of a list of `kind`: packed numbers, or one byte string. */
 static inline decode_status append_field(column *c, kind kind, span field) {
     if (kind == KIND_INT64)
         return append_int64s(c, field);
     return kind == KIND_FLOAT ? append_floats(c, field) : append_bytes(c, field);
 }
 
-/* Numbers may also stand one by one, each a field of its own. */
+/* Numbers may also be unpacked, each in a field of its own. */
 static decode_status append_unpacked(column *c, kind kind, uint32_t tag, span *list) {
     if (kind == KIND_INT64 && tag == TAG_VARINT(1)) {
         span value = *list;
@@ -253,8 +248,8 @@ static bool is_list(uint32_t tag) {
            tag == TAG_DELIMITED(KIND_INT64);
 }
 
-/* Which list a Feature holds. Of several the last counts, with those of its kind right before it:
-   `feature` is cut to begin there. */
+/* Finds the list that a Feature holds. Of several, the last one counts, together with those of its
+   kind directly before it: `feature` is cut to begin there. */
 static bool choose_list(span *feature, kind *chosen) {
     span rest = *feature;
     *chosen = KIND_NONE;
@@ -271,15 +266,15 @@ static bool choose_list(span *feature, kind *chosen) {
     return true;
 }
 
-/* A Feature as nearly every writer writes it: one list, with one field in it, and nothing else.
-   `field` is what the field holds: packed numbers, or one value of bytes. */
+/* Reads a Feature in its usual form: one list with one field, and nothing else. `field` is set to
+   the content of that field: packed numbers, or one byte string. */
 static inline bool read_plain_feature(span feature, kind *found, span *field) {
     size_t size = (size_t)(feature.end - feature.at);
     const uint8_t *at = feature.at;
     if (size < 4 || !is_list(at[0]))
         return false;
     *found = (kind)(at[0] >> 3);
-    if (size - 2 < 0x80) { /* both lengths are then a byte */
+    if (size - 2 < 0x80) { /* both lengths then take one byte */
         *field = (span){at + 4, feature.end};
         return at[1] == size - 2 && at[2] == TAG_DELIMITED(1) && at[3] == size - 4;
     }
@@ -300,7 +295,7 @@ static inline bool take_kind(decoder *d, column *c, kind found) {
     return true;
 }
 
-/* A Feature of any form. `present` is false if it holds no list at all. */
+/* Reads a Feature of any form. `present` is set to false if it holds no list. */
 static decode_status read_any_feature(decoder *d, column *c, span feature, bool *present) {
     kind found;
     if (!choose_list(&feature, &found))
@@ -327,7 +322,7 @@ static decode_status read_any_feature(decoder *d, column *c, span feature, bool 
     return DECODE_DONE;
 }
 
-/* Appends a Feature's values to its column. */
+/* Appends the values of a Feature to its column. */
 static inline decode_status read_feature(decoder *d, column *c, span feature, bool *present) {
     kind found;
     span field;
@@ -364,8 +359,6 @@ static decode_status read_steps(decoder *d, column *c, span feature_list) {
     return DECODE_DONE;
 }
 
-/* ---- one row ---- */
-
 static inline decode_status end_row(decoder *d, column *c) {
     bool present = c->found.at != NULL;
     int64_t before = c->sequence ? c->steps : c->count;
@@ -391,8 +384,8 @@ static inline decode_status end_row(decoder *d, column *c) {
     return DECODE_DONE;
 }
 
-/* The column of this name, -1 if nobody asked for it. Records mostly have their features in the
-   same order, so the one that followed last time is tried first. */
+/* Finds the column of a name; -1 if it is not wanted. Most records have their features in the same
+   order, so the column that followed in the last record is tried first. */
 static decode_status find_column(decoder *d, span name, bool sequence, int32_t *found) {
     int32_t guess = d->last < 0 ? 0 : d->columns[d->last].follower;
     if (guess < d->count && has_name(&d->columns[guess], name, d->message_end, sequence)) {
@@ -416,8 +409,8 @@ static decode_status find_column(decoder *d, span name, bool sequence, int32_t *
     return DECODE_DONE;
 }
 
-/* Appends `part` to a value whose parts so far are in `*joined`, or are `value` if that is NULL. The
-   whole entry's size is room for all of them, so that each is copied once. */
+/* Appends `part` to a value whose parts so far are in `*joined`, or in `value` if that is NULL. The
+   size of the whole entry is enough memory for all parts, so that each is copied once. */
 static bool join(decoder *d, struct joined **joined, size_t entry_size, span part, span *value) {
     size_t size = (size_t)(part.end - part.at);
     if (*joined == NULL) {
@@ -435,7 +428,7 @@ static bool join(decoder *d, struct joined **joined, size_t entry_size, span par
     return true;
 }
 
-/* An entry as nearly every writer writes it: a short name, its value, and nothing else. */
+/* Reads a map entry in its usual form: a short name, its value, and nothing else. */
 static inline bool read_plain_entry(span entry, span *name, span *value) {
     size_t size = (size_t)(entry.end - entry.at);
     const uint8_t *at = entry.at;
@@ -476,7 +469,7 @@ static decode_status read_any_entry(decoder *d, span entry, span *name, span *va
     return DECODE_DONE;
 }
 
-/* An entry of the map from names to features. The last entry of a name counts. */
+/* Reads an entry of the map from names to features. The last entry of a name counts. */
 static decode_status read_entry(decoder *d, span entry, bool sequence) {
     span name, value;
     int32_t number;

@@ -3,9 +3,9 @@
 #include "framing.h"
 #include "wire.h"
 
-/* A message holds the size of each part before the part itself. So it is written from its end to
-   its beginning: when a size is due, what it is the size of is there. `at` is always the first byte
-   that was written, and what a function writes comes before it. */
+/* In a message, the size of each part precedes the part. A message is therefore written backwards,
+   so that each part is written before its size. `at` is the first byte written so far, and each
+   function writes before it. */
 
 #define HEADER_MOST 11 /* a tag and a size */
 #define VARINT_MOST 10
@@ -57,7 +57,7 @@ static uint8_t *put_feature(uint8_t *at, const source_column *c, int64_t first, 
     return put_header(at, c->kind, (size_t)(stop - at));
 }
 
-/* The most bytes that a Feature of these values takes. */
+/* An upper bound of the size of a Feature of these values. */
 static size_t feature_most(const source_column *c, int64_t first, int64_t end) {
     size_t count = (size_t)(end - first), headers = 2 * HEADER_MOST;
     switch (c->kind) {
@@ -75,7 +75,7 @@ static int64_t row_start(const source_column *c, int64_t row) {
     return c->width == RAGGED ? c->row_offsets[row] : c->width * row;
 }
 
-/* The Feature, or the FeatureList of a sequence. */
+/* Writes the Feature, or the FeatureList of a sequence. */
 static uint8_t *put_value(uint8_t *at, const source_column *c, int64_t row) {
     int64_t first = row_start(c, row), end = row_start(c, row + 1);
     if (!c->sequence)
@@ -100,7 +100,7 @@ static bool has_row(const source_column *c, int64_t row) {
     return c->present == NULL || c->present[row] != 0;
 }
 
-/* The map of the row's features, or of its feature lists; nothing if it is empty. */
+/* Writes the map of a row's features, or of its feature lists, unless it is empty. */
 static uint8_t *put_map(uint8_t *at, const source_column *columns, size_t count, int64_t row,
                         bool sequence) {
     uint8_t *end = at;
@@ -137,8 +137,8 @@ bool encode_row(buffer *out, const source_column *columns, size_t count, int64_t
     return true;
 }
 
-/* `count` + 1 offsets that never fall, from 0 or more up to `limit` or less. */
-static bool are_sound(const int64_t *offsets, int64_t count, int64_t limit) {
+/* Are `count` + 1 offsets ascending, and between 0 and `limit`? */
+static bool are_valid(const int64_t *offsets, int64_t count, int64_t limit) {
     if (offsets[0] < 0 || offsets[count] > limit)
         return false;
     for (int64_t i = 0; i < count; i++)
@@ -149,13 +149,13 @@ static bool are_sound(const int64_t *offsets, int64_t count, int64_t limit) {
 
 bool encode_check(const source_column *c, int64_t rows) {
     int64_t limit = c->sequence ? c->step_count : c->value_count;
-    if (c->width == RAGGED ? !are_sound(c->row_offsets, rows, limit)
+    if (c->width == RAGGED ? !are_valid(c->row_offsets, rows, limit)
                            : c->sequence || (rows > 0 && c->width > limit / rows))
         return false;
-    if (c->sequence && !are_sound(c->step_offsets, c->step_count, c->value_count))
+    if (c->sequence && !are_valid(c->step_offsets, c->step_count, c->value_count))
         return false;
     if (c->kind == KIND_BYTES)
-        return are_sound(c->value_offsets, c->value_count, (int64_t)c->values_size);
+        return are_valid(c->value_offsets, c->value_count, (int64_t)c->values_size);
     return c->value_count >= 0 &&
            (size_t)c->value_count <= c->values_size / (c->kind == KIND_FLOAT ? 4 : 8);
 }

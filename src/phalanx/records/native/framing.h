@@ -1,4 +1,4 @@
-/* TFRecord framing: length (8 bytes), its masked CRC (4), the data, the data's masked CRC (4). */
+/* TFRecord frames: length (8 bytes), its masked CRC (4), data, the masked CRC of the data (4). */
 #ifndef PHALANX_FRAMING_H
 #define PHALANX_FRAMING_H
 
@@ -14,14 +14,14 @@ typedef enum {
     FRAME_BAD_DATA = 3,   /* the data does not fit its checksum */
 } frame_status;
 
-/* Reads the frame that begins at `data`. `length` is set when it is known to be right. */
+/* Reads the frame at `data`. `length` is set if its checksum is correct, else to 0. */
 frame_status frame_read(const uint8_t *data, size_t size, bool check_data, uint64_t *length);
 
-/* The first place at or after `start` where a whole, sound record begins, or where one may begin
-   that these bytes are too few to tell (*status is then FRAME_PARTIAL). `size` if there is none. */
+/* Finds the first complete, undamaged record at or after `start`, or the first that may be one but
+   is cut off by `size` (*status is then FRAME_PARTIAL). Returns `size` if there is none. */
 size_t frame_find(const uint8_t *data, size_t size, size_t start, frame_status *status);
 
-/* Writes the frame around data of `length` bytes that already stand at `frame + FRAME_HEADER`. */
+/* Writes the header and footer around the `length` bytes of data at `frame + FRAME_HEADER`. */
 void frame_seal(uint8_t *frame, uint64_t length);
 
 #endif

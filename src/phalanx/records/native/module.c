@@ -1,5 +1,5 @@
-/* phalanx.records._native: the codec's Python side. Buffers in, buffers out; the GIL is free while
-   the work is done. What each function promises is written in codec.py, for this and the fallback. */
+/* The Python module phalanx.records._native. It takes and returns buffers, and releases the GIL
+   while it works. The package codec documents the functions. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -10,20 +10,19 @@
 #include "framing.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the native codec is for little-endian machines; the pure Python one serves the others"
+#error "the native codec needs a little-endian machine; use the codec in Python"
 #endif
 
 static PyTypeObject *block_type;
 static PyObject *decode_error;
 
-/* ---- Block: memory that C filled, shown to Python as a read-only buffer ---- */
-
+/* Memory that C filled, exposed to Python as a read-only buffer. */
 typedef struct {
     PyObject_HEAD
     buffer bytes;
 } block;
 
-/* Takes the memory over, also when it fails. */
+/* Takes ownership of the memory, even if it fails. */
 static PyObject *block_from(buffer *bytes) {
     block *self = (block *)PyType_GenericAlloc(block_type, 0);
     if (self == NULL) {
@@ -67,8 +66,6 @@ static PyType_Spec block_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = block_slots,
 };
-
-/* ---- framing ---- */
 
 static PyObject *native_crc32c(PyObject *module, PyObject *args) {
     Py_buffer data;
@@ -171,11 +168,9 @@ failed:
     return NULL;
 }
 
-/* ---- decoding ---- */
-
 static const char *kind_names[] = {"nothing", "bytes", "float", "int64"};
 
-/* DecodeError(row, feature or None, what is wrong). */
+/* Raises DecodeError(row, feature or None, description). */
 static void raise_decode_error(const decoder *d, decode_status status) {
     const column *c = d->failed >= 0 ? &d->columns[d->failed] : NULL;
     PyObject *text = NULL, *name = NULL;
@@ -211,8 +206,7 @@ static void raise_decode_error(const decoder *d, decode_status status) {
     Py_XDECREF(name);
 }
 
-/* (name, kind, sequence, width, values, value_offsets, step_offsets, row_offsets, validity, missing,
-   shortest, longest, narrowest, widest): what RawColumn in codec.py names. */
+/* The fields of RawColumn in the package codec. */
 static PyObject *column_to_tuple(column *c) {
     PyObject *name = PyBytes_FromStringAndSize((char *)c->name, (Py_ssize_t)c->name_size);
     PyObject *values = block_from(&c->values);
@@ -249,12 +243,12 @@ static bool add_columns(decoder *d, PyObject *columns) {
         if (!PyArg_ParseTuple(PyList_GetItem(list, i), "y*ipL;(name, kind, sequence, width)",
                               &name, &number, &sequence, &width))
             goto failed;
-        bool is_sound = number >= KIND_BYTES && number <= KIND_INT64 && width >= RAGGED &&
+        bool is_valid = number >= KIND_BYTES && number <= KIND_INT64 && width >= RAGGED &&
                         width <= INT32_MAX && !(sequence && width != RAGGED);
         bool has_memory =
-            is_sound && decoder_add(d, name.buf, (size_t)name.len, (kind)number, sequence, width);
+            is_valid && decoder_add(d, name.buf, (size_t)name.len, (kind)number, sequence, width);
         PyBuffer_Release(&name);
-        if (!is_sound) {
+        if (!is_valid) {
             PyErr_SetString(PyExc_ValueError, "no such column can be decoded");
             goto failed;
         }
@@ -270,7 +264,7 @@ failed:
     return false;
 }
 
-/* Spans are pairs of int64: where a message begins in the data, and its length. */
+/* Spans are pairs of int64: the offset of a message in the data, and its length. */
 static bool check_spans(const Py_buffer *data, const Py_buffer *spans) {
     const int64_t *pairs = spans->buf;
     int64_t total = 0, count = spans->len / 16;
@@ -326,9 +320,7 @@ done:
     return result;
 }
 
-/* ---- encoding ---- */
-
-/* A column and the Python buffers that it points into. */
+/* A column and the Python buffers that it refers to. */
 typedef struct {
     source_column column;
     Py_buffer name, values, value_offsets, step_offsets, row_offsets, present;
@@ -342,11 +334,11 @@ static void release_column(held_column *held) {
             PyBuffer_Release(all[i]);
 }
 
-/* The int64 offsets in a buffer: `count` + 1 of them. NULL if there are not so many. */
+/* The `count` + 1 int64 offsets in a buffer, or NULL if it has another size. */
 static const int64_t *offsets_in(const Py_buffer *view, int64_t count) {
-    bool is_sound = view->obj != NULL && (uintptr_t)view->buf % sizeof(int64_t) == 0 &&
+    bool is_valid = view->obj != NULL && (uintptr_t)view->buf % sizeof(int64_t) == 0 &&
                     view->len % 8 == 0 && view->len / 8 - 1 == count;
-    return is_sound ? view->buf : NULL;
+    return is_valid ? view->buf : NULL;
 }
 
 static bool hold_column(held_column *held, PyObject *tuple, int64_t rows) {
@@ -372,21 +364,21 @@ static bool hold_column(held_column *held, PyObject *tuple, int64_t rows) {
         .step_count = step_count,
         .present = held->present.obj ? held->present.buf : NULL,
     };
-    bool is_sound = number >= KIND_BYTES && number <= KIND_INT64 && width >= RAGGED &&
+    bool is_valid = number >= KIND_BYTES && number <= KIND_INT64 && width >= RAGGED &&
                     value_count >= 0 && step_count >= 0 &&
                     (c->present == NULL || held->present.len == rows);
-    if (is_sound) {
+    if (is_valid) {
         c->kind = (kind)number;
         c->row_offsets = offsets_in(&held->row_offsets, rows);
         c->step_offsets = offsets_in(&held->step_offsets, step_count);
         c->value_offsets = offsets_in(&held->value_offsets, value_count);
-        is_sound = (c->width != RAGGED || c->row_offsets != NULL) &&
+        is_valid = (c->width != RAGGED || c->row_offsets != NULL) &&
                    (!c->sequence || c->step_offsets != NULL) &&
                    (c->kind != KIND_BYTES || c->value_offsets != NULL) && encode_check(c, rows);
     }
-    if (!is_sound)
+    if (!is_valid)
         PyErr_SetString(PyExc_ValueError, "a column's offsets do not fit its values");
-    return is_sound;
+    return is_valid;
 }
 
 static PyObject *native_encode(PyObject *module, PyObject *args) {
@@ -445,18 +437,16 @@ done:
     return result;
 }
 
-/* ---- the module ---- */
-
 static PyMethodDef methods[] = {
     {"crc32c", native_crc32c, METH_VARARGS, "crc32c(data, crc=0) -> int"},
     {"scan", native_scan, METH_VARARGS,
      "scan(data, start, most, check_data) -> (spans, next, status, length)"},
-    {"find", native_find, METH_VARARGS, "find(data, start) -> (where, is it whole)"},
+    {"find", native_find, METH_VARARGS, "find(data, start) -> (offset, is it complete)"},
     {"frame", native_frame, METH_VARARGS, "frame(records) -> bytes of a TFRecord file"},
     {"decode", native_decode, METH_VARARGS,
      "decode(data, spans, columns or None, sequence) -> columns"},
     {"encode", native_encode, METH_VARARGS,
-     "encode(columns, rows, sequence, framed) -> (messages, where each ends)"},
+     "encode(columns, rows, sequence, framed) -> (messages, end of each)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -478,7 +468,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (block_type == NULL || decode_error == NULL ||
         PyModule_AddObjectRef(module, "Block", (PyObject *)block_type) < 0 ||
         PyModule_AddObjectRef(module, "DecodeError", decode_error) < 0 ||
-        PyModule_AddStringConstant(module, "CRC32C", crc32c_way()) < 0) {
+        PyModule_AddStringConstant(module, "CRC32C", crc32c_implementation()) < 0) {
         Py_DECREF(module);
         return NULL;
     }

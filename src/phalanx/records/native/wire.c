@@ -1,6 +1,6 @@
 #include "wire.h"
 
-#define MOST_GROUPS 100 /* how deep groups may lie in each other, as in protobuf itself */
+#define MOST_GROUPS 100 /* the nesting limit of protobuf itself */
 
 const uint8_t *wire_read_long_varint(const uint8_t *at, const uint8_t *end, uint64_t *value) {
     uint64_t result = 0;

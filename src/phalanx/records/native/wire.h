@@ -1,4 +1,4 @@
-/* Reading and writing protobuf's wire format. No function reads at or past `end`. */
+/* Reads and writes protobuf's wire format. No function reads at or past `end`. */
 #ifndef PHALANX_WIRE_H
 #define PHALANX_WIRE_H
 
@@ -15,7 +15,7 @@ typedef struct {
 
 static inline bool span_is_empty(span s) { return s.at == s.end; }
 
-/* A varint of any length: where it ends, or NULL if there is none. */
+/* Reads a varint of any length. Returns its end, or NULL if it is invalid. */
 const uint8_t *wire_read_long_varint(const uint8_t *at, const uint8_t *end, uint64_t *value);
 
 static inline bool wire_read_varint(span *in, uint64_t *value) {
@@ -30,7 +30,7 @@ static inline bool wire_read_varint(span *in, uint64_t *value) {
     return true;
 }
 
-/* A field's tag: 32 bits, and a number other than 0. */
+/* Reads the tag of a field: 32 bits, with a field number other than 0. */
 static inline bool wire_read_tag(span *in, uint32_t *tag) {
     uint64_t value;
     if (!wire_read_varint(in, &value) || value > UINT32_MAX || value < 8)
@@ -39,7 +39,7 @@ static inline bool wire_read_tag(span *in, uint32_t *tag) {
     return true;
 }
 
-/* A length and as many bytes: `inside` becomes those bytes, `in` goes on after them. */
+/* Reads a length and as many bytes: `inside` is set to these bytes, `in` continues after them. */
 static inline bool wire_read_delimited(span *in, span *inside) {
     uint64_t length;
     if (!wire_read_varint(in, &length) || length > (uint64_t)(in->end - in->at))
@@ -49,10 +49,10 @@ static inline bool wire_read_delimited(span *in, span *inside) {
     return true;
 }
 
-/* Passes over a field that nobody asked for; its tag has been read. */
+/* Skips an unknown field after its tag. */
 bool wire_skip(span *in, uint32_t tag);
 
-/* Seven bits a byte, rounded up; the product stands in for a division. */
+/* Seven bits per byte, rounded up; computed without a division. */
 static inline size_t varint_size(uint64_t value) {
     unsigned bits = 64 - (unsigned)__builtin_clzll(value | 1);
     return (bits * 9 + 64) / 64;

@@ -1,4 +1,4 @@
-"""Spark's columns and the features they are stored as. Only Arrow's types are seen here.
+"""The mapping between Spark columns, as Arrow types, and features.
 
 | Spark | feature |
 | --- | --- |
@@ -8,33 +8,38 @@
 | Vector, arrays of these | a list |
 | arrays of arrays | a feature list of a SequenceExample |
 
-A feature that a record lacks is null, and null is a feature left out.
+A feature that a record lacks is read as null, and nulls are not written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import DataError
+from phalanx.records.arrow import kind_of
 from phalanx.records.codec import codec
 from phalanx.records.example import encode_batch
 from phalanx.records.schema import Feature, Kind, Schema
+from phalanx.records.types import Value
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 BYTE_ARRAY = "byteArray"
-"""The one column of records that are read as they are."""
+"""The column of records that are not decoded."""
 
 _INFERRED = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.string()}
 _VECTOR = {"type", "size", "indices", "values"}
 
 
 class RecordType(StrEnum):
-    """What a record holds."""
+    """The type of the records."""
 
     EXAMPLE = "Example"
     SEQUENCE_EXAMPLE = "SequenceExample"
@@ -44,7 +49,7 @@ class RecordType(StrEnum):
 def infer_columns(schema: Schema, binary: frozenset[str]) -> pa.Schema:
     """The columns for features: single values if every list has one value, otherwise arrays.
 
-    Bytes become text, and binary where `binary` names the feature or holds `*`.
+    Bytes become strings, or binary if `binary` contains the feature or `*`.
     """
     fields = []
     for feature in schema.features:
@@ -85,33 +90,26 @@ def _feature_of(field: pa.Field, record_type: RecordType) -> Feature:
 
 
 def _kind_of(type_: pa.DataType) -> Kind | None:
-    types = pa.types
-    if types.is_integer(type_) or types.is_boolean(type_):
-        return Kind.INT64
-    if types.is_floating(type_) or types.is_decimal(type_):
+    if pa.types.is_decimal(type_):
         return Kind.FLOAT
-    if types.is_string(type_) or types.is_binary(type_):
-        return Kind.BYTES
-    if types.is_large_string(type_) or types.is_large_binary(type_):
-        return Kind.BYTES
-    # A column of nothing but nulls is stored nowhere, whatever it is called.
-    return Kind.BYTES if types.is_null(type_) else None
+    # A column of nulls is not stored, so that any kind will do.
+    return Kind.BYTES if pa.types.is_null(type_) else kind_of(type_)
 
 
 def from_features(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Decoded features as columns of exactly these types."""
+    """Convert decoded features to columns of exactly these types."""
     if not columns.names:
         return batch
     arrays = []
     for field in columns:
         try:
-            arrays.append(_conform(batch.column(field.name), field.type))
+            arrays.append(_cast(batch.column(field.name), field.type))
         except pa.ArrowInvalid as error:
-            raise _misfit(field, error) from None
+            raise _type_error(field, error) from None
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _misfit(field: pa.Field, error: pa.ArrowInvalid) -> DataError:
+def _type_error(field: pa.Field, error: pa.ArrowInvalid) -> DataError:
     if "UTF8" in str(error):
         return DataError(
             f"feature {field.name!r} holds bytes that are not text: read it as binary, with the "
@@ -120,14 +118,14 @@ def _misfit(field: pa.Field, error: pa.ArrowInvalid) -> DataError:
     return DataError(f"feature {field.name!r} cannot be read as {field.type}: {error}")
 
 
-def _conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if array.type == type_ and not _is_list(type_):
         return array
     if _is_vector(type_):
         return _to_vectors(array, type_)
     if _is_list(type_):
-        values = _conform(array.values, type_.value_type)
-        # Large lists have other offsets; Spark asks for them only if it is set to.
+        values = _cast(array.values, type_.value_type)
+        # Large lists have 64-bit offsets; Spark uses them only if it is configured to.
         if pa.types.is_large_list(type_):
             array = array.cast(pa.large_list(array.type.value_type))
         return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], children=[values])
@@ -141,19 +139,19 @@ def _conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def to_features(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns as the encoder takes them: vectors as lists, decimals as floats."""
-    arrays = [_loosen(column) for column in batch.columns]
+    """Convert columns to types that can be encoded: vectors to lists, decimals to floats."""
+    arrays = [_to_encodable(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def _loosen(array: pa.Array) -> pa.Array:
+def _to_encodable(array: pa.Array) -> pa.Array:
     if _is_vector(array.type):
         return _from_vectors(array)
     if pa.types.is_decimal(array.type):
         return array.cast(pa.float64())
     if _is_list(array.type):
         inner = array.values
-        values = _loosen(inner)
+        values = _to_encodable(inner)
         if values is not inner:
             make = pa.large_list if pa.types.is_large_list(array.type) else pa.list_
             return pa.Array.from_buffers(
@@ -166,8 +164,8 @@ def _loosen(array: pa.Array) -> pa.Array:
     return array
 
 
-def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Any, int]:
-    """A batch as the bytes of a TFRecord file, and how many records that is."""
+def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Buffer, int]:
+    """Encode a batch as framed records; returns the bytes and the number of records."""
     if record_type is RecordType.BYTE_ARRAY:
         records = batch.column(0)
         if records.null_count:
@@ -177,7 +175,7 @@ def encode(batch: pa.RecordBatch, record_type: RecordType) -> tuple[Any, int]:
 
 
 def check_byte_array(columns: pa.Schema) -> None:
-    """Records that are written as they are need one column that holds them."""
+    """Check that the only column holds the records to write."""
     if len(columns) != 1 or _kind_of(columns.field(0).type) is not Kind.BYTES:
         raise DataError(
             "with the recordType ByteArray there must be one column, of binary, called "
@@ -194,18 +192,18 @@ def _is_list(type_: pa.DataType) -> bool:
 
 
 def _is_vector(type_: pa.DataType) -> bool:
-    """Is it how Spark stores a Vector of its machine learning library?"""
+    """Is it the type in which Spark stores a Vector of its machine learning library?"""
     return pa.types.is_struct(type_) and {field.name for field in type_} == _VECTOR
 
 
 def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
-    """Lists as dense vectors: of type 1, with values alone."""
+    """Convert lists to dense vectors, which have type 1 and only values."""
     rows = len(array)
     children = {
         "type": pa.repeat(pa.scalar(1, pa.int8()), rows),
         "size": pa.nulls(rows, pa.int32()),
         "indices": pa.nulls(rows, type_.field("indices").type),
-        "values": _conform(array, type_.field("values").type),
+        "values": _cast(array, type_.field("values").type),
     }
     return pa.StructArray.from_arrays(
         [children[field.name] for field in type_],
@@ -215,20 +213,20 @@ def _to_vectors(array: pa.Array, type_: pa.StructType) -> pa.Array:
 
 
 def _from_vectors(array: pa.StructArray) -> pa.Array:
-    """Vectors as lists, sparse ones with all their zeros."""
+    """Convert vectors to lists; sparse ones with all their zeros."""
     if not pc.any(pc.equal(array.field("type"), 0)).as_py():
         return pc.if_else(array.is_valid(), array.field("values"), None)
     kinds, sizes, indices, values = (
         array.field(name).to_pylist() for name in ("type", "size", "indices", "values")
     )
-    rows: list[Any] = []
-    for place, is_valid in enumerate(array.is_valid().to_pylist()):
+    rows: list[Value] = []
+    for index, is_valid in enumerate(array.is_valid().to_pylist()):
         if not is_valid:
             rows.append(None)
-        elif kinds[place] == 1:
-            rows.append(values[place])
+        elif kinds[index] == 1:
+            rows.append(values[index])
         else:
-            row = np.zeros(sizes[place])
-            row[indices[place]] = values[place]
+            row = np.zeros(sizes[index])
+            row[indices[index]] = values[index]
             rows.append(row)
     return pa.array(rows, pa.list_(pa.float64()))

@@ -1,28 +1,167 @@
-"""Columns to messages and back: for models that take, or give, serialized Examples."""
+"""Functions beside `format("tfrecord")`: all save modes, partition pruning, fast counts, UDFs."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
 from phalanx.records.example import decode_examples, encode_examples
 from phalanx.records.spark.columns import RecordType, features_of, from_features, to_features
+from phalanx.records.spark.dataset import find_dataset
+from phalanx.records.spark.options import Options
+from phalanx.records.spark.partitions import (
+    check_partition_columns,
+    partition_types,
+    partition_value,
+)
+from phalanx.records.storage import exists, resolve
+
+_MODES = {
+    "error": "append",
+    "errorifexists": "append",
+    "ignore": "append",
+    "append": "append",
+    "overwrite": "overwrite",
+}
+
+_Option = str | bool | int | float | None
+
+
+def save(
+    df: DataFrame,
+    path: str,
+    mode: str = "error",
+    partition_by: Sequence[str] | str = (),
+    **options: _Option,
+) -> None:
+    """Write a DataFrame as TFRecord files.
+
+        save(df, "hdfs://host/out", mode="overwrite", partition_by=["day"], codec="gzip")
+
+    Args:
+        df: The DataFrame.
+        path: The directory to write.
+        mode: `error` fails if the path exists, `ignore` then writes nothing, `append` adds files,
+            and `overwrite` replaces all files after the new ones are complete.
+        partition_by: Columns to store as directories, as in `day=2026-01-31`.
+        **options: The options of `format("tfrecord")`.
+
+    Raises:
+        DataError: The mode or a column does not exist, or the path does.
+    """
+    mode = mode.lower()
+    if mode not in _MODES:
+        raise DataError(f"the mode is {mode!r}: it can be error, ignore, append or overwrite")
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    check_partition_columns(columns, df.columns)
+    target = resolve(path)
+    if mode not in ("append", "overwrite") and exists(target):
+        if mode == "ignore":
+            return
+        raise DataError(f"{path} already exists: choose another path, or the mode append, "
+                        "overwrite or ignore")  # fmt: skip
+    if columns:
+        # A task has one file open at a time.
+        df = df.sortWithinPartitions(*columns)
+        options["partitionBy"] = json.dumps(columns)
+    df.write.format("tfrecord").mode(_MODES[mode]).options(**options).save(target)
+
+
+def load(
+    spark: SparkSession,
+    path: str,
+    where: str | None = None,
+    schema: StructType | str | None = None,
+    **options: _Option,
+) -> DataFrame:
+    """Read a directory, or only some of its partitions.
+
+        load(spark, "hdfs://host/out", where="day >= '2026-01-01' AND country IN ('DE', 'FR')")
+
+    Args:
+        spark: The session.
+        path: The directory.
+        where: A SQL condition on the partition columns. Files of other partitions are not opened,
+            whereas `df.where(...)` reads all files.
+        schema: The columns to read; inferred from the files by default.
+        **options: The options of `format("tfrecord")`.
+
+    Returns:
+        The DataFrame.
+
+    Raises:
+        DataError: `where` is not a condition on the partition columns.
+    """
+    reader = spark.read.format("tfrecord").options(**options)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if where is None:
+        return reader.load(path)
+    root = resolve(path)
+    directories = _choose_directories(spark, root, where)
+    if not directories:
+        return reader.load(root).where("false")
+    return reader.option("basePath", root).load(directories)
+
+
+def _choose_directories(spark: SparkSession, root: str, where: str) -> list[str]:
+    """Let Spark evaluate the condition for each partition directory."""
+    values = {file.path.rpartition("/")[0]: each for file, each in find_dataset(Options((root,)))}
+    types = partition_types(values.values())
+    rows = [
+        (path, *(partition_value(name, each[name], type_).as_py() for name, type_ in types.items()))
+        for path, each in values.items()
+    ]
+    # No partition column can contain a slash.
+    columns = from_arrow_schema(pa.schema([("a/path", pa.string()), *types.items()]))
+    try:
+        chosen = spark.createDataFrame(rows, columns).where(where).collect()
+    except AnalysisException as error:
+        raise DataError(f"where is {where!r}, and the partition columns of {root} are "
+                        f"{', '.join(types) or 'none'}: {error}") from None  # fmt: skip
+    return [row[0] for row in chosen]
+
+
+def count(spark: SparkSession, paths: str | Sequence[str], **options: _Option) -> int:
+    """Count records without decoding them.
+
+        count(spark, "data/*.tfrecord")
+
+    Args:
+        spark: The session.
+        paths: Files, globs or directories.
+        **options: The options of `format("tfrecord")`.
+
+    Returns:
+        The number of records; `df.count()` returns the same but decodes all columns.
+    """
+    reader = spark.read.format("tfrecord").schema(StructType([])).options(**options)
+    return int(reader.load(paths).count())
 
 
 def to_example(*columns: Column | str, record_type: str = "Example") -> Column:
-    """A column of serialized Examples, each of the row's values in these columns.
+    """Serialize columns to a column of Examples.
 
-    df.select(to_example("label", "pixels").alias("example"))
+        df.select(to_example("label", "pixels").alias("example"))
 
-    Nulls are left out. With `record_type="SequenceExample"` arrays of arrays become feature lists.
+    Args:
+        *columns: The columns to store as features; nulls are not stored.
+        record_type: `Example`, or `SequenceExample` to store arrays of arrays as feature lists.
+
+    Returns:
+        A binary column.
     """
     if not columns:
         raise DataError('name the columns to put into the example, as in to_example("label")')
-    kind = _record_type(record_type)
+    kind = _parse_record_type(record_type)
 
     def encode(rows: pa.Array) -> pa.Array:
         fields = [pa.field(field.name, field.type) for field in rows.type]
@@ -36,15 +175,20 @@ def to_example(*columns: Column | str, record_type: str = "Example") -> Column:
 def from_example(
     column: Column | str, schema: StructType | str, record_type: str = "Example"
 ) -> Column:
-    """A column of structs, with what serialized Examples hold.
+    """Parse a column of serialized Examples to a column of structs.
 
         df.select(from_example("example", "label long, pixels array<float>").alias("row"))
         .select("row.*")
 
-    Only the features that the schema names are decoded; one that an Example lacks is null, and a
-    null stays one.
+    Args:
+        column: The binary column; nulls stay null.
+        schema: The features to decode; those that an Example lacks are null.
+        record_type: `Example` or `SequenceExample`.
+
+    Returns:
+        A column of structs with the fields of `schema`.
     """
-    kind = _record_type(record_type)
+    kind = _parse_record_type(record_type)
     if isinstance(schema, str):
         schema = StructType.fromDDL(schema)
     columns = to_arrow_schema(schema, timezone="UTC")
@@ -60,7 +204,7 @@ def from_example(
     return f.arrow_udf(decode, schema)(column)
 
 
-def _record_type(name: str) -> RecordType:
+def _parse_record_type(name: str) -> RecordType:
     for kind in (RecordType.EXAMPLE, RecordType.SEQUENCE_EXAMPLE):
         if kind.value.lower() == name.lower():
             return kind

@@ -1,4 +1,4 @@
-"""The options of `format("tfrecord")`: read once, and checked."""
+"""The options of `format("tfrecord")`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from phalanx.errors import DataError
 from phalanx.records.compression import Compression
-from phalanx.records.directory import resolve
 from phalanx.records.spark.columns import RecordType
+from phalanx.records.storage import resolve
 
 _HADOOP = "org.apache.hadoop.io.compress."
 _CODECS = {
@@ -39,14 +39,14 @@ NAMES = (
     "maxFilesPerTrigger",
     "maxFileAge",
 )
-"""What a user may set. `save` sets `partitionBy`; the paths and the others are Spark's own."""
+"""The options that a user may set. `save` sets `partitionBy`; Spark sets the others."""
 
 _OTHERS = ("path", "paths", "partitionBy", "checkpointLocation", "queryName", "batchId")
 _KNOWN = {name.lower() for name in (*NAMES, *_OTHERS)}
 
 
 class WriteLocality(StrEnum):
-    """Where files are written: in a directory that all see, or on each executor's own disk."""
+    """Where files are written: to a shared directory, or to the local disk of each executor."""
 
     DISTRIBUTED = "distributed"
     LOCAL = "local"
@@ -54,7 +54,7 @@ class WriteLocality(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of a reader or a writer."""
+    """The options of a read or a write."""
 
     paths: tuple[str, ...] = ()
     record_type: RecordType = RecordType.EXAMPLE
@@ -71,7 +71,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's map of text; names are found in any case, unknown ones are an error."""
+        """Parse and check Spark's options, whose names are not case-sensitive."""
         options = {name.lower(): text for name, text in given.items()}
         unknown = sorted(set(options) - _KNOWN)
         if unknown:
@@ -79,28 +79,31 @@ class Options:
                 f"format('tfrecord') has no option {', '.join(unknown)}: there are "
                 f"{', '.join(NAMES)}"
             )
-        columns = _split(options.get("columns"))
         base = options.get("basepath")
         return cls(
             paths=_paths(options),
             record_type=_choose("recordType", options, RecordType, RecordType.EXAMPLE),
             compression=_compression(options.get("codec", "")),
             binary_columns=frozenset(_split(options.get("binarycolumns")) or ()),
-            columns=columns,
+            columns=_split(options.get("columns")),
             base_path=resolve(base) if base else None,
-            max_partition_bytes=_bytes("maxPartitionBytes", options, 128 << 20),
-            infer_records=_count("inferRecords", options),
+            max_partition_bytes=_number(
+                "maxPartitionBytes", options, 128 << 20, _SIZES, "such as 64m"
+            ),
+            infer_records=_number("inferRecords", options, None, _COUNTS, "1 or more"),
             write_locality=_choose(
                 "writeLocality", options, WriteLocality, WriteLocality.DISTRIBUTED
             ),
             partition_by=tuple(json.loads(options.get("partitionby", "[]"))),
-            max_files_per_trigger=_count("maxFilesPerTrigger", options),
-            max_file_age=_seconds("maxFileAge", options, 7 * 24 * 3600),
+            max_files_per_trigger=_number(
+                "maxFilesPerTrigger", options, None, _COUNTS, "1 or more"
+            ),
+            max_file_age=_number("maxFileAge", options, 7 * 24 * 3600, _TIMES, "such as 12h"),
         )
 
     @property
     def path(self) -> str:
-        """Where to write: one directory."""
+        """The one directory to write to."""
         if len(self.paths) != 1:
             raise DataError(f"give one directory to write to, as in save('out'); found "
                             f"{', '.join(self.paths) or 'none'}")  # fmt: skip
@@ -108,7 +111,7 @@ class Options:
 
     @property
     def suffix(self) -> str:
-        """How the written files' names end."""
+        """The suffix of the files written."""
         return ".tfrecord" + _SUFFIXES[self.compression]
 
 
@@ -123,10 +126,11 @@ def _compression(name: str) -> Compression:
     for known, compression in _CODECS.items():
         if known.lower() == name.lower():
             return compression
-    raise DataError(f"the codec {name} is not one that TensorFlow reads: use gzip or deflate")
+    raise DataError(f"TensorFlow cannot read the codec {name}: use gzip or deflate")
 
 
 Choice = TypeVar("Choice", bound=StrEnum)
+Number = TypeVar("Number", int, None)
 
 
 def _choose(name: str, options: Mapping[str, str], kind: type[Choice], default: Choice) -> Choice:
@@ -143,28 +147,19 @@ def _split(text: str | None) -> tuple[str, ...] | None:
     return tuple(name for name in (each.strip() for each in text.split(",")) if name)
 
 
+_COUNTS: Mapping[str, int] = {}
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
 
-def _count(name: str, options: Mapping[str, str]) -> int | None:
-    text = options.get(name.lower())
-    return None if text is None else _number(name, text, {}, "1 or more")
-
-
-def _bytes(name: str, options: Mapping[str, str], default: int) -> int:
+def _number(
+    name: str, options: Mapping[str, str], default: Number, units: Mapping[str, int], example: str
+) -> int | Number:
     text = options.get(name.lower())
     if text is None:
         return default
-    return _number(name, text.lower().removesuffix("b"), _SIZES, "such as 64m")
-
-
-def _seconds(name: str, options: Mapping[str, str], default: int) -> int:
-    text = options.get(name.lower())
-    return default if text is None else _number(name, text, _TIMES, "such as 12h")
-
-
-def _number(name: str, text: str, units: Mapping[str, int], example: str) -> int:
+    if units is _SIZES:
+        text = text.lower().removesuffix("b")
     unit = units.get(text[-1:].lower())
     digits = text[:-1] if unit else text
     if not digits.isdecimal() or int(digits) < 1:

@@ -1,4 +1,4 @@
-"""A step that the user writes whole, with gradients and update, and the variables it trains."""
+"""Custom steps, which compute and apply gradients themselves, and the variables they train."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
+from phalanx.train.context import Context
 from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables
 from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
 from phalanx.train.custom_loop.session_data import SessionData
@@ -21,29 +22,29 @@ from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
-    Follow,
-    await_checkpoints,
-    process_start,
-    step_of,
-    surviving_deletion,
+    WatchOptions,
+    ignore_deleted_checkpoint,
+    process_start_time,
+    watch_checkpoints,
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
+from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import answering, wait_for_peers
+from phalanx.train.runtime.peers import accept_connections, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.topology import (
     Strategy,
     find_devices,
     join_all_reduce_strategy,
-    make_strategy,
+    make_local_strategy,
     resolve_topology,
 )
-from phalanx.train.types import TFStrategy, UserFunction
+from phalanx.train.types import Dataset, TFStrategy, UserFunction
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -159,12 +160,12 @@ class DistributedSession:
         stack.enter_context(propagate_failures(topology, self._channel))
         if topology.strategy is Strategy.ONE_PROCESS:
             self._devices = find_devices(self._config)
-            self._tf_strategy = make_strategy(self._devices)
+            self._tf_strategy = make_local_strategy(self._devices)
         elif topology.strategy.has_ps:
             self._channel.open()
             wait_for_peers(topology, self._config.wait_seconds)
             self._set_global_batch_size(1)
-            experiment = Experiment(train_data=lambda context: self._get_data().make_shard(context))
+            experiment = Experiment(train_data=self._make_shard)
             self._ps_cluster = ParameterServerCluster(
                 topology, self._config, experiment, self._channel
             )
@@ -172,7 +173,7 @@ class DistributedSession:
             self._tf_strategy = self._ps_cluster.coordinator.strategy
         else:
             self._channel.open()
-            with answering(topology.cluster.addresses[topology.task]):
+            with accept_connections(topology.cluster.addresses[topology.task]):
                 wait_for_peers(topology, self._config.wait_seconds)
             self._tf_strategy = join_all_reduce_strategy(topology)
             self._devices = list(self._tf_strategy.extended.worker_devices)
@@ -295,12 +296,12 @@ class DistributedSession:
         """
         self._variables.make_copies()
         checkpoints = self._open_checkpoints()
-        how = Follow(
-            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start()
+        how = WatchOptions(
+            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start_time()
         )
-        for path in await_checkpoints(self.checkpoint_dir, how, self._stop):
+        for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
-            with surviving_deletion(path):
+            with ignore_deleted_checkpoint(path):
                 checkpoints.load_model(path)
                 loaded = True
             if loaded:
@@ -357,12 +358,12 @@ class DistributedSession:
         return self._running
 
     def _make_replicated(self) -> ReplicatedEngine:
-        topology, data = self._topology, self._data
-        context = topology.share(self._config, topology.task, len(self._devices))
+        topology = self._topology
+        context = topology.context_for(self._config, topology.task, len(self._devices))
         return ReplicatedEngine(
             self._tf_strategy,
             self._step,
-            None if data is None else lambda: data.make_shard(context),
+            None if self._data is None else lambda: self._make_shard(context),
             hosts=len(topology.trainers) if topology.strategy is Strategy.ALL_REDUCE else 1,
             is_chief=self.is_chief,
             is_asked_to_stop=self._stop,
@@ -373,9 +374,9 @@ class DistributedSession:
             self._data.check_can_be_sent(ps_cluster.contexts[0])
         return DispatchedEngine(ps_cluster, self._step, has_data=self._data is not None)
 
-    def _get_data(self) -> SessionData:
+    def _make_shard(self, context: Context) -> Dataset:
         assert self._data is not None
-        return self._data
+        return self._data.make_shard(context)
 
     def _open_checkpoints(self) -> Checkpoints:
         # The variables of the optimizers are among the others.
@@ -414,9 +415,9 @@ class _ChiefCheckpoints:
     def save(self, step: int, position: Position) -> str:
         return self._checkpoints.save(step, position) if self._checkpoints else ""
 
-    def beat(self, step: int, now: float) -> None:
+    def heartbeat(self, step: int, now: float) -> None:
         if self._checkpoints:
-            self._checkpoints.beat(step, now)
+            self._checkpoints.heartbeat(step, now)
 
     def mark_done(self, step: int) -> None:
         if self._checkpoints:

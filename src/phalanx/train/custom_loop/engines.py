@@ -18,7 +18,7 @@ from phalanx.train.engines.base import Engine, Progress
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster, fetch
-from phalanx.train.runtime.task_data import pass_over
+from phalanx.train.runtime.task_data import repeat_and_skip
 from phalanx.train.types import (
     Array,
     Batch,
@@ -111,7 +111,7 @@ class ReplicatedEngine(_StepRunner):
         if self._make_data is not None:
             make_data = self._make_data
             data = self._strategy.distribute_datasets_from_function(
-                lambda _: pass_over(make_data(), None, skip)
+                lambda _: repeat_and_skip(make_data(), None, skip)
             )
             self._step.element_spec = data.element_spec
             self._iterator = iter(data)

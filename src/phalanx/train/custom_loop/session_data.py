@@ -11,8 +11,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
 from phalanx.train.custom_loop.task_spec import TaskSpecDef
 from phalanx.train.experiment import call
-from phalanx.train.runtime.dataset_graph import graph_of, shuffles_before_shard
-from phalanx.train.runtime.worker_data import calls_python
+from phalanx.train.runtime.dataset_graph import calls_python, read_graph, shuffles_before_shard
 from phalanx.train.types import Dataset, GraphDef, UserFunction
 
 LOG = logging.getLogger("phalanx")
@@ -30,7 +29,7 @@ class SessionData:
         with self.task_spec.reading_shard(context):
             data = call(self.make, context)
         if tf.executing_eagerly():
-            _warn_of_shuffle(graph_of(data), context)
+            _warn_of_shuffle(read_graph(data), context)
         return data
 
     def check_can_be_sent(self, context: Context) -> None:

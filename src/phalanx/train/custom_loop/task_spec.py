@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
-from phalanx.cluster.hosts import from_host_lists
+from phalanx.cluster.detectors.host_lists import from_host_lists
 from phalanx.cluster.preflight import check_peers
 from phalanx.errors import ClusterError, PeerError
 
@@ -189,12 +189,12 @@ class TaskSpecDef:
         if self.num_ps and not self.is_master() and not self.is_evaluator():
             from phalanx.train.config import RunConfig  # noqa: PLC0415
             from phalanx.train.console import explain_errors, show_log  # noqa: PLC0415
-            from phalanx.train.runtime.peers import serve  # noqa: PLC0415
+            from phalanx.train.runtime.peers import run_server  # noqa: PLC0415
             from phalanx.train.runtime.topology import resolve_topology  # noqa: PLC0415
 
             explain_errors()
             show_log()
-            serve(resolve_topology(self.config, RunConfig()), RunConfig())
+            run_server(resolve_topology(self.config, RunConfig()), RunConfig())
             sys.exit(0)
 
     def device_fn(self) -> UserFunction | None:
@@ -244,11 +244,11 @@ class TaskSpecDef:
 
     def _find_job(self) -> tuple[dict[str, list[str]], str, int]:
         """Return the jobs of TensorFlow's cluster, and this task's job and index."""
-        from phalanx.train.runtime.topology import place_in_jobs, ps_jobs  # noqa: PLC0415
+        from phalanx.train.runtime.topology import job_and_index, ps_jobs  # noqa: PLC0415
 
         cluster = self.config.cluster.without_evaluators()
         jobs = {name: addresses for name, addresses in ps_jobs(cluster).items() if addresses}
-        return jobs, *place_in_jobs(cluster, self.config.task)
+        return jobs, *job_and_index(cluster, self.config.task)
 
 
 def TaskSpec(  # noqa: N802 - people know it as a class
@@ -272,7 +272,7 @@ def TaskSpec(  # noqa: N802 - people know it as a class
 
 def _release_ps(config: TFConfig) -> None:
     """Tell the ps to exit when the other workers are gone, or after a time limit."""
-    from phalanx.train.runtime.control_channel import Message, MessageType, is_listening, post  # noqa: PLC0415
+    from phalanx.train.runtime.control_channel import Message, MessageType, is_listening, send  # noqa: PLC0415
 
     cluster = config.cluster
     workers = [task for task in cluster.trainers() if task != config.task]
@@ -280,7 +280,7 @@ def _release_ps(config: TFConfig) -> None:
     while time.monotonic() < deadline and any(is_listening(cluster.addresses[w]) for w in workers):
         time.sleep(0.2)
     done = Message(MessageType.DONE, str(config.task))
-    post(cluster, cluster.tasks(Role.PS), done, job_of_ps=True)
+    send(cluster, cluster.tasks(Role.PS), done, has_ps=True)
 
 
 def _make_config(

@@ -139,7 +139,7 @@ class AllReduceEngine(TrainingEngine):
         return self._evaluate(limit, notify)
 
     def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Array:
-        return self._evaluation_loop.examine(self._data.open_evaluation(), limit, notify)
+        return self._evaluation_loop.evaluate(self._data.open_evaluation(), limit, notify)
 
     def set_learning_rate(self, value: float) -> None:
         # This one raises if the learning rate is a schedule, before the other tasks are told.
@@ -164,9 +164,7 @@ class AllReduceEngine(TrainingEngine):
         return self._interrupted
 
     def finish(self, error: BaseException | None) -> None:
-        """Tell the other tasks to end. After another error they may not be listening for commands:
-        a message tells them.
-        """
+        """Tell the other tasks to end; after an error, the control channel tells them."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
         self.close_data()

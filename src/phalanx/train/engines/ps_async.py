@@ -64,8 +64,7 @@ class AsyncPSEngine(ParameterServerEngine):
         # Several batches can be read at once only from data that does not end.
         is_short = self._epochs is None and self.variables.dense_bytes() < _SMALL_BYTES
         self._unrolled = (_UNROLLED_STEPS, 1) if is_short else (1,)
-        # The coordinator would trace inside the strategy's scope, where Keras applies gradients
-        # its own way.
+        # The coordinator would trace inside the strategy's scope, where Keras aggregates gradients.
         self._train_remote = tf.function(self._train_on_worker).get_concrete_function(
             tf.data.IteratorSpec(element_spec),
             tf.TensorSpec([], tf.int32),
@@ -131,18 +130,18 @@ class AsyncPSEngine(ParameterServerEngine):
     def evaluate(self, notify: Callable[[int], None]) -> Array:
         """Evaluate on all hosts; the session has settled before."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.examine_alone(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify)
         if self._evaluate_remote is None:
             self._evaluate_remote = tf.function(
-                self._shared_evaluation.examine_there
+                self._shared_evaluation.evaluate_remote
             ).get_concrete_function(tf.TensorSpec([], tf.int32))
         schedule = self._ps_cluster.coordinator.schedule
         values = [
             schedule(self._evaluate_remote, args=(tf.constant(member),))
-            for member in self._shared_evaluation.members
+            for member in self._shared_evaluation.worker_shards
         ]
         others = [call_in_background(fetch, value) for value in values]
-        return self._shared_evaluation.examine(others, notify)
+        return self._shared_evaluation.evaluate(others, notify)
 
     def is_interrupted(self) -> bool:
         return self._interrupted or super().is_interrupted()

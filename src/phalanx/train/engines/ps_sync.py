@@ -133,10 +133,12 @@ class SyncPSEngine(ParameterServerEngine):
     def evaluate(self, notify: Callable[[int], None]) -> Array:
         """Evaluate on all hosts, between two updates."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.examine_alone(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify)
         for tokens in self._tokens[self._ps_cluster.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
-        return self._shared_evaluation.examine([call_in_background(self._take_evaluations)], notify)
+        return self._shared_evaluation.evaluate(
+            [call_in_background(self._take_evaluations)], notify
+        )
 
     def finish(self, error: BaseException | None) -> None:
         """Stop the trainers. The run is saved by now, so a trainer that is late is only logged."""
@@ -187,7 +189,7 @@ class SyncPSEngine(ParameterServerEngine):
             self._failures.put(error)
 
     def _take_evaluations(self) -> Array:
-        wanted = len(self._shared_evaluation.members)
+        wanted = len(self._shared_evaluation.worker_shards)
         while int(self._evaluations.size()) < wanted:
             if not self._failures.empty():
                 raise self._failures.get()
@@ -222,7 +224,7 @@ class SyncPSEngine(ParameterServerEngine):
         while token != STOP:
             if self._shared_evaluation.is_shared() and evaluates:
                 member = trainer + int(not self._ps_cluster.chief_trains)
-                self._evaluations.enqueue(self._shared_evaluation.examine_there(member))
+                self._evaluations.enqueue(self._shared_evaluation.evaluate_remote(member))
             if token >= 0:
                 self._contribute(iterator, trainer, token)
                 batches += 1

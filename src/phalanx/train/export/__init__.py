@@ -1,4 +1,4 @@
-"""Trained models as SavedModels with serving signatures."""
+"""Export of trained models as SavedModels with serving signatures."""
 
 from phalanx.train.export.saved_model import export
 

@@ -1,4 +1,4 @@
-"""A trained model as a SavedModel, in versioned directories as TensorFlow Serving wants them."""
+"""Export a trained model as a SavedModel, in numbered versions as TensorFlow Serving reads them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -19,26 +18,39 @@ from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 LOG = logging.getLogger("phalanx")
 
-ABOUT = "assets.extra/phalanx.json"
+_EXTRA_ASSETS = "assets.extra"
 
 
 def export(
     experiment: Experiment, trained: TrainedModel, directory: str, version: int | None = None
 ) -> str:
-    """Write `directory/VERSION`, all at once; the version is the next number unless given."""
+    """Export a trained model as `directory/VERSION`, which appears only when it is complete.
+
+    Args:
+        experiment: Its `example_features` and `preprocess` make the signature `serving_examples`.
+        trained: The model, as `load_trained` returns it.
+        directory: The directory of all versions of the model.
+        version: The number of this version. The default is the next number.
+
+    Returns:
+        The path of the SavedModel.
+
+    Raises:
+        ConfigurationError: The version exists already, or the model cannot be exported.
+    """
     tf.io.gfile.makedirs(directory)
-    there = versions(directory)
-    version = version if version is not None else max([0, *there]) + 1
-    if version in there:
+    existing = list_versions(directory)
+    version = version if version is not None else max([0, *existing]) + 1
+    if version in existing:
         raise ConfigurationError(
-            f"{directory} has a version {version} already: leave --version out for the next one"
+            f"{directory} already has a version {version}: remove --version to write the next one"
         )
     target = f"{directory}/{version}"
-    # TensorFlow Serving takes a directory as soon as its name is a number.
+    # TensorFlow Serving loads a directory as soon as its name is a number.
     unfinished = f"{directory}/.unfinished-{version}-{os.getpid()}"
     try:
         _write(make_servable(experiment, trained.model, trained.input_spec), trained, unfinished)
-        _describe(experiment, trained, unfinished)
+        _write_description(experiment, trained, unfinished)
         tf.io.gfile.rename(unfinished, target)
     except BaseException:
         if tf.io.gfile.exists(unfinished):
@@ -48,8 +60,8 @@ def export(
     return target
 
 
-def versions(directory: str) -> list[int]:
-    """The versions in a directory, in order."""
+def list_versions(directory: str) -> list[int]:
+    """Return the versions in a directory, in order."""
     if not tf.io.gfile.isdir(directory):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(directory)]
@@ -57,14 +69,14 @@ def versions(directory: str) -> list[int]:
 
 
 def find_version(directory: str, version: int | None = None) -> tuple[str, int]:
-    """A SavedModel and its version: the highest, unless one is asked for."""
+    """Return the path and the version of a SavedModel: the given version, or the highest."""
     if tf.io.gfile.exists(f"{directory}/saved_model.pb"):
         name = directory.rstrip("/").rpartition("/")[2]
         return directory, int(name) if name.isdecimal() else 1
-    there = versions(directory)
-    wanted = version if version is not None else max(there, default=None)
-    if wanted is None or wanted not in there:
-        found = f"it has {', '.join(map(str, there))}" if there else "it has none"
+    existing = list_versions(directory)
+    wanted = version if version is not None else max(existing, default=None)
+    if wanted is None or wanted not in existing:
+        found = f"it has {', '.join(map(str, existing))}" if existing else "it has none"
         raise ConfigurationError(
             f"there is no SavedModel {'' if wanted is None else f'of version {wanted} '}in "
             f"{directory}: {found}; write one with `phalanx export`"
@@ -73,40 +85,39 @@ def find_version(directory: str, version: int | None = None) -> tuple[str, int]:
 
 
 def _write(servable: Servable, trained: TrainedModel, path: str) -> None:
-    model = trained.model
-    with _quiet():
-        if isinstance(model, keras.Model):
+    signatures = {name: list(specs.values()) for name, specs in servable.inputs.items()}
+    with _without_info_log():
+        if isinstance(trained.model, keras.Model):
             archive = keras.export.ExportArchive()
-            archive.track(model)
-            for name, function in servable.signatures.items():
-                specs = list(servable.inputs[name].values())
-                archive.add_endpoint(name, function, input_signature=specs)
+            archive.track(trained.model)
+            for name, function in servable.functions.items():
+                archive.add_endpoint(name, function, input_signature=signatures[name])
             archive.write_out(path, verbose=False)
             return
         root = tf.Module()
-        root.kept = [variable.value for variable in trained.variables]
-        signatures: dict[str, Callable[..., Any]] = {
-            name: tf.function(function, input_signature=list(servable.inputs[name].values()))
-            for name, function in servable.signatures.items()
+        root.variables_to_save = [variable.value for variable in trained.variables]
+        functions = {
+            name: tf.function(function, input_signature=signatures[name])
+            for name, function in servable.functions.items()
         }
-        tf.saved_model.save(root, path, signatures=signatures)
+        tf.saved_model.save(root, path, signatures=functions)
 
 
-def _describe(experiment: Experiment, trained: TrainedModel, path: str) -> None:
-    about = {
+def _write_description(experiment: Experiment, trained: TrainedModel, path: str) -> None:
+    description = {
         "experiment": experiment_name(experiment),
         "step": trained.step,
         "checkpoint": trained.checkpoint,
         "evaluation": dict(trained.evaluation.values),
     }
-    tf.io.gfile.makedirs(f"{path}/assets.extra")
-    with tf.io.gfile.GFile(f"{path}/{ABOUT}", "w") as file:
-        file.write(json.dumps(about, indent=2) + "\n")
+    tf.io.gfile.makedirs(f"{path}/{_EXTRA_ASSETS}")
+    with tf.io.gfile.GFile(f"{path}/{_EXTRA_ASSETS}/phalanx.json", "w") as file:
+        file.write(json.dumps(description, indent=2) + "\n")
 
 
 @contextlib.contextmanager
-def _quiet() -> Any:
-    """Saving says where it saves; so do we, once."""
+def _without_info_log() -> Iterator[None]:
+    """Hide what TensorFlow logs about the temporary path."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What can be asked of a trained model: named tensors in, named tensors out."""
+"""Serving signatures of a trained model: named tensors in, named tensors out."""
 
 from __future__ import annotations
 
@@ -6,144 +6,152 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.experiment import Experiment, is_written
+from phalanx.train.types import (
+    Batch,
+    DType,
+    ElementSpec,
+    Model,
+    NamedArrays,
+    NamedSpecs,
+    NamedTensors,
+    Tensor,
+    TensorSpec,
+    TFFunction,
+)
 
-RAW = "serving_default"
-EXAMPLES = "serving_examples"
+DEFAULT_SIGNATURE = "serving_default"
+EXAMPLES_SIGNATURE = "serving_examples"
 
-# Names that Keras makes up and numbers as it goes.
-_MADE_UP = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?$")
-
-Tensors = dict[str, Any]
+# Names that Keras generates and numbers.
+_GENERATED_NAME = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?$")
 
 
 @dataclass(frozen=True)
 class Servable:
-    """A model's signatures: functions of named tensors, and the inputs they take.
+    """The functions of a model to export, and their inputs.
 
-    `serving_default` takes the model's own inputs, `serving_examples` serialized Examples, which it
-    parses and preprocesses itself.
+    `serving_default` takes the model's own inputs. `serving_examples` takes serialized Examples,
+    which it parses and preprocesses itself.
     """
 
-    signatures: Mapping[str, Callable[..., Tensors]]
-    inputs: Mapping[str, Mapping[str, Any]]
-    """For each signature its `tf.TensorSpec`s by name."""
-
-
-def make_servable(experiment: Experiment, model: Any, input_spec: Any = None) -> Servable:
-    """The signatures of a model, from its own inputs, or from what its data gives it."""
-    structure = _find_structure(model, input_spec)
-    specs = {name: _any_batch(spec, name) for name, spec in structure.items()}
-    is_single = not isinstance(_layout(model, input_spec), dict | list | tuple)
-
-    def arrange(values: Mapping[str, Any]) -> Any:
-        layout = _layout(model, input_spec)
-        if is_single:
-            return next(iter(values.values()))
-        return dict(values) if isinstance(layout, dict) else type(layout)(values.values())
-
-    def predict(*values: Any) -> Tensors:
-        return _name_outputs(_forward(model, arrange(dict(zip(specs, values, strict=True)))))
-
-    signatures: dict[str, Callable[..., Tensors]] = {RAW: predict}
-    inputs: dict[str, dict[str, Any]] = {RAW: specs}
-    features = _find_features(experiment, specs)
-    if features is not None:
-
-        def predict_examples(examples: Any) -> Tensors:
-            parsed = tf.io.parse_example(examples, features)
-            if is_written(experiment, "preprocess") or is_written(experiment, "example_features"):
-                return _name_outputs(_forward(model, experiment.preprocess(parsed)))
-            cast = {name: tf.cast(parsed[name], spec.dtype) if parsed[name].dtype != spec.dtype
-                    else parsed[name] for name, spec in specs.items()}  # fmt: skip
-            return _name_outputs(_forward(model, arrange(cast)))
-
-        signatures[EXAMPLES] = predict_examples
-        inputs[EXAMPLES] = {"examples": tf.TensorSpec([None], tf.string, "examples")}
-    return Servable(signatures, inputs)
+    functions: Mapping[str, Callable[..., NamedTensors]]
+    inputs: Mapping[str, NamedSpecs]
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One thing to ask a model, ready to be called with tensors by name."""
+    """A traced or loaded function, which is called with tensors by name."""
 
-    inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    call: Callable[..., Mapping[str, Any]]
+    inputs: NamedSpecs
+    outputs: NamedSpecs
+    call: Callable[..., NamedTensors]
+
+    def predict(self, arrays: NamedArrays) -> NamedArrays:
+        outputs = self.call(**{name: tf.constant(value) for name, value in arrays.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
 
 
-def trace(servable: Servable) -> dict[str, Signature]:
-    """Signatures to call in this process."""
-    found = {}
-    for name, function in servable.signatures.items():
+def make_servable(experiment: Experiment, model: Model, input_spec: ElementSpec = None) -> Servable:
+    """Make the serving functions of a model from its own inputs, or from those of its data."""
+    if input_spec is None:
+        input_spec = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    specs = {name: _make_spec(spec, name) for name, spec in _name_inputs(input_spec).items()}
+
+    def predict(*values: Tensor) -> NamedTensors:
+        tensors = dict(zip(specs, values, strict=True))
+        return _name_outputs(_call(model, _arrange(tensors, input_spec)))
+
+    functions = {DEFAULT_SIGNATURE: predict}
+    inputs: dict[str, NamedSpecs] = {DEFAULT_SIGNATURE: specs}
+    features = _find_features(experiment, specs)
+    if features is not None:
+
+        def predict_examples(examples: Tensor) -> NamedTensors:
+            parsed = tf.io.parse_example(examples, features)
+            if is_written(experiment, "preprocess") or is_written(experiment, "example_features"):
+                return _name_outputs(_call(model, experiment.preprocess(parsed)))
+            return predict(*(tf.cast(parsed[name], spec.dtype) for name, spec in specs.items()))
+
+        functions[EXAMPLES_SIGNATURE] = predict_examples
+        inputs[EXAMPLES_SIGNATURE] = {"examples": tf.TensorSpec([None], tf.string, "examples")}
+    return Servable(functions, inputs)
+
+
+def trace_signatures(servable: Servable) -> dict[str, Signature]:
+    """Trace the functions of a servable, to call them in this process."""
+    signatures = {}
+    for name, function in servable.functions.items():
         inputs = servable.inputs[name]
         traced = tf.function(function, input_signature=list(inputs.values()))
         concrete = traced.get_concrete_function()
-        found[name] = Signature(inputs, concrete.structured_outputs, _by_name(concrete, inputs))
-    return found
+        call = _call_by_name(concrete, inputs)
+        signatures[name] = Signature(inputs, concrete.structured_outputs, call)
+    return signatures
 
 
 def load_signatures(path: str) -> dict[str, Signature]:
-    """Signatures of a SavedModel."""
+    """Load the signatures of a SavedModel."""
     try:
-        loaded = tf.saved_model.load(path)
+        model = tf.saved_model.load(path)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} is no SavedModel: {error}") from None
-    found = {
+        raise ConfigurationError(f"{path} is not a SavedModel: {error}") from None
+    signatures = {
         name: Signature(
             function.structured_input_signature[1],
             function.structured_outputs,
-            _keep(loaded, function),
+            _keep_alive(model, function),
         )
-        for name, function in loaded.signatures.items()
+        for name, function in model.signatures.items()
     }
-    if not found:
+    if not signatures:
         raise ConfigurationError(f"{path} has no signatures: export it with `phalanx export`")
-    return found
+    return signatures
 
 
-def _by_name(function: Any, names: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
+def _call_by_name(function: TFFunction, names: NamedSpecs) -> Callable[..., NamedTensors]:
     return lambda **tensors: function(*(tensors[name] for name in names))
 
 
-def _keep(loaded: Any, function: Any) -> Callable[..., Mapping[str, Any]]:
-    """A signature does not keep its variables alive: the loaded model does."""
+def _keep_alive(model: Model, function: TFFunction) -> Callable[..., NamedTensors]:
+    """Bind a loaded model to its signature, which alone does not keep the variables alive."""
 
-    def call(**tensors: Any) -> Mapping[str, Any]:
-        assert loaded is not None
+    def call(**tensors: Tensor) -> NamedTensors:
+        assert model is not None
         return function(**tensors)  # type: ignore[no-any-return]
 
     return call
 
 
-def _layout(model: Any, input_spec: Any) -> Any:
-    """How inputs are put together: one alone, or several in a dict, list or tuple."""
-    if input_spec is not None:
+def _name_inputs(input_spec: ElementSpec) -> NamedSpecs:
+    if isinstance(input_spec, dict):
         return input_spec
-    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    if isinstance(input_spec, list | tuple):
+        return {_find_name(value, f"input_{i}"): value for i, value in enumerate(input_spec)}
+    return {_find_name(input_spec, "inputs"): input_spec}
 
 
-def _find_structure(model: Any, input_spec: Any) -> dict[str, Any]:
-    layout = _layout(model, input_spec)
-    if isinstance(layout, dict):
-        return dict(layout)
-    if isinstance(layout, list | tuple):
-        return {_name(value, f"input_{index}"): value for index, value in enumerate(layout)}
-    return {_name(layout, "inputs"): layout}
-
-
-def _name(value: Any, otherwise: str) -> str:
+def _find_name(value: TensorSpec, default: str) -> str:
     name = getattr(value, "name", None)
-    return otherwise if not name or _MADE_UP.match(name) else str(name)
+    return default if not name or _GENERATED_NAME.match(name) else str(name)
 
 
-def _any_batch(spec: Any, name: str) -> Any:
+def _arrange(tensors: NamedTensors, input_spec: ElementSpec) -> Batch:
+    """Put named tensors into the structure that the model takes."""
+    if isinstance(input_spec, dict):
+        return tensors
+    if isinstance(input_spec, list | tuple):
+        return type(input_spec)(tensors.values())
+    return next(iter(tensors.values()))
+
+
+def _make_spec(spec: TensorSpec, name: str) -> TensorSpec:
+    """Return the spec of an input, for batches of any size."""
     if getattr(spec, "sparse", False) or getattr(spec, "ragged", False):
         raise ConfigurationError(
             f"the input {name} is sparse: an exported model takes dense tensors"
@@ -151,10 +159,11 @@ def _any_batch(spec: Any, name: str) -> Any:
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, name)
 
 
-def _find_features(experiment: Experiment, specs: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    written = experiment.example_features()
-    if written is not None:
-        return written
+def _find_features(experiment: Experiment, specs: NamedSpecs) -> Mapping[str, object] | None:
+    """Return what `tf.io.parse_example` takes; None if the shapes are not known."""
+    features = experiment.example_features()
+    if features is not None:
+        return features
     if not all(spec.shape[1:].is_fully_defined() for spec in specs.values()):
         return None
     return {
@@ -163,30 +172,30 @@ def _find_features(experiment: Experiment, specs: Mapping[str, Any]) -> Mapping[
     }
 
 
-def _stored_dtype(dtype: Any) -> Any:
-    """Examples know three types."""
+def _stored_dtype(dtype: DType) -> DType:
+    """Return which of the three types that an Example can hold a type is stored as."""
     if dtype == tf.string:
         return tf.string
     return tf.float32 if dtype.is_floating else tf.int64
 
 
-def _forward(model: Any, x: Any) -> Any:
+def _call(model: Model, x: Batch) -> Batch:
     takes_training = isinstance(model, keras.Model) or (
         "training" in inspect.signature(model.__call__).parameters
     )
     return model(x, training=False) if takes_training else model(x)
 
 
-def _name_outputs(returned: Any) -> Tensors:
-    if isinstance(returned, Mapping):
-        named = dict(returned)
-    elif isinstance(returned, list | tuple):
-        named = {f"output_{index}": value for index, value in enumerate(returned)}
+def _name_outputs(outputs: Batch) -> NamedTensors:
+    if isinstance(outputs, Mapping):
+        named = dict(outputs)
+    elif isinstance(outputs, list | tuple):
+        named = {f"output_{index}": value for index, value in enumerate(outputs)}
     else:
-        named = {"predictions": returned}
+        named = {"predictions": outputs}
     return {name: _widen(tf.convert_to_tensor(value)) for name, value in named.items()}
 
 
-def _widen(tensor: Any) -> Any:
-    """Clients know no half-precision numbers."""
+def _widen(tensor: Tensor) -> Tensor:
+    """Cast half precision to float32, since clients do not know half precision."""
     return tf.cast(tensor, tf.float32) if tensor.dtype in (tf.float16, tf.bfloat16) else tensor

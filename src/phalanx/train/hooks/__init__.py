@@ -1,21 +1,17 @@
-"""What happens before, during and after the loop. Each hook is a file of its own."""
+"""Hooks: code that a session calls before, during and after the training loop."""
 
-from phalanx.train.hooks.action import ActionHook
-from phalanx.train.hooks.base import At, Every, Hook, PeriodicHook, When
-from phalanx.train.hooks.best_exporter import BestExporterHook
-from phalanx.train.hooks.checkpoint_saver import CheckpointHook
-from phalanx.train.hooks.early_stopping import EarlyStoppingHook
-from phalanx.train.hooks.evaluator import EvaluationHook
-from phalanx.train.hooks.examples_per_second import ExamplesPerSecondHook
-from phalanx.train.hooks.gradient_norm import GradientNormHook
-from phalanx.train.hooks.load_checkpoint import LoadCheckpoint
-from phalanx.train.hooks.log_values import LoggingHook
-from phalanx.train.hooks.profiler import ProfilerHook
-from phalanx.train.hooks.progress_bar import ProgressBarHook
-from phalanx.train.hooks.stop_at_step import StopAtStepHook
-from phalanx.train.hooks.stop_at_time import StopAtTimeHook
-from phalanx.train.hooks.stop_on_nan import NanHook
-from phalanx.train.hooks.summary_saver import SummaryHook
+from phalanx.train.hooks.base import ActionHook, At, Every, Hook, PeriodicHook, When
+from phalanx.train.hooks.checkpoints import CheckpointHook, LoadCheckpoint
+from phalanx.train.hooks.evaluation import BestExporterHook, EvaluationHook
+from phalanx.train.hooks.reporting import (
+    ExamplesPerSecondHook,
+    GradientNormHook,
+    LoggingHook,
+    ProfilerHook,
+    ProgressBarHook,
+    SummaryHook,
+)
+from phalanx.train.hooks.stopping import EarlyStoppingHook, NanHook, StopAtStepHook, StopAtTimeHook
 
 __all__ = [
     "ActionHook",

@@ -1,8 +1,8 @@
-"""The hook protocol, and *when* a hook acts."""
+"""The hook interface, the schedules that decide when a hook acts, and periodic hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,70 +13,109 @@ if TYPE_CHECKING:
 
 
 class Hook:
-    """Something that happens around the loop. Override what you need:
+    """Code that a session calls before, during and after the training loop.
 
-        class Ring(hooks.Hook):
+    Override the methods that you need:
+
+        class PrintSaves(hooks.Hook):
             def on_save(self, session, path):
-                print(f"saved {session.step}")
+                print(f"saved step {session.step} to {path}")
 
-    To act now and then, derive from `PeriodicHook`. The chief alone runs hooks, but for those of a
-    `DistributedSession` in step. A session calls `after_step` after each group of steps, never
-    later than the step that `due` names.
+    Derive from `PeriodicHook` to act at some steps only. Only the chief runs hooks, except those of
+    a `DistributedSession` that trains synchronously. A session runs steps in groups, and calls
+    `before_step` and `after_step` once for each group. A group never goes past the step that `due`
+    returns.
     """
 
     needs_gradient_norm = False
     """Whether each step must report `gradient_norm`."""
 
     def on_restore(self, session: Session) -> None:
-        """After the weights were made or restored, before they go to where they are trained."""
+        """Called after the weights are initialized or restored, before they go to the devices."""
 
     def begin(self, session: Session) -> None:
-        """Before the first step; weights are restored."""
+        """Called before the first step."""
 
     def due(self, step: int) -> int | None:
-        """The next step after which this hook must be called; None if it does not mind."""
+        """Return the next step after which the session must call this hook, or None."""
         return None
 
     def before_step(self, session: Session) -> None:
-        """Before a step, or a group of steps."""
+        """Called before each group of steps."""
 
     def after_step(self, session: Session) -> None:
-        """After a step, or a group of steps."""
+        """Called after each group of steps."""
+
+    def before_save(self, session: Session) -> None:
+        """Called before a checkpoint is written, when `session.variables` are up to date."""
 
     def on_save(self, session: Session, path: str) -> None:
-        """After a checkpoint was written."""
+        """Called after the session has written a checkpoint.
+
+        Args:
+            session: The session.
+            path: The path of the checkpoint.
+        """
 
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
-        """After an evaluation in the training processes."""
+        """Called after the training processes have evaluated the model.
+
+        Args:
+            session: The session.
+            values: The loss and the metrics of the evaluation.
+        """
 
     def on_epoch(self, session: Session, values: Mapping[str, float]) -> None:
-        """After a pass over the training data: the means over all of it."""
+        """Called after each pass over the training data.
+
+        Args:
+            session: The session.
+            values: The means of the loss and the metrics over the whole pass.
+        """
 
     def end(self, session: Session) -> None:
-        """After the last step, if all went well."""
+        """Called after the last step of a run that did not fail."""
 
     def on_error(self, session: Session, error: BaseException) -> None:
-        """Instead of `end`, if something went wrong."""
+        """Called instead of `end` when the run fails.
+
+        Args:
+            session: The session.
+            error: The error that ends the run.
+        """
 
 
 class When(Protocol):
-    """*When* to act, apart from *what* to do: `Every`, `At`, or one of your own."""
+    """Decides when a periodic hook acts: `Every`, `At`, or a class of your own."""
 
     def next_step(self, step: int) -> int | None:
-        """The next step at which it is due, as far as steps decide it."""
+        """Return the next step at which the hook is due, or None if steps do not decide it."""
 
     def start(self, step: int, now: float) -> None:
-        """Count from here."""
+        """Start counting.
+
+        Args:
+            step: The step at which the session begins.
+            now: The time in seconds, by the session's clock.
+        """
 
     def is_due(self, step: int, now: float) -> bool:
-        """Whether to act now; asked again, no longer."""
+        """Check whether the hook must act now; if so, start counting again.
+
+        Args:
+            step: The current step.
+            now: The time in seconds, by the session's clock.
+
+        Returns:
+            Whether the hook must act now.
+        """
 
 
 @dataclass
-class Every:
-    """Each so many steps, or each so many seconds; with both, whatever comes first.
+class Every(When):
+    """Acts every `steps` steps or every `seconds` seconds; if both are set, whichever comes first.
 
-    It keeps count, so every hook needs one of its own.
+    An `Every` counts, so do not share one between hooks.
 
     >>> every = Every(steps=10)
     >>> every.next_step(13)
@@ -87,8 +126,8 @@ class Every:
 
     steps: int | None = None
     seconds: float | None = None
-    _passed: int = 0
-    _acted: float | None = None
+    _periods: int = 0
+    _last_time: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("steps", self.steps), ("seconds", self.seconds)):
@@ -96,28 +135,30 @@ class Every:
                 raise ConfigurationError(f"Every({name}={value}): it must be more than 0, or None")
 
     def next_step(self, step: int) -> int | None:
-        """The next step at which it is due, as far as steps decide it."""
         return None if self.steps is None else (step // self.steps + 1) * self.steps
 
     def start(self, step: int, now: float) -> None:
-        """Count from here."""
-        self._passed = step // self.steps if self.steps else 0
-        self._acted = now
+        self._periods = step // self.steps if self.steps else 0
+        self._last_time = now
 
     def is_due(self, step: int, now: float) -> bool:
-        """Whether to act now; asked again, no longer."""
-        passed = step // self.steps if self.steps else 0
-        if self._acted is None:
-            self._acted = now
-        is_late = self.seconds is not None and now - self._acted >= self.seconds
-        if passed <= self._passed and not is_late:
+        periods = step // self.steps if self.steps else 0
+        if self._last_time is None:
+            self._last_time = now
+        is_late = self.seconds is not None and now - self._last_time >= self.seconds
+        if periods <= self._periods and not is_late:
             return False
-        self._passed, self._acted = passed, now
+        self._periods, self._last_time = periods, now
         return True
 
 
-class At:
-    """At these steps, each once; a step that was passed in a group counts at the group's end.
+class At(When):
+    """Acts once at each of the given steps.
+
+    A step inside a group of steps counts when the group is done.
+
+    Args:
+        steps: The steps at which to act.
 
     >>> at = At(10, 100)
     >>> at.next_step(10)
@@ -128,49 +169,75 @@ class At:
 
     def __init__(self, *steps: int) -> None:
         self._steps = sorted(steps)
-        self._seen = 0
+        self._last_step = 0
 
     def next_step(self, step: int) -> int | None:
-        """The next of the steps."""
         return next((at for at in self._steps if at > step), None)
 
     def start(self, step: int, now: float) -> None:
-        """Those before are over."""
-        self._seen = step
+        self._last_step = step
 
     def is_due(self, step: int, now: float) -> bool:
-        """Whether one of them was passed since this was last asked."""
-        due = any(self._seen < at <= step for at in self._steps)
-        self._seen = step
-        return due
+        is_due = any(self._last_step < at <= step for at in self._steps)
+        self._last_step = step
+        return is_due
 
 
 class PeriodicHook(Hook):
-    """Acts whenever it is time to: give it a *when*, and override `act`.
+    """Calls `act` whenever `when` is due. Override `act`:
 
-    class Beep(hooks.PeriodicHook):
-        def act(self, session):
-            print(f"beep {session.step}")
+        class PrintStep(hooks.PeriodicHook):
+            def act(self, session):
+                print(session.step)
 
-    Beep(hooks.Every(steps=100))
+        PrintStep(hooks.Every(steps=100))
+
+    Args:
+        when: Decides when to act.
     """
 
     def __init__(self, when: When) -> None:
         self.when = when
 
     def begin(self, session: Session) -> None:
-        """Count from the restored step."""
         self.when.start(session.step, session.now)
 
     def due(self, step: int) -> int | None:
-        """When the steps say."""
         return self.when.next_step(step)
 
     def after_step(self, session: Session) -> None:
-        """Act, if it is time to."""
         if self.when.is_due(session.step, session.now):
             self.act(session)
 
     def act(self, session: Session) -> None:
-        """What to do."""
+        """Do what the hook is for."""
         raise NotImplementedError
+
+
+class ActionHook(PeriodicHook):
+    """Calls a function with the session whenever `when` is due.
+
+        ActionHook(Every(steps=100), lambda session: print(session.step, session.last_loss))
+        ActionHook(At(1000, 2000), halve_the_learning_rate)
+
+    Args:
+        when: Decides when to call the function.
+        what: The function.
+    """
+
+    def __init__(self, when: When, what: Callable[[Session], object]) -> None:
+        super().__init__(when)
+        self.what = what
+
+    def act(self, session: Session) -> None:
+        self.what(session)
+
+
+def read_metric(hook: Hook, metric: str, values: Mapping[str, float]) -> float:
+    """Return the value of a metric that a hook needs, or raise an error that names the hook."""
+    if metric not in values:
+        raise ConfigurationError(
+            f"{type(hook).__name__} looks at {metric!r}, but the evaluation has "
+            f"{', '.join(sorted(values))}"
+        )
+    return values[metric]

@@ -1,4 +1,4 @@
-"""Evaluate the checkpoints of a run as they come, from any process that sees its directory."""
+"""The checkpoint evaluator: evaluates each new checkpoint of a run that another process trains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -17,102 +16,105 @@ from phalanx.errors import ConfigurationError, PeerError, TrainingError
 from phalanx.train.config import RunConfig
 from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.experiment import Experiment, experiment_name
-from phalanx.train.loop import evaluation
-from phalanx.train.model_dir.checkpoint import Checkpoints, State, Status, read_status
+from phalanx.train.loop.evaluation import count_batches, evaluate
+from phalanx.train.model_dir.checkpoint import Checkpoints
+from phalanx.train.model_dir.layout import list_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import read_evaluations
+from phalanx.train.model_dir.status import State, Status, read_status
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.task_data import TaskData, make_eval_data
 from phalanx.train.runtime.topology import find_devices, make_context
 from phalanx.train.step.step_function import StepFunction
+from phalanx.train.types import Model
 from phalanx.train.variables.clipping import Clipping
 
 LOG = logging.getLogger("phalanx")
 
-_SELF = Path("/proc/self/stat")
+_PROCESS_STATUS = Path("/proc/self/stat")
 
-Evaluate = Callable[[str], dict[str, float]]
+EvaluateCheckpoint = Callable[[str], dict[str, float]]
 
 
 @dataclass(frozen=True)
-class Follow:
-    """How to follow a run."""
+class WatchOptions:
+    """How to watch the checkpoints of a run."""
 
     skip: bool = False
-    """Go on with the newest checkpoint, instead of evaluating each one that is kept."""
+    """Evaluate only the newest checkpoint, instead of each that exists."""
     throttle_seconds: float = 0.0
-    """At least so long from the begin of one evaluation to the next."""
+    """The shortest time from the start of one evaluation to the start of the next."""
     limit_seconds: float | None = None
-    """End after so long, whatever the run does."""
+    """Stop after this time, even if the run continues."""
     wait_seconds: float = 600.0
-    """Give up when there was no new checkpoint and no word of the chief for so long."""
+    """Give up if there is no new checkpoint and no heartbeat of the chief for this time."""
     since: float = 0.0
-    """What the chief last said before that time is of an earlier run, and does not count."""
+    """Ignore a final status that the chief wrote before this time: it is of an earlier run."""
     poll_seconds: float = 1.0
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
 
-def process_start() -> float:
-    """When this process was started: its run may be over before TensorFlow is imported."""
-    if not _SELF.exists():
+def process_start_time() -> float:
+    """Return when this process started; a run may end while its evaluator imports TensorFlow."""
+    if not _PROCESS_STATUS.exists():
         return time.time()
-    ticks = int(_SELF.read_text().rpartition(")")[2].split()[19])
+    ticks = int(_PROCESS_STATUS.read_text().rpartition(")")[2].split()[19])
     started: float = ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started
 
 
 @contextlib.contextmanager
-def evaluator(experiment: Experiment, config: RunConfig) -> Iterator[tuple[Evaluate, Any]]:
-    """A function that evaluates a checkpoint by its path and writes the result; and the model."""
+def open_evaluator(
+    experiment: Experiment, config: RunConfig
+) -> Iterator[tuple[EvaluateCheckpoint, Model]]:
+    """Yield a function that evaluates a checkpoint and writes the result, and the model."""
     context = make_context(config.replace(accumulate=1), 1, 1, 0)
     data = make_eval_data(experiment, context)
     if data is None:
         raise ConfigurationError(
-            f"{experiment_name(experiment)} has nothing to evaluate: write eval_data(context), or "
-            "leave the evaluator out"
+            f"{experiment_name(experiment)} has no evaluation data: write eval_data(context), or "
+            "start the run without an evaluator"
         )
-    step = StepFunction(experiment, context)
-    step.build(None, data.element_spec)
-    host_variables = step.make_host_variables()
+    step_function = StepFunction(experiment, context)
+    step_function.build(None, data.element_spec)
+    host_variables = step_function.make_host_variables()
     engine = AllReduceEngine(
-        step, host_variables, tf.distribute.get_strategy(), context, TaskData(None, lambda: data),
-        devices=find_devices(config)[:1], clipping=Clipping(), eval_steps=config.eval_steps,
+        step_function, host_variables, tf.distribute.get_strategy(), context,
+        TaskData(None, lambda: data), devices=find_devices(config)[:1],
+        clipping=Clipping(), eval_steps=config.eval_steps,
     )  # fmt: skip
-    checkpoints = Checkpoints(str(config.model_dir), step, host_variables)
+    checkpoints = Checkpoints(str(config.model_dir), step_function, host_variables)
     summaries = Summaries(str(config.model_dir))
-    count = int(data.cardinality())
+    batches = count_batches(data, config.eval_steps)
 
-    def evaluate(path: str) -> dict[str, float]:
+    def evaluate_checkpoint(path: str) -> dict[str, float]:
         checkpoints.load_model(path)
         engine.variables.push()
-        batches = count if count > 0 else None
-        return evaluation.evaluate(
-            step, engine, config.eval_steps, batches, step_of(path), summaries
-        )
+        return evaluate(step_function, engine, summaries, batches, step_of(path))
 
     try:
-        yield evaluate, step.model
+        yield evaluate_checkpoint, step_function.model
     finally:
         summaries.close()
 
 
-def follow(
+def evaluate_checkpoints(
     directory: str,
-    evaluate: Evaluate,
-    how: Follow,
+    evaluate_checkpoint: EvaluateCheckpoint,
+    options: WatchOptions,
     is_asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[int, dict[str, float]]:
-    """Evaluate each checkpoint until there will be no more; the last step and its figures."""
+    """Evaluate each checkpoint until the run ends; return the last step and its metrics."""
     last: tuple[int, dict[str, float]] = (-1, {})
-    for path in await_checkpoints(directory, how, is_asked_to_stop):
-        with surviving_deletion(path):
-            last = step_of(path), evaluate(path)
+    for path in watch_checkpoints(directory, options, is_asked_to_stop):
+        with ignore_deleted_checkpoint(path):
+            last = step_of(path), evaluate_checkpoint(path)
     return last
 
 
 @contextlib.contextmanager
-def surviving_deletion(path: str) -> Iterator[None]:
-    """A checkpoint may be deleted just while it is read: then there are newer ones."""
+def ignore_deleted_checkpoint(path: str) -> Iterator[None]:
+    """Ignore errors that occur because the run deletes an old checkpoint while it is read."""
     try:
         yield
     except (tf.errors.NotFoundError, tf.errors.DataLossError, ConfigurationError):
@@ -121,61 +123,49 @@ def surviving_deletion(path: str) -> Iterator[None]:
         LOG.info("%s was deleted before it could be evaluated", path)
 
 
-def await_checkpoints(
-    directory: str, how: Follow, is_asked_to_stop: Callable[[], bool] = lambda: False
+def watch_checkpoints(
+    directory: str, options: WatchOptions, is_asked_to_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[str]:
-    """The path of each new checkpoint, until the chief says that there will be no more.
+    """Yield the path of each new checkpoint until the chief has written its last one.
 
-    The final checkpoint is never left out. What an earlier evaluator has already written down does
-    not come again.
+    The last checkpoint is always among them. A checkpoint that an earlier evaluator has evaluated
+    is not.
     """
-    started = how.clock()
-    done = _evaluated_before(directory)
-    heard, word, began = started, 0.0, -float("inf")
+    clock = options.clock
+    start_time = clock()
+    evaluated = _find_evaluated(directory)
+    status_time = 0.0
+    last_activity, last_start = start_time, -float("inf")
     while True:
         status = read_status(directory)
-        if status is not None and status.time != word:
-            word, heard = status.time, how.clock()
-        waiting = [path for path in list_checkpoints(directory) if path not in done]
-        is_over = how.limit_seconds is not None and how.clock() - started >= how.limit_seconds
-        if is_asked_to_stop() or is_over:
+        if status is not None and status.time != status_time:
+            status_time, last_activity = status.time, clock()
+        waiting = [path for path in list_checkpoints(directory) if path not in evaluated]
+        limit = options.limit_seconds
+        if is_asked_to_stop() or (limit is not None and clock() - start_time >= limit):
             return
-        if waiting and how.clock() - began >= how.throttle_seconds:
-            path = waiting[-1] if how.skip else waiting[0]
-            began = how.clock()
+        if waiting and clock() - last_start >= options.throttle_seconds:
+            path = waiting[-1] if options.skip else waiting[0]
+            last_start = clock()
             yield path
-            done |= set(waiting) if how.skip else {path}
-            heard = how.clock()
+            evaluated |= set(waiting) if options.skip else {path}
+            last_activity = clock()
             continue
-        is_old = status is not None and _is_old(status, how.since)
-        if not waiting and status is not None and not is_old:
+        if not waiting and status is not None and not _is_outdated(status, options.since):
             if status.state == State.DONE:
                 return
             if status.state in (State.FAILED, State.INTERRUPTED):
                 raise TrainingError(f"the chief ended: {status.reason}")
-        if not waiting and how.clock() - heard > how.wait_seconds:
+        if not waiting and clock() - last_activity > options.wait_seconds:
             raise PeerError(
-                f"no new checkpoint in {directory} for {how.wait_seconds:.0f} s, and no word of "
-                "the chief: is it running, and does it save there?"
+                f"no new checkpoint in {directory} for {options.wait_seconds:.0f} s, and no "
+                "heartbeat of the chief: check that it runs and saves to this directory"
             )
-        how.sleep(how.poll_seconds)
+        options.sleep(options.poll_seconds)
 
 
-def list_checkpoints(directory: str) -> list[str]:
-    """The paths of the checkpoints that are kept, the oldest first."""
-    state = tf.train.get_checkpoint_state(directory)
-    paths = list(state.all_model_checkpoint_paths) if state is not None else []
-    return [path for path in paths if tf.io.gfile.exists(f"{path}.index")]
-
-
-def step_of(path: str) -> int:
-    """The step that a checkpoint's name ends with."""
-    number = path.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0
-
-
-def _evaluated_before(directory: str) -> set[str]:
-    """Checkpoints that were not written anew since they were evaluated."""
+def _find_evaluated(directory: str) -> set[str]:
+    """Return the checkpoints that are older than their evaluation."""
     times = {found.step: found.time for found in read_evaluations(directory)}
     return {
         path
@@ -184,6 +174,6 @@ def _evaluated_before(directory: str) -> set[str]:
     }
 
 
-def _is_old(status: Status, since: float) -> bool:
-    """A run that goes on in this directory has not yet replaced the word of the one before."""
+def _is_outdated(status: Status, since: float) -> bool:
+    """Whether a status is the final one of an earlier run in the same directory."""
     return status.state != State.RUNNING and status.time < since

@@ -1,56 +1,41 @@
-"""The loop: runs steps, calls hooks, saves, evaluates, and knows when to stop."""
+"""The training loop: runs steps, calls hooks, saves, evaluates, and decides when to stop."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from phalanx.errors import DataError, Interrupted
 from phalanx.train.engines.base import Engine, Progress
+from phalanx.train.types import Array, ElementSpec, KerasVariable, Model
 
 if TYPE_CHECKING:
+    from phalanx.train.custom_loop.custom_step import CustomStep
+    from phalanx.train.experiment import Experiment
     from phalanx.train.hooks.base import Hook
     from phalanx.train.model_dir.summaries import Summaries
+    from phalanx.train.step.step_function import StepFunction
 
 LOG = logging.getLogger("phalanx")
 
-FAR = 2**31 - 1
+_NO_LIMIT = 2**31 - 1
 
 
 @dataclass
 class Position:
-    """Where in the data a run is: what makes a restart go on where the run was."""
+    """How much of the training data a run has read, so that a restarted run continues there."""
 
     epoch: int = 0
     batches: int = 0
     examples: int = 0
-    totals: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros([0]))
-    """The sum of the reports of this pass over the data; empty if there was none yet."""
-
-
-class Reporter(Protocol):
-    """What a session knows of the step it runs."""
-
-    model: Any
-    experiment: Any
-    element_spec: Any
-
-    @property
-    def named(self) -> Mapping[str, Any]:
-        """The variables by name, where the model has no names of its own for them."""
-
-    @property
-    def report_size(self) -> int:
-        """How long a report is."""
-
-    def read_report(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
-        """The means and metrics that a sum of reports stands for."""
+    totals: Array = field(default_factory=lambda: np.zeros([0]))
+    """The sum of the reports of the current epoch; empty before its first step."""
 
 
 class SessionCheckpoints(Protocol):
@@ -69,7 +54,7 @@ class SessionCheckpoints(Protocol):
     def save(self, step: int, position: Position) -> str:
         """Write a checkpoint of the host variables; return its path."""
 
-    def beat(self, step: int, now: float) -> None:
+    def heartbeat(self, step: int, now: float) -> None:
         """Write a heartbeat, if one is due."""
 
     def mark_done(self, step: int) -> None: ...
@@ -78,19 +63,19 @@ class SessionCheckpoints(Protocol):
 
 
 class Session:
-    """One run of an experiment, on its chief.
+    """Trains one experiment, on the chief.
 
         with session:
             while not session.should_stop():
                 session.advance()
 
-    Hooks see it: `step`, `examples`, `last_loss`, `learning_rate`, `model`, and what can be asked
-    of it: `save`, `evaluate`, `request_stop`.
+    Hooks read `step`, `examples`, `last_loss`, `learning_rate` and `model`, and may call `save`,
+    `evaluate`, `set_limit` and `request_stop`.
     """
 
     def __init__(
         self,
-        step: Reporter,
+        step_function: StepFunction | CustomStep,
         engine: Engine,
         checkpoints: SessionCheckpoints,
         summaries: Summaries,
@@ -102,7 +87,7 @@ class Session:
         is_asked_to_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._step = step
+        self._step_function = step_function
         self._engine = engine
         self._checkpoints = checkpoints
         self._hooks = list(hooks)
@@ -111,12 +96,13 @@ class Session:
         self._resume_data = resume_data
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
-        self._saved: int | None = None
+        self._saved_step: int | None = None
         self._restored_step: int | None = None
         self._is_final = False
-        self._told = 0
-        self._total = np.zeros([step.report_size])
-        self._last = np.zeros([step.report_size])
+        self._hooked_step = 0
+        self._last_report = np.zeros([step_function.report_size])
+        self.total_report = np.zeros([step_function.report_size])
+        """The sum of all reports of this session."""
         self.summaries = summaries
         self.step = 0
         self.examples = 0.0
@@ -130,38 +116,34 @@ class Session:
         self.evaluated_step: int | None = None
 
     @property
-    def model(self) -> Any:
-        """The model; `pull` brings its variables up to date."""
-        return self._step.model
+    def model(self) -> Model:
+        """The model; call `pull` before you read its variables."""
+        return self._step_function.model
 
     @property
-    def variables(self) -> dict[str, Any]:
-        """The model's own variables by name: weights, and what it keeps beside them.
-
-        The name of the model itself, which Keras makes up, is left out.
-        """
+    def variables(self) -> dict[str, KerasVariable]:
+        """The weights and the other state of the model by name, without the model's own name."""
         root = f"{getattr(self.model, 'name', '')}/"
         variables = self._engine.variables.model_variables()
-        return dict(self._step.named) or {v.path.removeprefix(root): v for v in variables}
+        return dict(self._step_function.named) or {v.path.removeprefix(root): v for v in variables}
 
     @property
-    def experiment(self) -> Any:
-        """What is trained."""
-        return self._step.experiment
+    def experiment(self) -> Experiment | None:
+        """The experiment; None in a loop that the user writes."""
+        return self._step_function.experiment
 
     @property
-    def element_spec(self) -> Any:
-        """What a batch of the data looks like."""
-        return self._step.element_spec
+    def element_spec(self) -> ElementSpec:
+        return self._step_function.element_spec
 
     @property
     def directory(self) -> str:
-        """Where the run's checkpoints and summaries are."""
+        """The directory of the run's checkpoints and summaries."""
         return self._checkpoints.directory
 
     @property
     def learning_rate(self) -> float:
-        """What the next update is made with."""
+        """The learning rate of the next update."""
         return self._engine.variables.learning_rate()
 
     @learning_rate.setter
@@ -169,56 +151,47 @@ class Session:
         self._engine.set_learning_rate(value)
 
     @property
-    def last_loss_sum(self) -> float:
-        """The sum of the last group's losses over its examples."""
-        return float(self._last[1])
-
-    @property
     def last_loss(self) -> float:
         """The mean loss of the last group of steps."""
-        return self.last_loss_sum / max(float(self._last[0]), 1.0)
+        return float(self._last_report[1]) / max(float(self._last_report[0]), 1.0)
 
-    def open_window(self) -> Window:
-        """Means of loss and metrics over the steps between two looks at it."""
-        return Window(self, self._total.copy())
+    def open_window(self) -> MetricsWindow:
+        """Return a window that reads the means of the loss and the metrics from now on."""
+        return MetricsWindow(self, self.total_report.copy())
 
-    def read_values(self, report: np.ndarray[Any, Any]) -> dict[str, float]:
-        """What a sum of reports stands for."""
-        return self._step.read_report(report)
-
-    @property
-    def total_report(self) -> np.ndarray[Any, Any]:
-        """The sum of all reports of this session."""
-        return self._total
+    def read_values(self, report: Array) -> dict[str, float]:
+        """Compute the mean loss and the metrics from a sum of reports."""
+        return self._step_function.read_report(report)
 
     def set_limit(self, step: int) -> None:
-        """Never go past this step, and end there."""
+        """End the run at this step, or at an earlier limit if there is one."""
         self.limit = step if self.limit is None else min(self.limit, step)
 
     def request_stop(self, reason: str) -> None:
-        """End the loop after this group of steps; the first reason is kept."""
+        """End the loop after this group of steps. Only the first reason counts."""
         self.stop_reason = self.stop_reason or reason
 
     def should_stop(self) -> bool:
-        """Whether somebody asked for it."""
         return self.stop_reason is not None
 
     def pull(self) -> None:
-        """Bring the weights to the model's own variables."""
+        """Copy the weights from the devices to the variables of the model."""
         self._count(self._engine.pull())
 
     def save(self) -> str:
-        """Write a checkpoint of this step, once."""
-        if self._saved != self.step or self._checkpoints.latest is None:
+        """Write a checkpoint, unless this step is saved already, and return its path."""
+        if self._saved_step != self.step or self._checkpoints.latest is None:
             self.pull()
-            self._saved = self.step
+            for hook in self._hooks:
+                hook.before_save(self)
+            self._saved_step = self.step
             path = self._checkpoints.save(self.step, self.position)
             for hook in self._hooks:
                 hook.on_save(self, path)
         return str(self._checkpoints.latest)
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the weights as they are."""
+        """Evaluate the current weights, and return the loss and the metrics."""
         if self._evaluate is not None:
             self._count(self._engine.settle())
             self.evaluation = self._evaluate(self.step)
@@ -232,8 +205,8 @@ class Session:
         self.now = self._clock()
         self.step, self.position = self._checkpoints.restore()
         self.is_restored = self._checkpoints.latest is not None
-        self._saved = self._restored_step = self.step if self.is_restored else None
-        self._told = self.step
+        self._saved_step = self._restored_step = self.step if self.is_restored else None
+        self._hooked_step = self.step
         try:
             for hook in self._hooks:
                 hook.on_restore(self)
@@ -248,11 +221,11 @@ class Session:
         return self
 
     def advance(self) -> None:
-        """Run a group of steps, up to the next at which a hook must be called."""
+        """Run a group of steps, at most up to the next step at which a hook is due."""
         for hook in self._hooks:
             hook.before_step(self)
         dues = [due for hook in self._hooks if (due := hook.due(self.step)) is not None]
-        limit = self.limit or FAR
+        limit = self.limit or _NO_LIMIT
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
         self._count(progress)
@@ -261,19 +234,19 @@ class Session:
             is_last = is_last or self.position.epoch + progress.passes >= self._epochs
         if is_last:
             self._finalize()
-        # To save may have brought some steps too.
-        if self.step != self._told:
-            self._told = self.step
+        # Asynchronous steps may also be counted when a checkpoint is saved.
+        if self.step != self._hooked_step:
+            self._hooked_step = self.step
             for hook in self._hooks:
                 hook.after_step(self)
         if self.limit is not None and self.step >= self.limit:
             self.request_stop(f"step {self.step} of {self.limit} is done")
         if progress.ended:
             self._end_epoch(progress.passes)
-        self._checkpoints.beat(self.step, self.now)
+        self._checkpoints.heartbeat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
-            self.request_stop("asked to end (SIGTERM)")
+            self.request_stop("the run received SIGTERM")
 
     def __exit__(
         self,
@@ -289,8 +262,8 @@ class Session:
                     hook.end(self)
                 if self.is_interrupted:
                     raise Interrupted(
-                        f"asked to end (SIGTERM): step {self.step} is saved in "
-                        f"{self._checkpoints.directory}; run it again to go on"
+                        f"the run received SIGTERM: step {self.step} is saved in "
+                        f"{self._checkpoints.directory}; run it again to continue"
                     )
             except BaseException as failure:
                 self._fail(failure)
@@ -309,8 +282,8 @@ class Session:
             return
         self.step += progress.steps
         if progress.steps:
-            self._last = progress.report
-        self._total = self._total + progress.report
+            self._last_report = progress.report
+        self.total_report = self.total_report + progress.report
         self.examples += float(progress.report[0])
         self.position.examples += round(float(progress.report[0]))
         self.position.batches += progress.steps
@@ -323,7 +296,7 @@ class Session:
             self._is_final = True
             self._count(self._engine.settle())
             if self._engine.finalize() and self.step != self._restored_step:
-                self._saved = self.evaluated_step = None
+                self._saved_step = self.evaluated_step = None
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Interrupted):
@@ -335,10 +308,12 @@ class Session:
     def _end_epoch(self, passes: int) -> None:
         totals = self.position.totals
         if not self.position.batches:
+            goal = f"{self._epochs} epochs" if self._epochs else f"{self.limit or 'more'} steps"
             again = f" when it was read again after step {self.step}" if self.step else ""
             raise DataError(
-                f"the data ended too early: train_data gave nothing{again}, and {self._wanted()}; "
-                "make a dataset that can be read more than once, or ask for less"
+                f"the data ended too early: train_data returned no batch{again}, and "
+                f"{goal} are needed; return a dataset that can be read more than once, or set "
+                "fewer steps or epochs"
             )
         self.position.epoch += passes
         self.position.batches = 0
@@ -361,23 +336,18 @@ class Session:
 
     def _check_epochs(self) -> None:
         if self._epochs is not None and self.position.epoch >= self._epochs:
-            self.request_stop(f"the data was read {self._epochs} times")
-
-    def _wanted(self) -> str:
-        if self._epochs is not None:
-            return f"{self._epochs} epochs are wanted"
-        return f"{self.limit or 'more'} steps are wanted"
+            self.request_stop(f"epoch {self.position.epoch} of {self._epochs} is done")
 
 
 @dataclass
-class Window:
-    """The means over the steps since they were last read."""
+class MetricsWindow:
+    """The means of the loss and the metrics over the steps since they were last read."""
 
     session: Session
-    _seen: np.ndarray[Any, Any] = field(repr=False)
+    _start: Array = field(repr=False)
 
     def read(self) -> dict[str, float]:
-        """Loss and metrics since the last time; empty if there was no step."""
-        report = self.session.total_report - self._seen
-        self._seen = self.session.total_report.copy()
+        """Return the means since the last call; empty if there was no step."""
+        report = self.session.total_report - self._start
+        self._start = self.session.total_report.copy()
         return self.session.read_values(report) if report[0] > 0 else {}

@@ -1,4 +1,4 @@
-"""What is known of a run without TensorFlow: its curves and its state, in plain files."""
+"""The metrics log: train.jsonl and eval.jsonl, which are read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
-EVALUATIONS = "eval/eval.jsonl"
-TRAINING = "train.jsonl"
+from phalanx.errors import ConfigurationError
+from phalanx.train.model_dir.layout import EVALUATION_LOG, TRAINING_LOG, read_text
 
-# Of these more is better; of everything else less is.
-_MORE_IS_BETTER = {
+Direction: TypeAlias = Literal["min", "max"]
+"""Whether the lowest or the highest value of a metric is the best."""
+
+# A metric whose name has one of these words is better when it is higher.
+_HIGHER_IS_BETTER = {
     "accuracy", "acc", "auc", "precision", "recall", "f1", "iou", "io", "map", "bleu", "r2",
     "score", "dice", "ndcg", "mrr", "top",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One line of eval.jsonl, or of train.jsonl: the figures of a step."""
+class MetricsEntry:
+    """One line of the metrics log: the metrics at a step."""
 
     step: int
     values: Mapping[str, float] = field(default_factory=dict)
@@ -31,29 +33,29 @@ class Evaluation:
     checkpoint: str = ""
 
 
-def format_evaluation(evaluation: Evaluation) -> str:
-    """The line of an evaluation."""
+def format_entry(entry: MetricsEntry) -> str:
+    """Return an entry as a line of JSON; values that are not finite become null."""
     line = {
-        "step": evaluation.step,
-        "time": evaluation.time or time.time(),
-        **({"checkpoint": evaluation.checkpoint} if evaluation.checkpoint else {}),
-        **{name: _number(value) for name, value in evaluation.values.items()},
+        "step": entry.step,
+        "time": entry.time or time.time(),
+        **({"checkpoint": entry.checkpoint} if entry.checkpoint else {}),
+        **{name: v if math.isfinite(v) else None for name, v in entry.values.items()},
     }
     return json.dumps(line) + "\n"
 
 
-def read_evaluations(directory: str) -> list[Evaluation]:
-    """All evaluations so far, in the order of their steps; of a step that came twice the last."""
-    return _read(f"{directory}/{EVALUATIONS}")
+def read_evaluations(directory: str) -> list[MetricsEntry]:
+    """Read eval.jsonl in the order of steps. Of entries for the same step the last one counts."""
+    return _read(f"{directory}/{EVALUATION_LOG}")
 
 
-def read_training(directory: str) -> list[Evaluation]:
-    """The curves of the training, in the same way."""
-    return _read(f"{directory}/{TRAINING}")
+def read_training(directory: str) -> list[MetricsEntry]:
+    """Read train.jsonl in the order of steps. Of entries for the same step the last one counts."""
+    return _read(f"{directory}/{TRAINING_LOG}")
 
 
-def _read(path: str) -> list[Evaluation]:
-    found: dict[int, Evaluation] = {}
+def _read(path: str) -> list[MetricsEntry]:
+    found: dict[int, MetricsEntry] = {}
     for line in read_text(path).splitlines():
         try:
             read = json.loads(line)
@@ -61,50 +63,53 @@ def _read(path: str) -> list[Evaluation]:
             checkpoint = str(read.pop("checkpoint", ""))
             values = {name: float("nan") if v is None else float(v) for name, v in read.items()}
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # A line may be half written.
-        found[step] = Evaluation(step, values, at, checkpoint)
+            continue  # The writer may not have finished the line.
+        found[step] = MetricsEntry(step, values, at, checkpoint)
     return [found[step] for step in sorted(found)]
 
 
-def read_text(path: str) -> str:
-    """The contents of a file, local or remote; empty if there is none."""
-    if "://" not in path:
-        try:
-            return Path(path).read_text(encoding="utf-8")
-        except OSError:
-            return ""
-    import tensorflow as tf  # noqa: PLC0415
-
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            return str(file.read())
-    except tf.errors.OpError:
-        return ""
-
-
 def is_better(
-    value: float,
-    than: float,
-    metric: str,
-    best: Literal["min", "max"] | None = None,
-    min_delta: float = 0.0,
+    value: float, than: float, metric: str, best: Direction | None = None, min_delta: float = 0.0
 ) -> bool:
-    """Whether a figure beats another, by more than `min_delta`.
+    """Whether a value is better than another by more than `min_delta`.
 
     >>> is_better(0.9, 0.8, "val_accuracy"), is_better(0.9, 0.8, "loss")
     (True, False)
     """
     if math.isnan(value) or math.isnan(than):
         return math.isnan(than) and not math.isnan(value)
-    if (best or guess_best(metric)) == "max":
+    if (best or guess_direction(metric)) == "max":
         return value > than + min_delta
     return value < than - min_delta
 
 
-def guess_best(metric: str) -> Literal["min", "max"]:
-    """Whether more or less is better, from what the field calls its metrics."""
-    return "max" if _MORE_IS_BETTER & set(re.split(r"[^a-z0-9]+", metric.lower())) else "min"
+def find_best(
+    entries: Iterable[MetricsEntry], metric: str, best: Direction | None = None
+) -> MetricsEntry | None:
+    """Return the first entry with the best value of a metric, or None if no entry has it."""
+    leader: MetricsEntry | None = None
+    for entry in entries:
+        if metric in entry.values and (
+            leader is None or is_better(entry.values[metric], leader.values[metric], metric, best)
+        ):
+            leader = entry
+    return leader
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def require_best(
+    evaluations: Sequence[MetricsEntry], metric: str, best: Direction | None = None
+) -> MetricsEntry:
+    """Return the best evaluation, or raise a ConfigurationError if none has the metric."""
+    found = find_best(evaluations, metric, best)
+    if found is None:
+        names = sorted({name for e in evaluations for name in e.values})
+        raise ConfigurationError(
+            f"no checkpoint in model_dir was evaluated with the metric {metric!r}: "
+            + (f"there are {', '.join(names)}" if names else "run `phalanx evaluate` first")
+        )
+    return found
+
+
+def guess_direction(metric: str) -> Direction:
+    """Guess from a metric's name whether lower or higher is better."""
+    return "max" if _HIGHER_IS_BETTER & set(re.split(r"[^a-z0-9]+", metric.lower())) else "min"

@@ -1,8 +1,8 @@
-"""A model_dir where TensorFlow cannot write: it writes to a copy here, which is kept in step.
+"""A model_dir on a file system that TensorFlow cannot write to.
 
-TensorFlow 2.21 reads and writes this machine's files and gs://. For hdfs:// the chief works in a
-temporary directory; what is new in it goes to HDFS every few seconds and at the end, and a run that
-is taken up again begins with what is there.
+TensorFlow 2.21 reads and writes local files and gs://. For hdfs:// the chief works in a local
+temporary directory. New files are copied to HDFS every few seconds and at the end of the run, and a
+run that resumes first copies the files from HDFS.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from phalanx.errors import PhalanxError, TrainingError
 from phalanx.records.storage import filesystem_of, writing
+from phalanx.train.model_dir.layout import CHECKPOINT_LIST, EVALUATION_FOLDER, STATUS
 
 if TYPE_CHECKING:
     from phalanx.train.runner import Result
@@ -29,42 +30,47 @@ ResultT = TypeVar("ResultT", bound="Result")
 
 LOG = logging.getLogger("phalanx")
 
-STAGED = ("hdfs", "viewfs")
-EVALUATIONS = "eval"
-_EVERY_SECONDS = 10.0
-_END_SECONDS = 60.0
+Fingerprint: TypeAlias = tuple[object, object]
+"""The size and the modification time of a file."""
 
-# What is being written, by TensorFlow and by us.
+_SCHEMES = ("hdfs", "viewfs")
+_SYNC_SECONDS = 10.0
+_JOIN_SECONDS = 60.0
+
+# Names of files that TensorFlow or Phalanx is still writing.
 _UNFINISHED = re.compile(r"(^|/)\.|_temp/|\.tmp|\.new$")
-# Whoever sees one of these relies on all other files being there.
-_LAST = ("checkpoint", "status.json")
+# Readers of these files expect that all others are complete: they are copied last, in this order.
+_LAST = (CHECKPOINT_LIST, STATUS)
 
 
 @dataclass
 class Mirror:
-    """A directory here and one on another file system, which are made equal in one direction.
+    """A local copy of a remote directory.
 
         Mirror("hdfs://namenode:8020/models/digits", "digits").pull()
 
-    `mine` says which files, by their names in the directory, this process writes: `push` takes
-    those, `pull` the others.
+    Args:
+        remote: The URL of the remote directory.
+        local: The path of the local directory.
+        mine: Takes the name of a file in the directory and returns whether this process writes
+            it. `push` copies these files, `pull` all others. By default, none is.
     """
 
     remote: str
     local: str
     mine: Callable[[str], bool] = lambda name: False
-    _known: dict[str, Any] = field(default_factory=dict)
+    _known: dict[str, Fingerprint] = field(default_factory=dict)
 
     def pull(self, *, everything: bool = False) -> int:
-        """Fetch what others have written since the last time; returns how many files."""
+        """Copy changed remote files (with `everything`, also `mine`), and return their number."""
         filesystem, root = filesystem_of(self.remote)
         found = filesystem.find(root, detail=True) if filesystem.exists(root) else {}
         names = {path[len(root.rstrip("/")) + 1 :]: info for path, info in found.items()}
         fetched = 0
         for name in sorted(names, key=_order):
             info = names[name]
-            mark = (info["size"], info.get("modification_time") or info.get("created"))
-            if _UNFINISHED.search(name) or self._known.get(name) == mark:
+            fingerprint = (info["size"], info.get("modification_time") or info.get("created"))
+            if _UNFINISHED.search(name) or self._known.get(name) == fingerprint:
                 continue
             if self.mine(name) and not everything:
                 continue
@@ -74,30 +80,30 @@ class Mirror:
             try:
                 filesystem.get_file(info["name"], str(new))
             except FileNotFoundError:
-                continue  # an old checkpoint that its writer has removed meanwhile
+                continue  # The chief has deleted this old checkpoint since the listing.
             new.replace(target)
-            self._known[name] = _mark(target) if self.mine(name) else mark
+            self._known[name] = _fingerprint(target) if self.mine(name) else fingerprint
             fetched += 1
         return fetched
 
     def push(self) -> int:
-        """Send what is new, then remove there what is gone here; returns how many were sent."""
-        here = {
+        """Copy changed local files and return their number; delete remote files of deleted ones."""
+        files = {
             str(path.relative_to(self.local)): path
             for path in Path(self.local).rglob("*")
             if path.is_file()
         }
-        mine = [name for name in here if self.mine(name) and not _UNFINISHED.search(name)]
+        mine = [name for name in files if self.mine(name) and not _UNFINISHED.search(name)]
         sent = 0
         for name in sorted(mine, key=_order):
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                mark = _mark(here[name])
-                if self._known.get(name) != mark:
-                    self._send(name, here[name])
-                    self._known[name] = mark
+            with contextlib.suppress(FileNotFoundError):  # Deleted since the listing.
+                fingerprint = _fingerprint(files[name])
+                if self._known.get(name) != fingerprint:
+                    self._send(name, files[name])
+                    self._known[name] = fingerprint
                     sent += 1
         filesystem, root = filesystem_of(self.remote)
-        for name in [each for each in self._known if self.mine(each) and each not in here]:
+        for name in [each for each in self._known if self.mine(each) and each not in files]:
             with contextlib.suppress(FileNotFoundError):
                 filesystem.rm(f"{root.rstrip('/')}/{name}")
             del self._known[name]
@@ -105,36 +111,36 @@ class Mirror:
 
     def _send(self, name: str, path: Path) -> None:
         target = f"{self.remote.rstrip('/')}/{name}"
-        with path.open("rb") as file, writing(target) as there:
-            shutil.copyfileobj(file, there, 1 << 20)
+        with path.open("rb") as file, writing(target) as output:
+            shutil.copyfileobj(file, output, 1 << 20)
 
 
-def is_staged(directory: str | None) -> bool:
-    """Whether it is on a file system that TensorFlow does not know and we do."""
-    return bool(directory) and str(directory).partition("://")[0].lower() in STAGED
+def needs_local_copy(directory: str | None) -> bool:
+    """Whether a directory is on a file system that Phalanx can write to and TensorFlow cannot."""
+    return bool(directory) and str(directory).partition("://")[0].lower() in _SCHEMES
 
 
 @contextlib.contextmanager
-def staged(remote: str, evaluates: bool) -> Iterator[str]:
-    """A directory here in place of one there, for the chief or, if `evaluates`, the evaluator."""
+def open_local_copy(remote: str, evaluates: bool) -> Iterator[str]:
+    """Work on a local copy: the evaluator (`evaluates`) writes evaluations, the chief the rest."""
     local = tempfile.mkdtemp(prefix="phalanx-model-")
-    mirror = Mirror(remote, local, lambda name: name.startswith(f"{EVALUATIONS}/") == evaluates)
-    LOG.info("model_dir is %s; TensorFlow works on a copy in %s", remote, local)
+    mirror = Mirror(
+        remote, local, lambda name: name.startswith(f"{EVALUATION_FOLDER}/") == evaluates
+    )
+    LOG.info("model_dir is %s; TensorFlow works on a local copy in %s", remote, local)
     try:
         mirror.pull(everything=True)
     except BaseException:
         shutil.rmtree(local, ignore_errors=True)
         raise
-    over = threading.Event()
-    thread = threading.Thread(
-        target=_keep_in_step, args=(mirror, over, evaluates), name="phalanx-staging", daemon=True
-    )
+    stop = threading.Event()
+    thread = threading.Thread(target=_synchronize, args=(mirror, stop, evaluates), daemon=True)
     thread.start()
     try:
         yield local
     finally:
-        over.set()
-        thread.join(_END_SECONDS)
+        stop.set()
+        thread.join(_JOIN_SECONDS)
         try:
             mirror.push()
         except (OSError, RuntimeError, PhalanxError) as error:
@@ -144,8 +150,8 @@ def staged(remote: str, evaluates: bool) -> Iterator[str]:
         shutil.rmtree(local, ignore_errors=True)
 
 
-def _keep_in_step(mirror: Mirror, over: threading.Event, pulls: bool) -> None:
-    while not over.wait(_EVERY_SECONDS):
+def _synchronize(mirror: Mirror, stop: threading.Event, pulls: bool) -> None:
+    while not stop.wait(_SYNC_SECONDS):
         try:
             if pulls:
                 mirror.pull()
@@ -154,8 +160,8 @@ def _keep_in_step(mirror: Mirror, over: threading.Event, pulls: bool) -> None:
             LOG.warning("%s is not up to date: %s", mirror.remote, _first_line(error))
 
 
-def there_again(result: ResultT, remote: str, local: str) -> ResultT:
-    """A result whose paths are the remote ones."""
+def with_remote_paths(result: ResultT, remote: str, local: str) -> ResultT:
+    """Replace the local paths in a result by the remote ones."""
     return dataclasses.replace(
         result,
         model_dir=result.model_dir.replace(local, remote.rstrip("/"), 1),
@@ -163,7 +169,7 @@ def there_again(result: ResultT, remote: str, local: str) -> ResultT:
     )
 
 
-def _mark(path: Path) -> tuple[int, int]:
+def _fingerprint(path: Path) -> Fingerprint:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -1,93 +1,79 @@
-"""The runs under a directory, and how they stand. Plain files: no TensorFlow."""
+"""Summaries of the runs under a directory, read without TensorFlow."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from phalanx.train.model_dir.layout import CHECKPOINT_LIST, EVALUATION_LOG, STATUS
 from phalanx.train.model_dir.metrics_log import (
-    EVALUATIONS,
-    Evaluation,
-    is_better,
+    Direction,
+    MetricsEntry,
+    find_best,
     read_evaluations,
-    read_text,
     read_training,
 )
+from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, read_status
 
-# The chief says every quarter of a minute that it is there.
-_SILENT_SECONDS = 90.0
+_SILENT_SECONDS = 6 * HEARTBEAT_SECONDS
 _NOT_RUNS = {"eval", "export", "plugins", "variables", "assets"}
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How one run stands."""
+    """The state and the metrics of one run."""
 
     path: str
-    state: str
-    """running, done, failed, interrupted; silent, if it says that it runs but is not heard."""
+    state: State
     step: int
     heard: float
-    """When it was last heard of, as a Unix time."""
+    """The Unix time of the last heartbeat, or of the last change in the directory."""
     reason: str = ""
-    training: list[Evaluation] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    training: list[MetricsEntry] = field(default_factory=list)
+    evaluations: list[MetricsEntry] = field(default_factory=list)
 
     @property
     def last_loss(self) -> float | None:
-        """The loss of the last steps that were logged."""
         return self.training[-1].values.get("loss") if self.training else None
 
     def best(
-        self, metric: str | None = None, best: Literal["min", "max"] | None = None
+        self, metric: str | None = None, best: Direction | None = None
     ) -> tuple[str, float, int] | None:
-        """The best evaluation: metric, value, step. Unasked: the first metric beside the loss."""
-        names = list(dict.fromkeys(name for e in self.evaluations for name in e.values))
+        """Return metric, value and step of the best; by default of the first metric but loss."""
+        names = dict.fromkeys(name for e in self.evaluations for name in e.values)
         name = metric or next((n for n in names if n != "loss"), "loss")
-        known = [e for e in self.evaluations if name in e.values]
-        if not known:
-            return None
-        leader = known[0]
-        for other in known[1:]:
-            if is_better(other.values[name], leader.values[name], name, best):
-                leader = other
-        return name, leader.values[name], leader.step
+        leader = find_best(self.evaluations, name, best)
+        return None if leader is None else (name, leader.values[name], leader.step)
 
 
 def find_runs(directory: str) -> list[str]:
-    """The directories under this one, and itself, that a run has written into."""
+    """Return this directory and those under it that hold the files of a run."""
     return sorted(_walk(directory))
 
 
 def read_run(path: str, now: float | None = None) -> RunSummary:
-    """What a run's files say of it."""
+    """Read the summary of the run in a directory."""
     now = time.time() if now is None else now
     evaluations, training = read_evaluations(path), read_training(path)
-    try:
-        status = json.loads(read_text(f"{path}/status.json"))
-        state, step = str(status["state"]), int(status["step"])
-        heard, reason = float(status["time"]), str(status["reason"])
-    except (ValueError, KeyError, TypeError):
-        state, step, heard, reason = "unknown", 0, _changed(path), ""
-    step = max([step, *(e.step for e in (*evaluations[-1:], *training[-1:]))])
-    if state == "running" and now - heard > _SILENT_SECONDS:
-        state = "silent"
-    return RunSummary(path, state, step, heard, reason, training, evaluations)
+    status = read_status(path) or Status(State.UNKNOWN, time=_last_change(path))
+    step = max([status.step, *(e.step for e in (*evaluations[-1:], *training[-1:]))])
+    state = status.state
+    if state is State.RUNNING and now - status.time > _SILENT_SECONDS:
+        state = State.SILENT
+    return RunSummary(path, state, step, status.time, status.reason, training, evaluations)
 
 
 def _walk(directory: str) -> Iterator[str]:
     for folder, inner, files in os.walk(directory):
         inner[:] = [n for n in inner if n not in _NOT_RUNS and not n.startswith(".")]
-        if {"status.json", "checkpoint"} & set(files) or Path(folder, EVALUATIONS).is_file():
+        if {STATUS, CHECKPOINT_LIST} & set(files) or Path(folder, EVALUATION_LOG).is_file():
             yield folder
 
 
-def _changed(path: str) -> float:
+def _last_change(path: str) -> float:
     try:
         return max(file.stat().st_mtime for file in Path(path).iterdir())
     except (OSError, ValueError):

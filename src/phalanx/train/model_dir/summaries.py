@@ -1,60 +1,53 @@
-"""Event files for TensorBoard, written by the chief and the evaluator only."""
+"""Event files for TensorBoard and the metrics log, written by the chief and the evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import keras
 import tensorflow as tf
 
-from phalanx.train.model_dir.metrics_log import EVALUATIONS, TRAINING, Evaluation, format_evaluation
+from phalanx.train.model_dir import layout
+from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
+from phalanx.train.types import Array, Model, SummaryWriter, Tensor
 
 
 class Summaries:
-    """Writers made when they are first needed: `train` in model_dir, `eval` in model_dir/eval."""
+    """Writes `train` summaries into model_dir and `eval` summaries into model_dir/eval."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._writers: dict[str, Any] = {}
+        self._writers: dict[str, SummaryWriter] = {}
 
     def write_scalars(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """One point for each curve."""
-        with self._writer(kind).as_default(step):
+        with self._writing(kind, step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
-        self._writer(kind).flush()
 
     def write_evaluation(self, step: int, values: Mapping[str, float]) -> None:
-        """The curves of the evaluation, and a line of eval.jsonl."""
-        self.write_scalars("eval", step, values)
-        line = format_evaluation(Evaluation(step, values, checkpoint=f"model.ckpt-{step}"))
-        self._append(EVALUATIONS, line)
+        """Write scalars and a line of eval.jsonl."""
+        self.write_scalars(layout.EVALUATION_FOLDER, step, values)
+        entry = MetricsEntry(step, values, checkpoint=layout.checkpoint_name(step))
+        self._log(layout.EVALUATION_LOG, entry)
 
     def write_training(self, step: int, values: Mapping[str, float]) -> None:
-        """The curves of the training, and a line of train.jsonl."""
+        """Write scalars and a line of train.jsonl."""
         self.write_scalars("train", step, values)
-        self._append(TRAINING, format_evaluation(Evaluation(step, values)))
+        self._log(layout.TRAINING_LOG, MetricsEntry(step, values))
 
-    def _append(self, file_name: str, line: str) -> None:
-        with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
-            file.write(line)
-
-    def write_histograms(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """How the numbers of each array are spread."""
-        with self._writer(kind).as_default(step):
+    def write_histograms(self, kind: str, step: int, values: Mapping[str, Array]) -> None:
+        with self._writing(kind, step):
             for name, value in values.items():
                 tf.summary.histogram(name, value)
-        self._writer(kind).flush()
 
-    def write_images(self, kind: str, step: int, name: str, images: Any) -> None:
-        """Pictures, [n, height, width, channels]."""
-        with self._writer(kind).as_default(step):
+    def write_images(self, kind: str, step: int, name: str, images: Tensor) -> None:
+        """Write at most 8 images of the shape [n, height, width, channels]."""
+        with self._writing(kind, step):
             tf.summary.image(name, images, max_outputs=8)
-        self._writer(kind).flush()
 
-    def write_graph(self, model: Any) -> None:
-        """The model's graph, where its inputs are known."""
+    def write_graph(self, model: Model) -> None:
+        """Write the graph of a Keras model that knows its inputs."""
         inputs = getattr(model, "inputs", None) if isinstance(model, keras.Model) else None
         if not inputs:
             return
@@ -66,13 +59,23 @@ class Summaries:
             tf.summary.graph(tf.function(model.__call__).get_concrete_function(specs).graph)
 
     def close(self) -> None:
-        """Write what is left."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
 
-    def _writer(self, kind: str) -> Any:
+    def _log(self, file_name: str, entry: MetricsEntry) -> None:
+        with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
+            file.write(format_entry(entry))
+
+    @contextmanager
+    def _writing(self, kind: str, step: int) -> Iterator[None]:
+        writer = self._writer(kind)
+        with writer.as_default(step):
+            yield
+        writer.flush()
+
+    def _writer(self, kind: str) -> SummaryWriter:
         if kind not in self._writers:
-            place = self._directory if kind == "train" else f"{self._directory}/{kind}"
-            self._writers[kind] = tf.summary.create_file_writer(place)
+            folder = self._directory if kind == "train" else f"{self._directory}/{kind}"
+            self._writers[kind] = tf.summary.create_file_writer(folder)
         return self._writers[kind]

@@ -1,4 +1,4 @@
-"""Calls that may never come back, such as those to a worker that is gone."""
+"""Calls that may never return, such as those to a worker that is lost."""
 
 from __future__ import annotations
 
@@ -7,39 +7,42 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import ParamSpec, TypeVar
 
-_LAST_SECONDS = 5.0
-_under_way: set[threading.Thread] = set()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_EXIT_SECONDS = 5.0
+_pending: set[threading.Thread] = set()
 
 
-def call_in_background(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Its result to come. Unlike those of an executor, no call keeps the program from ending."""
-    future: Future[Any] = Future()
+def call_in_background(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Call a function in a daemon thread: unlike an executor's, it does not block the exit."""
+    future: Future[T] = Future()
 
     def call() -> None:
         try:
-            future.set_result(function(*arguments))
+            future.set_result(function(*args, **kwargs))
         except BaseException as error:
             future.set_exception(error)
         finally:
-            _under_way.discard(thread)
+            _pending.discard(thread)
 
     thread = threading.Thread(target=call, daemon=True)
-    _under_way.add(thread)
+    _pending.add(thread)
     thread.start()
     return future
 
 
-def are_all_back(seconds: float = _LAST_SECONDS) -> bool:
-    """Whether every call has come back, some time granted.
+def wait_for_background_calls(seconds: float = _EXIT_SECONDS) -> bool:
+    """Wait for all calls, and return whether they have returned.
 
-    A thread that comes back from TensorFlow when Python is no longer there aborts the process.
+    A thread that returns from TensorFlow after Python has shut down aborts the process.
     """
     deadline = time.monotonic() + seconds
-    for thread in list(_under_way):
+    for thread in list(_pending):
         thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in list(_under_way))
+    return not any(thread.is_alive() for thread in list(_pending))
 
 
-atexit.register(are_all_back)
+atexit.register(wait_for_background_calls)

@@ -1,4 +1,4 @@
-"""The other tasks: waiting for them, and serving the chief until it is done."""
+"""The other tasks of the cluster: wait for them, and run a server for the chief."""
 
 from __future__ import annotations
 
@@ -22,35 +22,39 @@ from phalanx.train.runtime.control_channel import (
     Message,
     MessageType,
     is_listening,
-    post,
+    send,
 )
 from phalanx.train.runtime.signals import catch_sigterm
-from phalanx.train.runtime.topology import Topology, place_in_jobs, ps_jobs
+from phalanx.train.runtime.topology import Topology, job_and_index, ps_jobs
+from phalanx.train.types import Server
 
 LOG = logging.getLogger("phalanx")
 
 _PROBE_SECONDS = 2.0
-_GONE_SECONDS = 10.0
+_LOST_SECONDS = 10.0
 _GRACE_SECONDS = 60.0
+
+# A TensorFlow server cannot be stopped: it lives as long as the process.
+_SERVERS: list[Server] = []
 
 
 def wait_for_peers(topology: Topology, seconds: float) -> None:
-    """Wait until every other task listens; say for whom, and give up with that name."""
+    """Wait until every other task listens; log and raise which ones do not."""
     config = TFConfig(topology.cluster, topology.task)
     deadline = time.monotonic() + seconds
     reports = check_peers(config, timeout=min(5.0, seconds), wait=True)
     while missing := [report for report in reports if report.reason]:
         left = deadline - time.monotonic()
-        named = "; ".join(str(report) for report in missing)
+        names = "; ".join(str(report) for report in missing)
         if left <= 0.1:
-            raise PeerError(f"gave up after {seconds:.0f} s waiting for {named}")
-        LOG.info("waiting for %s (%.0f s left)", named, left)
+            raise PeerError(f"gave up after {seconds:.0f} s waiting for {names}")
+        LOG.info("waiting for %s (%.0f s left)", names, left)
         reports = check_peers(config, timeout=min(10.0, left), wait=True)
 
 
 @contextlib.contextmanager
-def answering(address: str) -> Iterator[None]:
-    """Listen at this task's address until TensorFlow does, so that peers see that it is there."""
+def accept_connections(address: str) -> Iterator[None]:
+    """Listen at this task's address until TensorFlow does, so that peers find it."""
     try:
         listener = socket.create_server(("", split_address(address)[1]))
     except OSError as error:
@@ -68,49 +72,41 @@ def answering(address: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # To shut it down wakes the thread; to close it alone would not.
+        # Closing alone would not wake the thread.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
 
 
-def serve(topology: Topology, config: RunConfig, prepare: Callable[[], None] | None = None) -> None:
-    """Be a parameter server or a worker of one: do what the chief says until it is done.
+def run_server(
+    topology: Topology, config: RunConfig, prepare: Callable[[], None] | None = None
+) -> None:
+    """Run the TensorFlow server of a parameter server or its worker until the chief is done.
 
-    `prepare` is called before anybody can reach this task. What it raises is told to the chief.
+    `prepare` is called before the server starts. The chief is told of what it raises.
     """
     channel = ControlChannel()
     channel.open()
-    problem = _try(prepare) if prepare is not None else ""
-    job, index = place_in_jobs(topology.cluster, topology.task)
-    # Fewer than two threads between operations would wait for each other for ever.
+    failure = _run(prepare) if prepare is not None else ""
+    job, index = job_and_index(topology.cluster, topology.task)
+    # With fewer than two inter-op threads the server deadlocks.
     threads = max(2, tf.config.threading.get_inter_op_parallelism_threads() or 4)
     options = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=threads,
         intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
     )
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec(ps_jobs(topology.cluster)),
-        job_name=job,
-        task_index=index,
-        config=options,
-        start=True,
+    cluster_spec = tf.train.ClusterSpec(ps_jobs(topology.cluster))
+    _SERVERS.append(
+        tf.distribute.Server(cluster_spec, job_name=job, task_index=index, config=options)
     )
     LOG.info("%s serves at %s", topology.task, topology.cluster.addresses[topology.task])
-    try:
-        if problem:
-            _complain(topology, problem, config.wait_seconds)
-        _serve_until_told(topology, channel, config.wait_seconds)
-    finally:
-        # A TensorFlow server cannot be stopped: keep it until the process ends.
-        _SERVERS.append(server)
+    if failure:
+        _report_failure(topology, failure, config.wait_seconds)
+    _wait_for_end(topology, channel, config.wait_seconds)
 
 
-_SERVERS: list[object] = []
-
-
-def _try(prepare: Callable[[], None]) -> str:
-    """What went wrong, in the words of whoever raised it."""
+def _run(prepare: Callable[[], None]) -> str:
+    """Call a function and return its error as text, or an empty string."""
     try:
         prepare()
     except PhalanxError as error:
@@ -120,56 +116,57 @@ def _try(prepare: Callable[[], None]) -> str:
     return ""
 
 
-def _complain(topology: Topology, problem: str, seconds: float) -> None:
-    """Tell the chief, as soon as it is there, what makes this task useless."""
+def _report_failure(topology: Topology, failure: str, seconds: float) -> None:
+    """Send the failure of this task to the chief, as soon as the chief listens."""
     chief = topology.cluster.chief()
     deadline = time.monotonic() + seconds
     while not is_listening(topology.cluster.addresses[chief]):
         if time.monotonic() > deadline:
-            raise PeerError(f"gave up after {seconds:.0f} s waiting for {chief} to tell: {problem}")
+            raise PeerError(
+                f"gave up after {seconds:.0f} s waiting for {chief} to report: {failure}"
+            )
         time.sleep(0.5)
-    message = Message(MessageType.FAILED, str(topology.task), problem)
-    post(topology.cluster, [chief], message, job_of_ps=True)
+    message = Message(MessageType.FAILED, str(topology.task), failure)
+    send(topology.cluster, [chief], message, has_ps=True)
 
 
-def _serve_until_told(topology: Topology, channel: ControlChannel, wait_seconds: float) -> None:
+def _wait_for_end(topology: Topology, channel: ControlChannel, wait_seconds: float) -> None:
     chief = topology.cluster.chief()
     address = topology.cluster.addresses[chief]
-    me = str(topology.task)
-    seen = time.monotonic()
-    said = seen
-    met = False
-    asked: float | None = None
+    name = str(topology.task)
+    last_seen = last_logged = time.monotonic()
+    was_seen = False
+    stop_time: float | None = None
     with catch_sigterm() as stop:
         while True:
             message = channel.wait(0.5 if stop() else _PROBE_SECONDS)
             if message is not None:
-                _obey(message)
+                _handle(message)
                 return
             now = time.monotonic()
-            if stop() and asked is None:
-                asked = now
-                post(topology.cluster, [chief], Message(MessageType.TERMINATED, me), job_of_ps=True)
-            if asked is not None and now - asked > _GRACE_SECONDS:
-                raise Interrupted(f"{me} was asked to end, and the chief did not answer")
+            if stop() and stop_time is None:
+                stop_time = now
+                send(topology.cluster, [chief], Message(MessageType.TERMINATED, name), has_ps=True)
+            if stop_time is not None and now - stop_time > _GRACE_SECONDS:
+                raise Interrupted(f"{name} received SIGTERM, and the chief did not answer")
             if is_listening(address):
-                met, seen = True, now
-            elif now - seen > (_GONE_SECONDS if met else wait_seconds):
+                was_seen, last_seen = True, now
+            elif now - last_seen > (_LOST_SECONDS if was_seen else wait_seconds):
                 raise PeerError(
-                    f"the chief ({chief} at {address}) went away without a word"
-                    if met
+                    f"the chief ({chief} at {address}) stopped responding"
+                    if was_seen
                     else f"gave up after {wait_seconds:.0f} s waiting for {chief} at {address}"
                 )
-            elif not met and now - said > 10:
-                said = now
+            elif not was_seen and now - last_logged > 10:
+                last_logged = now
                 LOG.info("waiting for %s at %s", chief, address)
 
 
-def _obey(message: Message) -> None:
-    # Let the sender get its answer, and after an error its last word, before the server goes.
-    time.sleep(0.3 if message.word is MessageType.DONE else 2.0)
-    if message.word is MessageType.FAILED:
+def _handle(message: Message) -> None:
+    # The sender still needs this server for its reply and, after a failure, for its clean-up.
+    time.sleep(0.3 if message.type is MessageType.DONE else 2.0)
+    if message.type is MessageType.FAILED:
         raise TrainingError(f"{message.sender} failed: {message.text}")
-    if message.word is MessageType.AGAIN:
-        raise Interrupted("the run was asked to end (SIGTERM); the chief has saved: run it again")
+    if message.type is MessageType.INTERRUPTED:
+        raise Interrupted("the run received SIGTERM and the chief has saved: run it again")
     LOG.info("%s is done", message.sender)

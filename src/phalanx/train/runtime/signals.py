@@ -1,4 +1,4 @@
-"""SIGTERM: asked to end, save first."""
+"""SIGTERM as a request to save and stop."""
 
 from __future__ import annotations
 
@@ -8,31 +8,19 @@ import threading
 from collections.abc import Iterator
 
 
-class StopRequest:
-    """Set once the process was asked to end."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
+class StopRequest(threading.Event):
+    """An event that is set once the process has been asked to stop. Call it to read the event."""
 
     def __call__(self) -> bool:
-        """Whether it was."""
-        return self._event.is_set()
-
-    def set(self) -> None:
-        """Ask."""
-        self._event.set()
+        return self.is_set()
 
 
 @contextlib.contextmanager
 def catch_sigterm() -> Iterator[StopRequest]:
-    """Turn SIGTERM into a request; outside the main thread, where that cannot be, do nothing."""
+    """Turn SIGTERM into a stop request; outside the main thread, Python cannot do that."""
     request = StopRequest()
-
-    def handle(number: int, frame: object) -> None:
-        request.set()
-
     try:
-        before = signal.signal(signal.SIGTERM, handle)
+        before = signal.signal(signal.SIGTERM, lambda number, frame: request.set())
     except ValueError:
         yield request
         return

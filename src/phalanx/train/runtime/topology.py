@@ -1,40 +1,38 @@
-"""Which of the ways to train this run takes, and what TensorFlow must know for it."""
+"""The part of this process in the run, and the cluster as TensorFlow's strategies need it."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
-from phalanx.cluster.dispatcher import find_dispatcher
-from phalanx.cluster.shape import has_evaluator
+from phalanx.cluster.job_environment import find_dispatcher, has_evaluator
 from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig
 from phalanx.train.context import Context
+from phalanx.train.types import TFStrategy
 
 
 class Strategy(StrEnum):
-    """The four ways to train."""
+    """How the trainers of a run work together."""
 
     ONE_PROCESS = "in one process"
-    ALL_REDUCE = "in step on many"
+    ALL_REDUCE = "synchronously by all-reduce"
     ASYNC_PS = "asynchronously on parameter servers"
-    SYNC_PS = "in step on parameter servers"
+    SYNC_PS = "synchronously on parameter servers"
 
     @property
     def has_ps(self) -> bool:
-        """Whether weights are on parameter servers."""
         return self in (Strategy.ASYNC_PS, Strategy.SYNC_PS)
 
 
 @dataclass(frozen=True)
 class Topology:
-    """This process's part in the run."""
+    """The part of this process in the run."""
 
     strategy: Strategy
     task: Task
@@ -44,14 +42,13 @@ class Topology:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process leads."""
         return self.task == self.cluster.chief()
 
-    def share(self, config: RunConfig, task: Task, replicas_per_task: int = 1) -> Context:
-        """What one trainer reads."""
+    def context_for(self, config: RunConfig, task: Task, replicas_per_task: int = 1) -> Context:
+        """Return the context of a trainer: its shard of the data and its batch size."""
         replicas = len(self.trainers) * replicas_per_task
         if self.strategy.has_ps:
-            # There a batch is cut where it is worked on.
+            # On parameter servers the trainer itself splits its batch for accumulation.
             config = config.replace(accumulate=1)
         context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
         if self.strategy is Strategy.ASYNC_PS:
@@ -63,14 +60,14 @@ class Topology:
 
 
 def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
-    """The way that follows from the cluster and the config."""
+    """Derive the strategy and the trainers from the cluster and the config."""
     cluster = tf_config.cluster.without_evaluators()
     evaluator = bool(tf_config.cluster.tasks(Role.EVALUATOR)) or has_evaluator(os.environ)
     if len(cluster.addresses) <= 1:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(
                 "mode is async, but this is one process: start a cluster with parameter servers "
-                "(phalanx run --ps 1 --workers 2 ...), or leave --async out"
+                "(phalanx run --ps 1 --workers 2 ...), or remove --async"
             )
         task = Task(Role.CHIEF) if not cluster.addresses else cluster.chief()
         mine = tf_config.task if tf_config.task.role is Role.EVALUATOR else task
@@ -80,21 +77,21 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
         if not cluster.trainers(chief_trains=False):
             raise ClusterError(
                 "the cluster has parameter servers but no worker beside the chief: add a worker, "
-                "or leave the parameter servers out"
+                "or remove the parameter servers"
             )
         trainers = cluster.trainers(chief_trains=config.chief_trains)
     else:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(
                 "mode is async, but the cluster has no parameter server: add one (--ps 1), or "
-                "train in step (--sync)"
+                "train synchronously (--sync)"
             )
         strategy, trainers = Strategy.ALL_REDUCE, cluster.trainers()
     return Topology(strategy, tf_config.task, cluster, tuple(trainers), evaluator)
 
 
 def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> Context:
-    """The batch each replica takes; a batch that does not divide is an error."""
+    """Divide the global batch among the replicas; raise an error if it does not divide evenly."""
     parts = replicas * config.accumulate
     if config.global_batch_size % parts:
         below = config.global_batch_size // parts * parts
@@ -116,9 +113,9 @@ def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> C
 
 
 def find_devices(config: RunConfig) -> list[str]:
-    """The devices of this host to train on."""
-    there = [device.name for device in tf.config.list_logical_devices()]
-    gpus = [name for name in there if ":GPU:" in name]
+    """Return the names of the devices of this host to train on."""
+    available = [device.name for device in tf.config.list_logical_devices()]
+    gpus = [name for name in available if ":GPU:" in name]
     if config.devices is None:
         return gpus or ["/device:CPU:0"]
     if isinstance(config.devices, int):
@@ -129,22 +126,22 @@ def find_devices(config: RunConfig) -> list[str]:
         return gpus[: config.devices] or ["/device:CPU:0"]
     devices = (config.devices,) if isinstance(config.devices, str) else config.devices
     names = [f"/device:{name.removeprefix('/device:').upper()}" for name in devices]
-    missing = sorted(set(names) - set(there))
+    missing = sorted(set(names) - set(available))
     if missing:
-        raise ConfigurationError(f"devices names {missing}, but this host has {there}")
+        raise ConfigurationError(f"devices is {missing}, but this host has {available}")
     return names
 
 
-def make_strategy(devices: list[str]) -> Any:
-    """Replicas side by side on the devices of this host."""
+def make_local_strategy(devices: list[str]) -> TFStrategy:
+    """Return a strategy with one replica on each device of this host."""
     if len(devices) > 1:
         return tf.distribute.MirroredStrategy(devices)
     return tf.distribute.get_strategy()
 
 
-def join_all_reduce_strategy(topology: Topology) -> Any:
-    """Replicas in step with those of other hosts; must come before anything else in TensorFlow."""
-    # TensorFlow reads TF_CONFIG when the strategy is made; give it what it understands.
+def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
+    """Return the all-reduce strategy over all hosts; call it before any other TensorFlow code."""
+    # TensorFlow reads TF_CONFIG when the strategy is made, and knows fewer roles than we do.
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = TFConfig(topology.cluster, topology.task).dumps()
     try:
@@ -153,8 +150,8 @@ def join_all_reduce_strategy(topology: Topology) -> Any:
         if "program startup" not in str(error):
             raise
         raise ConfigurationError(
-            "TensorFlow was used before the cluster was joined: make tensors and datasets in the "
-            "experiment's methods, or in functions they call, not where the program begins"
+            "TensorFlow was used before this process joined the cluster: make tensors and datasets "
+            "in the experiment's methods, or in functions they call, not at the top of the program"
         ) from error
     finally:
         del os.environ[VARIABLE]
@@ -163,9 +160,8 @@ def join_all_reduce_strategy(topology: Topology) -> Any:
 
 
 def ps_jobs(cluster: Cluster) -> dict[str, list[str]]:
-    """The cluster as ParameterServerStrategy wants it: whoever leads is called `chief`."""
-    chief = cluster.chief()
-    workers = [task for task in cluster.tasks(Role.CHIEF, Role.WORKER) if task != chief]
+    """Return the jobs for ParameterServerStrategy, in which the chief is always `chief`."""
+    chief, *workers = cluster.trainers()
     return {
         "chief": [cluster.addresses[chief]],
         "worker": [cluster.addresses[task] for task in workers],
@@ -173,8 +169,8 @@ def ps_jobs(cluster: Cluster) -> dict[str, list[str]]:
     }
 
 
-def place_in_jobs(cluster: Cluster, task: Task) -> tuple[str, int]:
-    """A task's job and index among `ps_jobs`."""
+def job_and_index(cluster: Cluster, task: Task) -> tuple[str, int]:
+    """Return the job and the index of a task in `ps_jobs`."""
     address = cluster.addresses[task]
     for job, addresses in ps_jobs(cluster).items():
         if address in addresses:

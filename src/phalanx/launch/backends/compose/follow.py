@@ -41,9 +41,7 @@ def follow(container: str, grace: str) -> int:
         time.sleep(_AGAIN_SECONDS)
     for each in stops:
         each.wait()
-    code = int(state.partition(" ")[2] or 1)
-    # As a shell would have it, 128 + n is the end by signal n.
-    return 128 - code if 128 < code < 160 else code
+    return int(state.partition(" ")[2] or 1)
 
 
 def _start(command: list[str], stdout: int | None = None) -> subprocess.Popen[bytes]:
@@ -63,9 +61,4 @@ def _ask(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    ended = follow(*sys.argv[1:])
-    if ended < 0:
-        if -ended != signal.SIGKILL:
-            signal.signal(-ended, signal.SIG_DFL)
-        signal.raise_signal(-ended)
-    sys.exit(ended)
+    sys.exit(follow(*sys.argv[1:]))

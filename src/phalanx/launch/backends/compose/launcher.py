@@ -11,12 +11,12 @@ from phalanx.errors import JobError
 from phalanx.launch.backends.compose.plan import COMMAND, ComposePlan, plan_file
 from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
-from phalanx.launch.generated_file import check_own, write_kept
+from phalanx.launch.generated_file import check_generated, write_generated
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.guardian import run_cleanup
+from phalanx.launch.termination import GracePeriods
 
 _MAKE_SECONDS = 600.0
 
@@ -32,7 +32,7 @@ class ComposeLauncher(BackgroundLauncher):
     output: Path
     directory: Path
     run_id: str
-    grace: float = Patience.grace
+    grace: float = GracePeriods.grace
     tensorboard: bool = False
     patches: tuple[Manifest, ...] = ()
 
@@ -51,7 +51,7 @@ class ComposeLauncher(BackgroundLauncher):
 
     def submit(self, plan: ComposePlan) -> BackgroundHandle:
         """Write the file and start the job, if that can be done."""
-        check_own(self.output, COMMAND)
+        check_generated(self.output, COMMAND)
         compose = _find_compose()
         check_ready(plan.name, plan.image)
         label = f"label=com.docker.compose.project={plan.name}"
@@ -59,7 +59,7 @@ class ComposeLauncher(BackgroundLauncher):
             raise JobError(
                 f"{NOTHING}: compose has a project {plan.name!r} already; choose another --name"
             )
-        write_kept(self.output, plan.file, COMMAND)
+        write_generated(self.output, plan.file, COMMAND)
         project = [*compose, "--project-name", plan.name, "--file", str(self.output.absolute())]
         cleanup = ((*project, "down", "--timeout", "0"),)
         try:
@@ -70,7 +70,7 @@ class ComposeLauncher(BackgroundLauncher):
                 run([*project, "start", "tensorboard"], seconds=_MAKE_SECONDS)
             return BackgroundHandle.submit(replace(plan.processes, cleanup=cleanup), self.directory)
         except BaseException:
-            tidy_up(cleanup)
+            run_cleanup(cleanup)
             raise
 
 

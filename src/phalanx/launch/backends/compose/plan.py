@@ -16,15 +16,14 @@ from phalanx.launch.containers.compose_file import (
     render,
 )
 from phalanx.launch.containers.container import Container
-from phalanx.launch.generated_file import head
-from phalanx.launch.gpus import deal_gpus
+from phalanx.launch.generated_file import header
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
-from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
+from phalanx.launch.task_commands import TENSORBOARD_PORT, assign_gpus
+from phalanx.launch.termination import GracePeriods
 
 COMMAND = "launch compose"
 
@@ -56,8 +55,8 @@ def plan_file(
     patches: tuple[Manifest, ...],
 ) -> ComposePlan:
     """A service for each task of a job."""
-    inside = container.with_key()
-    gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
+    inside = container.with_credentials_mount()
+    gpus = assign_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     services = {
         str(task): {
             "container_name": _name(job, task),
@@ -74,18 +73,19 @@ def plan_file(
             "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
         }
     content = {"services": services, **make_volumes(inside.mounts)}
-    file = head(COMMAND) + render(merge_patches(content, patches, COMPOSE_KEYS))
+    file = header(COMMAND) + render(merge_patches(content, patches, COMPOSE_KEYS))
     tasks = tuple(
         TaskPlan(
             task,
             (python, "-I", follow.__file__, _name(job, task), f"{grace:.0f}"),
-            {MARK: run_id, TASK_MARK: str(task)},
+            {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(task)},
             directory / f"{task}.log",
+            is_relay=True,
         )
         for task in job.all_tasks()
     )
     # The engine keeps the grace, and takes a moment to tell of it.
-    processes = ProcessPlan(tasks, run_id, job.restarts, Patience(grace + 15), job.time_limit)
+    processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 15), job.time_limit)
     names = tuple(_name(job, task) for task in job.all_tasks())
     return ComposePlan(job.name, container.image, file, names, processes, tensorboard)
 

@@ -10,8 +10,8 @@ from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.engine import ask, check_ready
 from phalanx.launch.job import Job
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.guardian import run_cleanup
+from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DockerLauncher(BackgroundLauncher):
     container: Container
     directory: Path
     run_id: str
-    grace: float = Patience.grace
+    grace: float = GracePeriods.grace
     tensorboard: bool = False
 
     def plan(self, job: Job) -> DockerPlan:
@@ -42,5 +42,5 @@ class DockerLauncher(BackgroundLauncher):
                 ask(*plan.tensorboard[1:])
             return BackgroundHandle.submit(plan.processes, self.directory)
         except BaseException:
-            tidy_up(plan.processes.cleanup)
+            run_cleanup(plan.processes.cleanup)
             raise

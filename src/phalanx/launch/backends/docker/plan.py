@@ -16,15 +16,18 @@ from phalanx.launch.containers.container import (
     Mount,
     MountKind,
 )
-from phalanx.launch.environment import task_variables
-from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
-from phalanx.launch.task_commands import Start, make_starts
-from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
-from phalanx.launch.tensorboard import tensorboard_command
+from phalanx.launch.task_commands import (
+    TENSORBOARD_PORT,
+    TaskCommand,
+    assign_gpus,
+    make_task_commands,
+    task_variables,
+    tensorboard_command,
+)
+from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,12 @@ def plan_containers(
     """Every task in a container whose name is its address."""
     job.validate()
     container.validate()
-    addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening()}
+    addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening_tasks()}
     network = f"phalanx-{job.name}"
-    gpus = deal_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
+    gpus = assign_gpus(job, dict.fromkeys(job.all_tasks(), "here"))
     plans = tuple(
         _plan_container(job, container, start, network, directory, run_id, gpus.get(start.task))
-        for start in make_starts(job, addresses, container.python)
+        for start in make_task_commands(job, addresses, container.python)
     )
     names = [_name(job, task) for task in job.all_tasks()]
     board = _tensorboard(job, container, network) if tensorboard else ()
@@ -74,7 +77,7 @@ def plan_containers(
         plans,
         run_id,
         job.restarts,
-        Patience(grace),
+        GracePeriods(grace),
         job.time_limit,
         cleanup=(
             ("docker", "rm", "--force", *names, *([_board_name(job)] if board else [])),
@@ -101,14 +104,14 @@ def _tensorboard(job: Job, container: Container, network: str) -> tuple[str, ...
     options += [f"--label=phalanx.job={job.name}"]
     if container.credentials:
         options.append(f"--env={CREDENTIALS_VARIABLE}={CREDENTIALS_PATH}")
-    options += [f"--mount={_mount(mount)}" for mount in container.with_key().mounts]
+    options += [f"--mount={_mount(mount)}" for mount in container.with_credentials_mount().mounts]
     return ("docker", "run", *options, container.image, *tensorboard_command(job, container.python))
 
 
 def _plan_container(
     job: Job,
     container: Container,
-    start: Start,
+    start: TaskCommand,
     network: str,
     directory: Path,
     run_id: str,
@@ -125,7 +128,7 @@ def _plan_container(
     options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
     options += [f"--label={key}={text}" for key, text in labels.items()]
     options += [f"--env={key}" for key in environment]
-    options += [f"--mount={_mount(mount)}" for mount in container.with_key().mounts]
+    options += [f"--mount={_mount(mount)}" for mount in container.with_credentials_mount().mounts]
     if needs.cpus:
         options.append(f"--cpus={needs.cpus:g}")
     if needs.memory:
@@ -135,7 +138,10 @@ def _plan_container(
         options.append(f'--gpus="device={",".join(gpus)}"')
     argv = ("docker", "run", *options, container.image, *start.command)
     return TaskPlan(
-        task, argv, {**environment, MARK: run_id, TASK_MARK: str(task)}, directory / f"{task}.log"
+        task,
+        argv,
+        {**environment, RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(task)},
+        directory / f"{task}.log",
     )
 
 

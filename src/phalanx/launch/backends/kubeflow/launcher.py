@@ -31,4 +31,4 @@ class KubeflowLauncher(PodsLauncher):
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """The TFJob."""
-        return make_objects(job, self.container, self.place)
+        return make_objects(job, self.container, self.options)

@@ -10,11 +10,11 @@ from phalanx.cluster.spec import Cluster, Role, Task
 from phalanx.cluster.tf_config import TFConfig
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container
-from phalanx.launch.environment import evaluator_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
 from phalanx.launch.placeholders import fill_with
+from phalanx.launch.task_commands import evaluator_variables
 
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
@@ -86,7 +86,7 @@ def _script(job: Job, container: Container, place: PodOptions, role: Role) -> st
         lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
-    start = job.program.start(container.python)
+    start = job.program.command(container.python)
     values = {"role": str(role), **_hosts(job, place)}
 
     def value(name: str) -> str:

@@ -41,4 +41,4 @@ class KubernetesLauncher(PodsLauncher):
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """The Service, the Jobs, and who ends them together."""
-        return make_objects(job, self.container, self.place)
+        return make_objects(job, self.container, self.options)

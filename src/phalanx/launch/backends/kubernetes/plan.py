@@ -22,7 +22,7 @@ from phalanx.launch.kube.pods import (
     PREEMPTED,
     ROLE,
     PodOptions,
-    literal,
+    escape_variables,
     make_job_spec,
     make_object,
     make_pod,
@@ -52,7 +52,7 @@ def make_objects(job: Job, container: Container, place: PodOptions) -> Iterator[
         },
     }
     several = len(roles) > 1
-    if several and place.conductor_account is None:
+    if several and place.controller_account is None:
         yield from _make_account(job, container, place)
     for role, count in roles.items():
         yield _make_job(job, container, place, role, count)
@@ -125,7 +125,7 @@ def _make_conductor(job: Job, container: Container, place: PodOptions) -> Manife
     main = {
         "name": "conductor",
         "image": container.image,
-        "command": [container.python, "-c", literal(text), f"{place.grace:g}", *jobs],
+        "command": [container.python, "-c", escape_variables(text), f"{place.grace:g}", *jobs],
         "env": [{"name": "PHALANX_ACCOUNT", "value": _ACCOUNT}],
         "resources": {"requests": _NEEDS, "limits": _NEEDS},
     }
@@ -138,7 +138,7 @@ def _make_conductor(job: Job, container: Container, place: PodOptions) -> Manife
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         **make_scheduling(place),
-        "serviceAccountName": place.conductor_account or _account_of(job),
+        "serviceAccountName": place.controller_account or _account_of(job),
         "containers": [main],
     }
     labels = {**container.labels, LABEL: job.name, "phalanx.part": "conductor"}

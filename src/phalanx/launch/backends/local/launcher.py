@@ -9,10 +9,9 @@ from pathlib import Path
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.plan import plan_tasks
 from phalanx.launch.job import Job
-from phalanx.launch.processes.handle import SupervisedHandle, start
 from phalanx.launch.processes.plan import ProcessPlan
-from phalanx.launch.processes.supervisor import Observer
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.supervisor import Observer, SupervisedHandle, start
+from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class LocalLauncher:
     log_dir: Path
     run_id: str
     share: bool = True
-    patience: Patience = field(default_factory=Patience)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
 
     def plan(self, job: Job) -> ProcessPlan:
         """What each task is started with, on the ports and with the machine given."""
         tasks = plan_tasks(job, self.machine, self.ports, self.log_dir, self.share, self.run_id)
-        return ProcessPlan(tasks, self.run_id, job.restarts, self.patience, job.time_limit)
+        return ProcessPlan(tasks, self.run_id, job.restarts, self.grace_periods, job.time_limit)
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
         """Start the tasks; `observer` is told of their output and of what becomes of them."""

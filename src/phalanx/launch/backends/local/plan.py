@@ -7,11 +7,10 @@ from pathlib import Path
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.backends.local.machine import Machine
-from phalanx.launch.environment import DEFAULTS, thread_variables
 from phalanx.launch.job import Job
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import TaskPlan
-from phalanx.launch.task_commands import make_starts
+from phalanx.launch.task_commands import DEFAULTS, make_task_commands, thread_variables
 
 
 def plan_tasks(
@@ -20,8 +19,8 @@ def plan_tasks(
     """What each task of the job is started with. There is a port for each but the evaluators."""
     job.validate()
     tasks = job.all_tasks()
-    listening = zip(job.listening(), ports, strict=True)
-    addresses = {task: f"127.0.0.1:{port}" for task, port in listening}
+    listening_tasks = zip(job.listening_tasks(), ports, strict=True)
+    addresses = {task: f"127.0.0.1:{port}" for task, port in listening_tasks}
     gpus = _share_gpus(tasks, machine.gpus) if share else {}
     defaults = dict(DEFAULTS)
     if share:
@@ -38,12 +37,12 @@ def plan_tasks(
                 **start.variables,
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
                 **common,
-                MARK: run_id,
-                TASK_MARK: str(start.task),
+                RUN_ID_VARIABLE: run_id,
+                TASK_VARIABLE: str(start.task),
             },
             log_dir / f"{start.task}.log",
         )
-        for start in make_starts(job, addresses, machine.python)
+        for start in make_task_commands(job, addresses, machine.python)
     )
 
 

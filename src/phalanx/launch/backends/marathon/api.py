@@ -17,15 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.errors import LaunchError
+from phalanx.errors import LaunchError, NotFoundError
 
 _ANSWER_SECONDS = 30.0
 _MOST_BYTES = 1 << 20
 TOKEN, USER, PASSWORD = "MARATHON_TOKEN", "MARATHON_USER", "MARATHON_PASSWORD"
-
-
-class NotThereError(LaunchError):
-    """Marathon has no such app or group."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def _quote(name: str) -> str:
 
 def _error(error: urllib.error.HTTPError) -> LaunchError:
     """Marathon's own words, with the details that it gives for an object that is not valid."""
-    kind = NotThereError if error.code == 404 else LaunchError
+    kind = NotFoundError if error.code == 404 else LaunchError
     try:
         content = json.loads(error.read())
         details = [

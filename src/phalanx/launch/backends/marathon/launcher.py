@@ -12,7 +12,7 @@ from phalanx.launch.backends.marathon.plan import MarathonOptions, MarathonPlan,
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 
 # Marathon needs some time to remove an app whose task was killed.
@@ -71,8 +71,9 @@ class MarathonLauncher(BackgroundLauncher):
                     ),
                     *(app_id(plan.name, task), str(self.directory / f"{task}.seen")),
                 ),
-                {MARK: self.run_id, TASK_MARK: str(task)},
+                {RUN_ID_VARIABLE: self.run_id, TASK_VARIABLE: str(task)},
                 self.directory / f"{task}.log",
+                is_relay=True,
             )
             for task in plan.tasks
         )
@@ -83,5 +84,9 @@ class MarathonLauncher(BackgroundLauncher):
             self.url,
             f"/{plan.name}",
         )
-        patience = replace(plan.patience, grace=plan.patience.grace + _REMOVAL_SECONDS)
-        return ProcessPlan(tasks, self.run_id, plan.restarts, patience, plan.time_limit, (delete,))
+        grace_periods = replace(
+            plan.grace_periods, grace=plan.grace_periods.grace + _REMOVAL_SECONDS
+        )
+        return ProcessPlan(
+            tasks, self.run_id, plan.restarts, grace_periods, plan.time_limit, (delete,)
+        )

@@ -16,13 +16,16 @@ from typing import Any
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container, MountKind
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import MARATHON_KEYS, merge_patches
-from phalanx.launch.rules import Patience
-from phalanx.launch.task_commands import Start, make_starts
-from phalanx.launch.tensorboard import tensorboard_command
+from phalanx.launch.task_commands import (
+    TaskCommand,
+    make_task_commands,
+    task_variables,
+    tensorboard_command,
+)
+from phalanx.launch.termination import GracePeriods
 
 HOST_NAME = "{task}-{job}.marathon.mesos"
 _MIB = 1 << 20
@@ -52,7 +55,7 @@ class MarathonOptions:
     port: int = PORT
     constraints: tuple[tuple[str, ...], ...] = ()
     tensorboard: bool = False
-    patience: Patience = field(default_factory=Patience)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
     patches: tuple[Manifest, ...] = ()
 
 
@@ -65,7 +68,7 @@ class MarathonPlan:
     tasks: tuple[Task, ...]
     restarts: int
     time_limit: float | None
-    patience: Patience
+    grace_periods: GracePeriods
 
     def render(self) -> str:
         """JSON, as it is posted."""
@@ -84,16 +87,18 @@ def plan_group(job: Job, container: Container, place: MarathonOptions) -> Marath
     _check(job, container)
     tasks = job.all_tasks()
     ports = {task: place.port + number for number, task in enumerate(tasks)}
-    addresses = {task: f"{_host(place, job, task)}:{ports[task]}" for task in job.listening()}
+    addresses = {task: f"{_host(place, job, task)}:{ports[task]}" for task in job.listening_tasks()}
     apps = [
         _app(job, container, place, start, ports[start.task])
-        for start in make_starts(job, addresses, container.python)
+        for start in make_task_commands(job, addresses, container.python)
     ]
     if place.tensorboard:
         apps.append(_tensorboard(job, container, place, place.port + len(tasks)))
     content = {"id": f"/{job.name}", "apps": apps}
     group = merge_patches(content, place.patches, MARATHON_KEYS)
-    return MarathonPlan(job.name, group, tuple(tasks), job.restarts, job.time_limit, place.patience)
+    return MarathonPlan(
+        job.name, group, tuple(tasks), job.restarts, job.time_limit, place.grace_periods
+    )
 
 
 def _check(job: Job, container: Container) -> None:
@@ -119,7 +124,7 @@ def _host(place: MarathonOptions, job: Job, task: Task) -> str:
 
 
 def _app(
-    job: Job, container: Container, place: MarathonOptions, start: Start, port: int
+    job: Job, container: Container, place: MarathonOptions, start: TaskCommand, port: int
 ) -> dict[str, Any]:
     task = start.task
     needs = job.needs(task.role)
@@ -130,7 +135,7 @@ def _app(
         "mem": math.ceil((needs.memory or 0) / _MIB),
         **({"cpus": needs.cpus} if needs.cpus else {}),
         **({"gpus": needs.gpus} if needs.gpus else {}),
-        "taskKillGracePeriodSeconds": math.ceil(place.patience.grace),
+        "taskKillGracePeriodSeconds": math.ceil(place.grace_periods.grace),
         "healthChecks": [
             {
                 "protocol": "COMMAND",

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from phalanx.errors import LaunchError
-from phalanx.launch.backends.marathon.api import Marathon, NotThereError, read_sandbox
-from phalanx.launch.rules import signed_exit
+from phalanx.errors import LaunchError, NotFoundError
+from phalanx.launch.backends.marathon.api import Marathon, read_sandbox
+from phalanx.launch.termination import decode_exit_code
 
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 300.0
@@ -54,7 +54,7 @@ class Relay:
                 self._framework = self._framework or self._marathon.framework()
                 code = self._look(self._marathon.app(self._name))
                 answered = time.monotonic()
-            except NotThereError:
+            except NotFoundError:
                 self._read()
                 return 1
             except LaunchError as error:
@@ -126,16 +126,12 @@ def parse_exit(message: str) -> int:
     number = int(match[2])
     if match[1] == "signal":
         return -number
-    return signed_exit(number)
+    return decode_exit_code(number)
 
 
 if __name__ == "__main__":
     url, port, app, remembered = sys.argv[1:]
     relay = Relay(Marathon.of_user(url), int(port), app, Path(remembered))
     signal.signal(signal.SIGTERM, relay.end)
-    ended = relay.run()
-    if ended < 0:
-        if -ended != signal.SIGKILL:
-            signal.signal(-ended, signal.SIG_DFL)
-        signal.raise_signal(-ended)
-    sys.exit(ended)
+    code = relay.run()
+    sys.exit(code if code >= 0 else 128 - code)

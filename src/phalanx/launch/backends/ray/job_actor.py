@@ -19,9 +19,8 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.backends.ray.plan import RayPlan
 from phalanx.launch.backends.ray.task_actor import TaskActor
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.environment import task_variables
-from phalanx.launch.rules import describe_exit, describe_failure, has_succeeded, time_left
-from phalanx.launch.task_commands import Start, make_starts
+from phalanx.launch.task_commands import TaskCommand, make_task_commands, task_variables
+from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
 
 _LOOK_SECONDS = 2.0
 _TICK_SECONDS = 0.25
@@ -44,7 +43,7 @@ class JobActor:
         self._ending: set[Task] = set()
         self._group: Any = None
         self._addresses: Mapping[Task, str] = {}
-        self._starts: Mapping[Task, Start] = {}
+        self._commands: Mapping[Task, TaskCommand] = {}
         self._settled_at = 0.0
         self._outcome: JobResult | None = None
         self._is_over = False
@@ -137,12 +136,14 @@ class JobActor:
         import ray  # noqa: PLC0415
 
         self._actors = {task: self._make_actor(task) for task in self._tasks}
-        opened = {task: self._actors[task].open.remote() for task in self._plan.job.listening()}
+        opened = {
+            task: self._actors[task].open.remote() for task in self._plan.job.listening_tasks()
+        }
         self._addresses = {
             task: ray.get(reference, timeout=_ANSWER_SECONDS) for task, reference in opened.items()
         }
-        starts = make_starts(self._plan.job, self._addresses, self._plan.place.python)
-        self._starts = {start.task: start for start in starts}
+        commands = make_task_commands(self._plan.job, self._addresses, self._plan.place.python)
+        self._commands = {start.task: start for start in commands}
         for task in self._tasks:
             self._start(task)
 
@@ -166,10 +167,10 @@ class JobActor:
     def _start(self, task: Task) -> None:
         import ray  # noqa: PLC0415
 
-        place, start = self._plan.place, self._starts[task]
+        place, start = self._plan.place, self._commands[task]
         environment = task_variables(self._plan.job, task.role, start.variables)
         started = self._actors[task].start.remote(
-            start.command, environment, place.directory, place.patience.grace
+            start.command, environment, place.directory, place.grace_periods.grace
         )
         ray.get(started, timeout=_ANSWER_SECONDS)
         self._running.setdefault(task, 0)
@@ -266,9 +267,9 @@ class JobActor:
     def _end_in_order(self, now: float) -> None:
         """Each when its time has come."""
         assert self._outcome is not None
-        patience, failed = self._plan.place.patience, self._outcome.exit_code != 0
+        grace_periods, failed = self._plan.place.grace_periods, self._outcome.exit_code != 0
         for task in list(self._running):
-            left = time_left(task, self._running, failed, patience)
+            left = time_left(task, self._running, failed, grace_periods)
             if now >= self._settled_at + left and task not in self._ending:
                 self._ending.add(task)
                 self._actors[task].end.remote()

@@ -7,10 +7,10 @@ from enum import Enum
 from typing import Any
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.environment import task_variables
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import dump
-from phalanx.launch.rules import Patience
+from phalanx.launch.task_commands import task_variables
+from phalanx.launch.termination import GracePeriods
 
 
 class Strategy(Enum):
@@ -30,7 +30,7 @@ class RayOptions:
     python: str = "python"
     strategy: Strategy = Strategy.PACK
     autoscaling: bool = False
-    patience: Patience = field(default_factory=Patience)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class RayPlan:
             "actor": actor_name(job.name),
             "strategy": place.strategy.name,
             "directory": place.directory,
-            "command": [*job.program.start(place.python), *job.program.arguments],
+            "command": [*job.program.command(place.python), *job.program.arguments],
             "model_dir": job.model_dir,
             "restarts": job.restarts,
             "time_limit": job.time_limit,
-            "grace": place.patience.grace,
+            "grace": place.grace_periods.grace,
             "tasks": {
                 str(task): {
                     "bundle": self.bundle(task),

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phalanx.launch.rules import signed_exit
-from phalanx.launch.stdin_guard import tether
+from phalanx.launch.processes.stdin_guard import guard_stdin
+from phalanx.launch.termination import decode_exit_code
 
 _MOST_BYTES = 1 << 20
 
@@ -46,7 +46,7 @@ class TaskActor:
         """Start the program, or start it again. `python` is the one that Ray itself runs in."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         self._process = subprocess.Popen(
-            [*tether(directory, grace), *command],
+            [*guard_stdin(directory, grace), *command],
             env={**os.environ, "PATH": path, **environment},
             stdin=subprocess.PIPE,
             stdout=self._output,
@@ -60,7 +60,7 @@ class TaskActor:
         printed = os.pread(self._output.fileno(), _MOST_BYTES, place)
         if code is None or printed:
             return printed, None
-        return printed, signed_exit(code)
+        return printed, decode_exit_code(code)
 
     def end(self) -> None:
         """Ask the program to end; after its grace it is killed."""

@@ -17,7 +17,7 @@ from phalanx.launch.backends.slurm.plan import SlurmOptions, SlurmPlan, plan_scr
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.job import Job
 from phalanx.launch.log_files import read_log, read_tail
-from phalanx.launch.rules import describe_failure, signed_exit
+from phalanx.launch.termination import decode_exit_code, describe_failure
 
 _ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 1.0
@@ -151,7 +151,7 @@ class SlurmHandle:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
         last = "".join(read_tail(self._log_dir / f"{task}.log", 1))
-        return TaskStatus(task, state, restarts, signed_exit(code[0]) if code else None, last)
+        return TaskStatus(task, state, restarts, decode_exit_code(code[0]) if code else None, last)
 
     def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
         """The task's output so far; with `follow`, until the job is over."""

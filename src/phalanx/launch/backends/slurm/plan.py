@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from phalanx.cluster.shape import PORT_VARIABLE
+from phalanx.cluster.job_environment import PORT_VARIABLE
 from phalanx.cluster.spec import Role
-from phalanx.launch.environment import DEFAULTS, evaluator_variables, thread_variables
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.rules import Patience
+from phalanx.launch.task_commands import DEFAULTS, evaluator_variables, thread_variables
+from phalanx.launch.termination import GracePeriods
 
 _MIB = 1 << 20
 
@@ -31,7 +31,7 @@ class SlurmOptions:
     nodes: int | None = None
     requeue: bool = False
     notice: int = 60
-    patience: Patience = field(default_factory=Patience)
+    grace_periods: GracePeriods = field(default_factory=GracePeriods)
     options: tuple[str, ...] = ()
 
 
@@ -123,8 +123,8 @@ def _settings(job: Job, place: SlurmOptions, heterogeneous: bool) -> Iterator[st
         yield f"python={shlex.quote(place.python)}"
     yield f"restarts={job.restarts} requeue={'yes' if place.requeue else ''}"
     yield (
-        f"grace={place.patience.grace:.0f} linger={place.patience.linger:.0f} "
-        f"evaluator_linger={place.patience.evaluator_linger:.0f}"
+        f"grace={place.grace_periods.grace:.0f} linger={place.grace_periods.linger:.0f} "
+        f"evaluator_linger={place.grace_periods.evaluator_linger:.0f}"
     )
     # Threads are the same for all: a variable of the script reaches every step.
     threads = {each for each in cpus.values() if each}
@@ -148,7 +148,7 @@ def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:
 
 def _command(job: Job, place: SlurmOptions) -> str:
     """The program's command line; what differs from task to task is a variable of the shell."""
-    start = job.program.start(place.python)
+    start = job.program.command(place.python)
     filled = (
         fill_with(each, lambda name: f'"${name}"', shlex.quote) for each in job.program.arguments
     )

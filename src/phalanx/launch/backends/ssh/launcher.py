@@ -14,9 +14,9 @@ from phalanx.launch.backends.ssh import relay
 from phalanx.launch.backends.ssh.plan import Host, SshOptions, SshPlan, plan_tasks
 from phalanx.launch.job import Job
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import MARK, TASK_MARK, signal_group
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, signal_group
 from phalanx.launch.processes.plan import TaskPlan
-from phalanx.launch.rules import Patience
+from phalanx.launch.termination import GracePeriods
 
 _CHECK_SECONDS = 30.0
 _COPY_SECONDS = 3600.0
@@ -33,7 +33,7 @@ class SshLauncher(BackgroundLauncher):
     place: SshOptions
     directory: Path
     run_id: str
-    grace: float = Patience.grace
+    grace: float = GracePeriods.grace
 
     def plan(self, job: Job) -> SshPlan:
         """What would be copied, and the ssh of each task."""
@@ -51,7 +51,8 @@ class SshLauncher(BackgroundLauncher):
 def _relayed(plan: TaskPlan, run_id: str) -> TaskPlan:
     """The same task, its ssh behind a relay that ends it gently."""
     argv = (sys.executable, "-I", relay.__file__, *plan.argv)
-    return replace(plan, argv=argv, environment={MARK: run_id, TASK_MARK: str(plan.task)})
+    marks = {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(plan.task)}
+    return replace(plan, argv=argv, environment=marks, is_relay=True)
 
 
 def _check_hosts(plan: SshPlan) -> None:

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import JobError
-from phalanx.launch.environment import task_variables
-from phalanx.launch.gpus import deal_gpus
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
-from phalanx.launch.stdin_guard import tether
-from phalanx.launch.task_commands import Start, make_starts
+from phalanx.launch.processes.stdin_guard import guard_stdin
+from phalanx.launch.task_commands import (
+    TaskCommand,
+    assign_gpus,
+    make_task_commands,
+    task_variables,
+)
+from phalanx.launch.termination import GracePeriods
 
 # Nothing is asked for at a prompt, and a host that does not answer, or goes away, is noticed.
 OPTIONS = (
@@ -112,11 +115,11 @@ def plan_tasks(job: Job, place: SshOptions, directory: Path, run_id: str, grace:
     hosts = {task: place.hosts[n % len(place.hosts)] for n, task in enumerate(job.all_tasks())}
     taken: Counter[str] = Counter()
     addresses = {}
-    for task in job.listening():
+    for task in job.listening_tasks():
         host = hosts[task].address
         addresses[task] = f"{host}:{place.port + taken[host]}"
         taken[host] += 1
-    gpus = deal_gpus(job, {task: host.address for task, host in hosts.items()})
+    gpus = assign_gpus(job, {task: host.address for task, host in hosts.items()})
     tasks = tuple(
         TaskPlan(
             start.task,
@@ -127,21 +130,21 @@ def plan_tasks(job: Job, place: SshOptions, directory: Path, run_id: str, grace:
             {},
             directory / f"{start.task}.log",
         )
-        for start in make_starts(job, addresses, place.python)
+        for start in make_task_commands(job, addresses, place.python)
     )
-    processes = ProcessPlan(tasks, run_id, job.restarts, Patience(grace + 5), job.time_limit)
+    processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
     return SshPlan(job.name, place, processes)
 
 
 def _remote_command(
-    job: Job, place: SshOptions, start: Start, grace: float, gpus: list[str] | None
+    job: Job, place: SshOptions, start: TaskCommand, grace: float, gpus: list[str] | None
 ) -> str:
     """One line for the shell of the other host, whichever shell that is."""
     seen = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     environment = task_variables(job, start.task.role, {**start.variables, **seen})
     return "exec " + shlex.join(
         [
-            *tether(place.directory, grace),
+            *guard_stdin(place.directory, grace),
             "env",
             *(f"{name}={text}" for name, text in environment.items()),
             *start.command,

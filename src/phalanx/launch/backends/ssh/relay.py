@@ -7,7 +7,6 @@ it is gone. A relay that is killed closes the input, too. Only the standard libr
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from types import FrameType
 
 
 def relay(command: list[str]) -> int:
-    """Run ssh; its exit code is the task's, or minus the signal that ended the task."""
+    """Run ssh; return the task's exit code, or 128 + n if signal n has ended the task or ssh."""
     process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
     assert process.stdin is not None
     pipe = process.stdin
@@ -26,14 +25,8 @@ def relay(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     code = process.wait()
-    # A shell gives 128 + n for a task that signal n has ended; 255 is an error of ssh itself.
-    return 128 - code if 128 < code < 160 else code
+    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":
-    ended = relay(sys.argv[1:])
-    if ended < 0:
-        if -ended != signal.SIGKILL:
-            signal.signal(-ended, signal.SIG_DFL)
-        os.kill(os.getpid(), -ended)
-    sys.exit(ended)
+    sys.exit(relay(sys.argv[1:]))

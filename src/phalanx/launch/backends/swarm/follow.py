@@ -144,8 +144,7 @@ def _exit_code(state: str, status: dict[str, Any]) -> int:
     code = (status.get("ContainerStatus") or {}).get("ExitCode") or 0
     if status.get("Err") and not code:
         print(f"phalanx: Swarm says {state}: {status['Err']}", flush=True)
-    # As a shell would have it, 128 + n is the end by signal n.
-    return 128 - code if 128 < code < 160 else code or 1
+    return int(code or 1)
 
 
 def _docker(*arguments: str) -> bytes:
@@ -174,9 +173,4 @@ def _print(line: bytes) -> None:
 
 
 if __name__ == "__main__":
-    ended = follow(sys.argv[1], Path(sys.argv[2]))
-    if ended < 0:
-        if -ended != signal.SIGKILL:
-            signal.signal(-ended, signal.SIG_DFL)
-        signal.raise_signal(-ended)
-    sys.exit(ended)
+    sys.exit(follow(sys.argv[1], Path(sys.argv[2])))

@@ -14,8 +14,8 @@ from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import tidy_up
-from phalanx.launch.rules import Patience
+from phalanx.launch.processes.guardian import run_cleanup
+from phalanx.launch.termination import GracePeriods
 
 _DEPLOY_SECONDS = 300.0
 _REMOVE_SECONDS = 60.0
@@ -32,7 +32,7 @@ class SwarmLauncher(BackgroundLauncher):
     directory: Path
     run_id: str
     node_labels: tuple[NodeLabel, ...] = ()
-    grace: float = Patience.grace
+    grace: float = GracePeriods.grace
     tensorboard: bool = False
     patches: tuple[Manifest, ...] = ()
 
@@ -68,7 +68,7 @@ class SwarmLauncher(BackgroundLauncher):
             run(deploy, seconds=_DEPLOY_SECONDS, given=plan.stack.encode())
             return BackgroundHandle.submit(plan.processes, self.directory)
         except BaseException:
-            tidy_up(plan.processes.cleanup)
+            run_cleanup(plan.processes.cleanup)
             raise
 
 

@@ -20,10 +20,10 @@ from phalanx.launch.containers.container import CREDENTIALS_PATH, Container
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.processes.guardian import MARK, TASK_MARK
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.rules import Patience
-from phalanx.launch.tensorboard import PORT as TENSORBOARD_PORT
+from phalanx.launch.task_commands import TENSORBOARD_PORT
+from phalanx.launch.termination import GracePeriods
 
 _SECRET = "credentials"
 _RESTART_DELAY = "1s"
@@ -105,8 +105,9 @@ def plan_stack(
         TaskPlan(
             task,
             (python, "-I", follow.__file__, f"{job.name}_{task}", str(directory / f"{task}.seen")),
-            {MARK: run_id, TASK_MARK: str(task)},
+            {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(task)},
             directory / f"{task}.log",
+            is_relay=True,
         )
         for task in job.all_tasks()
     )
@@ -115,7 +116,7 @@ def plan_stack(
         run_id,
         job.restarts,
         # The engines keep the grace, and take a moment to tell of it.
-        Patience(grace + 15),
+        GracePeriods(grace + 15),
         job.time_limit,
         cleanup=(("docker", "stack", "rm", job.name),),
     )

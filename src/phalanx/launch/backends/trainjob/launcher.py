@@ -31,4 +31,4 @@ class TrainJobLauncher(PodsLauncher):
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """The runtime and the TrainJob."""
-        return make_objects(job, self.container, self.place)
+        return make_objects(job, self.container, self.options)

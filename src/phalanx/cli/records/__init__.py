@@ -1,0 +1,240 @@
+"""`phalanx records`: inspect, verify, repair and convert TFRecord files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+
+import click
+
+from phalanx import records
+from phalanx.cli.option_factories import count_option
+from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, split
+from phalanx.cli.records.view import (
+    SizeHistogram,
+    format_bytes,
+    format_table,
+    format_value,
+    print_summary,
+    show_bytes,
+)
+from phalanx.errors import DataError, RecordError
+from phalanx.records.framing import walk
+from phalanx.records.storage import file_size
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+@click.group()
+def command() -> None:
+    """Inspect TFRecord files, verify and repair them, and convert them.
+
+    FILE is a path, a quoted glob, or a URL such as gs://bucket/train-*.tfrecord.
+
+    \b
+    Example:
+      phalanx records info 'data/train-*.tfrecord'
+      phalanx records verify 'data/*.tfrecord'
+    """
+
+
+for _rewrite in (convert, merge, shuffle, split):
+    command.add_command(_rewrite)
+
+
+@command.command()
+@FILES
+def info(files: tuple[str, ...]) -> None:
+    """Show the number, the sizes, the compression and the features of the records.
+
+    \b
+    Example:
+      phalanx records info 'data/train-*.tfrecord'
+    """
+    paths = records.expand(files)
+    sizes = SizeHistogram()
+    rows = []
+    with show_bytes(paths, "reading") as advance:
+        for path in paths:
+            compressions: list[records.Compression] = []
+            before = sizes.count
+            for part in walk(path, found=compressions):
+                if isinstance(part, records.Damage):
+                    raise part.error()
+                sizes.add(part.spans.tolist()[1::2])
+                advance(len(part.data))
+            count = f"{sizes.count - before:,}"
+            rows.append((path, count, format_bytes(file_size(path)), compressions[0].value))
+    click.echo(format_table(("file", "records", "size", "compression"), rows))
+    click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
+    if not sizes.count:
+        return
+    click.echo(
+        f"record sizes {format_bytes(sizes.least)} {sizes.draw()} {format_bytes(sizes.greatest)}"
+    )
+    try:
+        summary = records.summarize(paths)
+    except RecordError as error:
+        click.echo(f"\nnot Examples: {error}")
+    else:
+        print_summary(summary)
+
+
+@command.command()
+@FILES
+@count_option("--count", "-n", text="Number of examples.", default=5)
+@_JSON
+def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
+    """Show the first examples.
+
+    \b
+    Example:
+      phalanx records head -n 2 --json data/train.tfrecord
+    """
+    from phalanx.records.convert import row_to_json  # noqa: PLC0415
+
+    messages = list(islice(records.read_records(files), count))
+    if not messages:
+        raise DataError("there are no records")
+    for number, row in enumerate(records.decode_examples(messages).to_pylist()):
+        if as_json:
+            click.echo(row_to_json(row))
+            continue
+        click.echo(f"record {number} ({format_bytes(len(messages[number]))})")
+        for name, value in row.items():
+            if value is not None:
+                click.echo(f"  {name}: {format_value(value)}")
+
+
+@command.command()
+@FILES
+@_JSON
+@click.option("--save", metavar="FILE", help="Write the schema to FILE, such as data/schema.json.")
+@count_option("--most", text="Read at most this many records.")
+def schema(files: tuple[str, ...], as_json: bool, save: str | None, most: int | None) -> None:
+    """Infer the schema of the Examples: types, shapes, missing values and ranges.
+
+    Readers use a file schema.json beside the data.
+
+    \b
+    Example:
+      phalanx records schema 'data/*.tfrecord' --save data/schema.json
+    """
+    summary = records.summarize(files, most=most)
+    if not summary.records:
+        raise DataError("there are no records")
+    if as_json:
+        click.echo(summary.schema.dumps(), nl=False)
+    else:
+        click.echo(f"{summary.records:,} records")
+        print_summary(summary)
+    if save:
+        summary.schema.save(save)
+
+
+@command.command()
+@FILES
+def count(files: tuple[str, ...]) -> None:
+    """Count the records of each file.
+
+    \b
+    Example:
+      phalanx records count 'data/*.tfrecord'
+    """
+    paths = records.expand(files)
+    total = 0
+    for path in paths:
+        found = records.count_records(path)
+        total += found
+        click.echo(f"{found}\t{path}")
+    if len(paths) > 1:
+        click.echo(f"{total}\ttotal")
+
+
+@command.command()
+@FILES
+@count_option("--threads", text="Number of files to check in parallel.")
+@_JSON
+def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
+    """Check every checksum of every file, and report each damaged record.
+
+    The exit code is 0 without damage, and 1 with damage.
+
+    \b
+    Example:
+      phalanx records verify 'data/*.tfrecord'
+    """
+    paths = records.expand(files)
+    with show_bytes(paths, "verifying") as advance:
+        reports = records.verify_all(paths, threads=threads, progress=advance)
+    damaged = [report for report in reports if not report.is_sound]
+    if as_json:
+        for report in reports:
+            click.echo(json.dumps(_as_dict(report)))
+    else:
+        for report in reports:
+            for damage in report.damage:
+                click.echo(str(damage))
+        total = sum(report.records for report in reports)
+        size = format_bytes(sum(report.size for report in reports))
+        suffix = f"; {len(damaged)} damaged" if damaged else ""
+        click.echo(f"{total:,} sound records in {len(reports)} files ({size}){suffix}")
+        for report in reports:
+            if report.size == 0:
+                click.echo(f"{report.path} is empty")
+        if damaged:
+            path = damaged[0].path
+            click.echo(f"save the rest with: phalanx records repair {path} --out NEW")
+    if damaged:
+        sys.exit(1)
+
+
+@command.command()
+@click.argument("file")
+@OUT
+def repair(file: str, out: str) -> None:
+    """Write the intact records of a damaged FILE to a new file, and report what was dropped.
+
+    \b
+    Example:
+      phalanx records repair train.tfrecord --out train-repaired.tfrecord
+    """
+    path, *others = records.expand(file)
+    if others:
+        raise DataError(f"{file} is {1 + len(others)} files: repair one at a time")
+    with show_bytes([path], "repairing") as advance:
+        report = records.repair(path, out, progress=advance)
+    for damage in report.damage:
+        click.echo(f"dropped {format_bytes(damage.size)}: {damage}")
+    suffix = "" if report.damage else "; nothing was damaged"
+    click.echo(f"{report.records:,} records written to {out}{suffix}")
+
+
+@command.command()
+@FILES
+def index(files: tuple[str, ...]) -> None:
+    """Write the offset of each record to FILE.index, beside each file.
+
+    An input pipeline then starts without reading the files first.
+
+    \b
+    Example:
+      phalanx records index 'data/train-*.tfrecord'
+    """
+    for path in records.expand(files):
+        built = records.RecordIndex.build(path)
+        click.echo(f"{len(built)}\t{built.save()}")
+
+
+def _as_dict(report: records.Report) -> dict[str, object]:
+    damage = [
+        {"index": each.index, "offset": each.offset, "bytes": each.size, "reason": each.reason}
+        for each in report.damage
+    ]
+    return {
+        "file": report.path,
+        "records": report.records,
+        "bytes": report.size,
+        "damage": damage,
+    }

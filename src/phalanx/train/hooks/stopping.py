@@ -1,0 +1,148 @@
+"""Hooks that end a run: at a step, after a time, without improvement, or when the loss is NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from phalanx.errors import ConfigurationError, TrainingError
+from phalanx.train.hooks.base import Every, Hook, read_metric
+from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
+
+if TYPE_CHECKING:
+    from phalanx.train.loop.session import Session
+
+_POLL_SECONDS = 2.0
+
+
+@dataclass(eq=False)
+class StopAtStepHook(Hook):
+    """Ends the run after a step.
+
+    Args:
+        last_step: The last step of the run.
+    """
+
+    last_step: int
+
+    def begin(self, session: Session) -> None:
+        session.set_limit(self.last_step)
+        if session.step >= self.last_step:
+            session.request_stop(f"step {session.step} of {self.last_step} is done")
+
+
+class StopAtTimeHook(Hook):
+    """Ends the run, in all its tasks, after some seconds of training.
+
+    The time before a restart does not count.
+
+    Args:
+        seconds: How long to train.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        if seconds <= 0:
+            raise ConfigurationError(f"StopAtTimeHook({seconds}): give more than 0 seconds")
+        self.seconds = seconds
+        self._start_time = 0.0
+
+    def begin(self, session: Session) -> None:
+        self._start_time = session.now
+
+    def after_step(self, session: Session) -> None:
+        if session.now - self._start_time >= self.seconds:
+            session.request_stop(f"{self.seconds:g} seconds have passed, at step {session.step}")
+
+
+@dataclass(eq=False)
+class EarlyStoppingHook(Hook):
+    """Ends the run when a metric has stopped improving.
+
+        EarlyStoppingHook("accuracy", patience=5)
+
+    The hook sees the evaluations of the training processes and, through their file in model_dir,
+    those of an evaluator. Evaluations before a restart count as well.
+
+    Args:
+        metric: The metric to watch.
+        patience: How many evaluations in a row may bring no improvement.
+        min_delta: The smallest change that counts as an improvement.
+        best: Whether the lowest ("min") or the highest ("max") value is the best. By default, the
+            name of the metric decides.
+    """
+
+    metric: str = "loss"
+    _: KW_ONLY
+    patience: int = 3
+    min_delta: float = 0.0
+    best: Literal["min", "max"] | None = None
+
+    def __post_init__(self) -> None:
+        self._poll = Every(seconds=_POLL_SECONDS)
+        self._best_value: float | None = None
+        self._best_step = 0
+        self._evaluations_since_best = 0
+        self._last_evaluated_step = -1
+
+    def begin(self, session: Session) -> None:
+        self._poll.start(session.step, session.now)
+        self._read_evaluations(session)
+
+    def after_step(self, session: Session) -> None:
+        if self._poll.is_due(session.step, session.now):
+            self._read_evaluations(session)
+
+    def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
+        self._update(session, session.step, values)
+
+    def _read_evaluations(self, session: Session) -> None:
+        for evaluation in read_evaluations(session.directory):
+            self._update(session, evaluation.step, evaluation.values)
+
+    def _update(self, session: Session, step: int, values: Mapping[str, float]) -> None:
+        if step <= self._last_evaluated_step:
+            return
+        self._last_evaluated_step = step
+        value = read_metric(self, self.metric, values)
+        if self._best_value is None or is_better(
+            value, self._best_value, self.metric, self.best, self.min_delta
+        ):
+            self._best_value, self._best_step, self._evaluations_since_best = value, step, 0
+            return
+        self._evaluations_since_best += 1
+        if self._evaluations_since_best >= self.patience:
+            session.request_stop(
+                f"{self.metric} was best ({self._best_value:.6g}) at step {self._best_step}, and "
+                f"{self._evaluations_since_best} evaluations since then did not improve it"
+            )
+
+
+class NanHook(Hook):
+    """Fails the run when the loss, or a variable to save, is NaN or infinite.
+
+    No checkpoint is written then.
+    """
+
+    def after_step(self, session: Session) -> None:
+        if not math.isfinite(session.last_loss):
+            raise _not_finite(f"the loss is {session.last_loss}", session)
+
+    def before_save(self, session: Session) -> None:
+        # Asynchronous steps may have ended since the last check; and a finite loss can have a
+        # gradient that is not.
+        self.after_step(session)
+        for name, variable in session.variables.items():
+            values = np.asarray(variable.numpy())
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise _not_finite(f"{name} has values that are NaN or infinite", session)
+
+
+def _not_finite(what: str, session: Session) -> TrainingError:
+    return TrainingError(
+        f"{what} at step {session.step}: lower the learning rate, clip the gradients "
+        "(--clip-norm 1), or look for NaN and infinite values in the data"
+    )

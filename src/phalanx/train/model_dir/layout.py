@@ -1,0 +1,106 @@
+"""The files of a model_dir: their names, and how checkpoints are found.
+
+Nothing here loads TensorFlow unless it has to: `phalanx runs` reads a model_dir without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phalanx.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from phalanx.train.model_dir.metrics_log import Direction, MetricsEntry
+
+CHECKPOINT_PREFIX = "model.ckpt"
+CHECKPOINT_LIST = "checkpoint"
+"""TensorFlow's list of the checkpoints that are not deleted."""
+STATUS = "status.json"
+TRAINING_LOG = "train.jsonl"
+EVALUATION_FOLDER = "eval"
+EVALUATION_LOG = f"{EVALUATION_FOLDER}/eval.jsonl"
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the checkpoint of a step."""
+    return f"{CHECKPOINT_PREFIX}-{step}"
+
+
+def step_of(path: str) -> int:
+    """Return the step at the end of a checkpoint's name, or 0 if there is none.
+
+    >>> step_of("runs/a/model.ckpt-100"), step_of("runs/a/weights")
+    (100, 0)
+    """
+    return _parse_step(path) or 0
+
+
+def _parse_step(name: str) -> int | None:
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def list_checkpoints(directory: str) -> list[str]:
+    """Return the paths of the checkpoints that are not deleted, the oldest first."""
+    return _read_checkpoint_list(directory)[0]
+
+
+def latest_checkpoint(directory: str) -> str | None:
+    """Return the path of the newest checkpoint that is not deleted."""
+    paths, newest = _read_checkpoint_list(directory)
+    return newest if newest in paths else next(reversed(paths), None)
+
+
+def choose_checkpoint(
+    directory: str, which: str = "last", metric: str = "loss", best: Direction | None = None
+) -> tuple[str, MetricsEntry]:
+    """Find a checkpoint by `last`, `best`, its step or its name; return its path and evaluation."""
+    from phalanx.train.model_dir import metrics_log  # noqa: PLC0415
+
+    paths = {step_of(path): path for path in list_checkpoints(directory)}
+    if not paths:
+        raise ConfigurationError(f"there is no checkpoint in {directory}: has the run saved yet?")
+    evaluations = [e for e in metrics_log.read_evaluations(directory) if e.step in paths]
+    if which == "last":
+        step: int | None = max(paths)
+    elif which == "best":
+        step = metrics_log.require_best(evaluations, metric, best).step
+    else:
+        step = _parse_step(which)
+    if step is None or step not in paths:
+        name = checkpoint_name(int(which)) if which.isdecimal() else which
+        raise ConfigurationError(
+            f"there is no checkpoint {name} in {directory}: there are steps "
+            f"{', '.join(map(str, sorted(paths)))}, `last` and `best`"
+        )
+    found = {e.step: e for e in evaluations}
+    return paths[step], found.get(step, metrics_log.MetricsEntry(step))
+
+
+def read_text(path: str) -> str:
+    """Return the contents of a local or remote file; empty if it does not exist."""
+    if "://" not in path:
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except OSError:
+            return ""
+    import tensorflow as tf  # noqa: PLC0415
+
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            return str(file.read())
+    except tf.errors.OpError:
+        return ""
+
+
+def _read_checkpoint_list(directory: str) -> tuple[list[str], str]:
+    import tensorflow as tf  # noqa: PLC0415
+
+    state = tf.train.get_checkpoint_state(directory)
+    if state is None:
+        return [], ""
+    newest = str(state.model_checkpoint_path)
+    # Users edit this file to go back to a checkpoint: the newest need not be listed.
+    paths = dict.fromkeys([*state.all_model_checkpoint_paths, newest])
+    return [path for path in paths if tf.io.gfile.exists(f"{path}.index")], newest

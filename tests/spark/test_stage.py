@@ -1,0 +1,40 @@
+"""Too few slots are told in seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from phalanx.errors import JobError
+from phalanx.spark.stage import SparkSlots, wait_for_slots
+
+
+def wait(needed: int, *counts: SparkSlots, seconds: float = 3) -> int:
+    """How often it slept, with these counts one after the other."""
+    left, slept = list(counts), [0.0]
+    wait_for_slots(
+        needed,
+        "1 chief, 2 workers",
+        lambda: left.pop(0) if len(left) > 1 else left[0],
+        seconds,
+        clock=lambda: sum(slept),
+        sleep=slept.append,
+    )
+    return len(slept) - 1
+
+
+def test_no_wait_for_free_slots() -> None:
+    assert wait(3, SparkSlots(4, 3)) == 0
+
+
+def test_waits_for_executors_to_start() -> None:
+    assert wait(3, SparkSlots(0, 0), SparkSlots(2, 2), SparkSlots(4, 4)) == 2
+
+
+def test_too_small_cluster_raises() -> None:
+    with pytest.raises(JobError, match=r"1 chief, 2 workers need 3 slots .* 2 of Spark's 2 are"):
+        wait(3, SparkSlots(2, 2))
+
+
+def test_busy_cluster_raises() -> None:
+    with pytest.raises(JobError, match=r"1 of Spark's 4 are free: wait until other jobs are done"):
+        wait(3, SparkSlots(4, 1))

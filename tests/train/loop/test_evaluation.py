@@ -1,0 +1,68 @@
+"""Evaluation: its progress, and evaluation data without examples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.train.small_experiment import Line
+
+import phalanx
+from phalanx.errors import DataError
+from phalanx.train.loop.evaluation import count_batches, evaluate
+from phalanx.train.model_dir.metrics_log import read_evaluations
+from phalanx.train.model_dir.summaries import Summaries
+from phalanx.train.step.step_function import StepFunction
+
+
+class FakeEngine:
+    """Evaluates a fixed number of batches of two examples, each with a loss of 3."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def evaluate(self, notify: Callable[[int], None]) -> Any:
+        for done in range(1, self.batches + 1):
+            notify(done)
+        return np.array([2.0, 6.0, 2.0, 0.0, 0.0]) * self.batches
+
+
+def run_evaluation(directory: Path, batches: int) -> dict[str, float]:
+    step_function = StepFunction(Line(), phalanx.Context())
+    engine: Any = FakeEngine(batches)
+    return evaluate(step_function, engine, Summaries(str(directory)), batches, 7)
+
+
+@pytest.mark.parametrize(
+    ("length", "limit", "count"),
+    [(5, None, 5), (5, 3, 3), (5, 9, 5), (None, None, None), (None, 3, 3)],
+)
+def test_number_of_batches_is_limited_and_may_be_unknown(
+    length: int | None, limit: int | None, count: int | None
+) -> None:
+    data = tf.data.Dataset.range(length or 9)
+    assert count_batches(data if length else data.filter(lambda n: n > 3), limit) == count
+
+
+def test_result_is_written_and_progress_is_logged_in_tenths(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "phalanx"):
+        assert run_evaluation(tmp_path, 40)["loss"] == 3
+    progress = [text for text in caplog.messages if text.startswith("Evaluation [")]
+    assert progress[:2] == ["Evaluation [1/40]", "Evaluation [5/40]"]
+    assert progress[-1] == "Evaluation [40/40]"
+    assert len(progress) <= 12
+    assert "Evaluation of step 7: loss = 3" in caplog.text
+    (evaluation,) = read_evaluations(str(tmp_path))
+    assert (evaluation.step, evaluation.values["loss"]) == (7, 3)
+
+
+def test_empty_evaluation_data_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="eval_data is empty"):
+        run_evaluation(tmp_path, 0)

@@ -1,0 +1,48 @@
+"""Which datasets can be sent to a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from phalanx.data import Pipeline
+from phalanx.train.runtime.dataset_graph import can_be_sent
+
+
+def count_up() -> Any:
+    for number in range(5):
+        yield np.full([3], number, "float32")
+
+
+def make_counted() -> Any:
+    return tf.data.Dataset.from_generator(count_up, output_signature=tf.TensorSpec([3]))
+
+
+@pytest.mark.parametrize(
+    ("make", "sendable"),
+    [
+        (lambda: tf.data.Dataset.range(5).shuffle(5).map(lambda x: x + 1).batch(2), True),
+        (make_counted, False),
+        (
+            lambda: tf.data.Dataset.range(5).map(lambda x: tf.numpy_function(abs, [x], "int64")),
+            False,
+        ),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([1000, 10])), True),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([10_000, 1000])), False),
+    ],
+    ids=["operations", "generator", "function", "small array", "large array"],
+)
+def test_datasets_that_call_python_or_are_large_cannot_be_sent(make: Any, sendable: bool) -> None:
+    assert can_be_sent(make()) == sendable
+
+
+def test_a_pipeline_is_sent_as_operations() -> None:
+    def make() -> Any:
+        return Pipeline.from_arrays({"x": np.arange(10)}, seed=1).dataset(5, epochs=1)
+
+    assert not can_be_sent(make())
+    assert can_be_sent(make(), make)
+    assert not can_be_sent(make_counted(), make_counted)
