@@ -13,6 +13,8 @@ import pytest
 
 # 91 examples in batches of 30: each pass ends with a batch of one example, for one worker.
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10", "--log-steps", "10")
+# What a hook changes must reach every replica, and what follows the last step must happen on each.
+EXACT = (*FLAGS, "--train-steps", "20", "--halve-learning-rate-at", "15", "--use-ema")
 
 Read = Callable[[Path, int], dict[str, Any]]
 
@@ -21,7 +23,7 @@ Read = Callable[[Path, int], dict[str, Any]]
 def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """One process, 20 steps, saved at 10 and 20."""
     directory = tmp_path_factory.mktemp("reference")
-    tasks = start_cluster("c", "--model-dir", str(directory), "--train-steps", "20", *FLAGS)
+    tasks = start_cluster("c", "--model-dir", str(directory), *EXACT)
     tasks.check()
     return directory, metrics(tasks.log("chief-0"))
 
@@ -72,8 +74,7 @@ def test_synchronous_training_equals_one_process(
     wanted, wanted_metrics = reference
     if restored:
         copy_at_step_10(wanted, tmp_path)
-    flags = ["--model-dir", str(tmp_path), "--train-steps", "20", *FLAGS, *flags]
-    tasks = start_cluster(shape, *flags)
+    tasks = start_cluster(shape, "--model-dir", str(tmp_path), *EXACT, *flags)
     tasks.check()
     check_equal(read_checkpoint(tmp_path, 20), read_checkpoint(wanted, 20))
     chief = "chief-0" if "c" in shape else "worker-0"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 from tests.train.small_experiment import Line, train_line
 
@@ -64,5 +66,19 @@ def test_nan_loss_fails_the_run_before_it_is_saved(config: phalanx.RunConfig) ->
 
     with pytest.raises(TrainingError, match="the loss is nan at step 1"):
         phalanx.run(NanLoss(), config)
+    saved = Path(str(config.model_dir)).glob("model.ckpt-*.index")
+    assert [path.name for path in saved] == ["model.ckpt-0.index"]
+
+
+def test_weights_that_are_not_finite_are_not_saved(config: phalanx.RunConfig) -> None:
+    class NanGradient(Line):
+        def model(self, context: phalanx.Context) -> Any:
+            model = super().model(context)
+            # The square root of 0 is finite, and its gradient is not.
+            model.compile("sgd", lambda y, predicted: keras.ops.sqrt(0.0 * predicted))
+            return model
+
+    with pytest.raises(TrainingError, match=r"encoder/kernel has values that are NaN .* at step 1"):
+        phalanx.run(NanGradient(), dataclasses.replace(config, save_steps=1))
     saved = Path(str(config.model_dir)).glob("model.ckpt-*.index")
     assert [path.name for path in saved] == ["model.ckpt-0.index"]

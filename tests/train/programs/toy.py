@@ -19,11 +19,16 @@ EXAMPLES = 91
 
 class Toy(phalanx.Experiment):
     def __init__(
-        self, fail_on: str | None = None, slow: float = 0.0, generates: bool = False
+        self,
+        fail_on: str | None = None,
+        slow: float = 0.0,
+        generates: bool = False,
+        use_ema: bool = False,
     ) -> None:
         self._fail_on = fail_on
         self._slow = slow
         self._generates = generates
+        self._use_ema = use_ema
 
     def model(self) -> Any:
         model = keras.Sequential(
@@ -35,7 +40,8 @@ class Toy(phalanx.Experiment):
             ]
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+        optimizer = keras.optimizers.Adam(0.01, use_ema=self._use_ema, ema_momentum=0.9)
+        model.compile(optimizer, loss, metrics=["accuracy"])
         return model
 
     def train_data(self, context: phalanx.Context) -> tf.data.Dataset:
@@ -104,11 +110,25 @@ class CountUpdates(phalanx.hooks.Hook):
         print(f"UPDATES {engine.count_updates()} STEP {session.step}", flush=True)
 
 
+class HalveLearningRate(phalanx.hooks.Hook):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def due(self, step: int) -> int | None:
+        return self.step if step < self.step else None
+
+    def after_step(self, session: Session) -> None:
+        if session.step == self.step:
+            session.learning_rate = session.learning_rate / 2
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     phalanx.RunConfig.add_flags(parser)
     parser.add_argument("--dump-at-begin")
     parser.add_argument("--count-updates", action="store_true")
+    parser.add_argument("--halve-learning-rate-at", type=int)
+    parser.add_argument("--use-ema", action="store_true")
     parser.add_argument("--fail-on")
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--generates", action="store_true")
@@ -123,7 +143,9 @@ def main() -> None:
         hooks.append(DumpAtBegin(arguments.dump_at_begin))
     if arguments.count_updates:
         hooks.append(CountUpdates())
-    toy = Toy(arguments.fail_on, arguments.slow, arguments.generates)
+    if arguments.halve_learning_rate_at:
+        hooks.append(HalveLearningRate(arguments.halve_learning_rate_at))
+    toy = Toy(arguments.fail_on, arguments.slow, arguments.generates, arguments.use_ema)
     config = phalanx.RunConfig.from_flags(arguments, seed=1)
     result = phalanx.run(toy, config, hooks=hooks)
     print(f"METRICS {result.metrics}", flush=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import pytest
 import tensorflow as tf
 
+from phalanx.errors import ConfigurationError
 from phalanx.train.step.modules import convert_variables
 
 
@@ -41,3 +43,26 @@ def test_variable_with_two_names_is_converted_once() -> None:
     module = Outer()
     convert_variables(module)
     assert module.again is module.inner.shared
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_modules_inside_tuples_are_found() -> None:
+    module = Outer()
+    module.pair = Pair(Nested(), tf.Variable([4.0]))
+    module.tuple = (Nested(), (Nested(),))
+    named = convert_variables(module)
+    assert {"pair/0/shared", "pair/1", "tuple/0/shared", "tuple/1/0/shared"} <= set(named)
+    assert module.pair.second is named["pair/1"]
+
+
+def test_keras_layer_in_a_module_is_rejected() -> None:
+    module = Outer()
+    module.dense = keras.layers.Dense(2)
+    with pytest.raises(
+        ConfigurationError, match=r"attribute dense is the Keras layer dense.*Model"
+    ):
+        convert_variables(module)

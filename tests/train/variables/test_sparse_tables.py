@@ -146,6 +146,14 @@ def test_settings_that_parameter_servers_cannot_train_are_rejected() -> None:
         check_fits_ps(phalanx.RunConfig(xla=True), step, host_variables)
 
 
+@pytest.mark.parametrize("setting", [{"use_ema": True}, {"gradient_accumulation_steps": 2}])
+def test_settings_that_need_every_row_at_every_step_are_rejected(
+    setting: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{next(iter(setting))} .* is a sparse table"):
+        train(tmp_path, lambda: make_model(keras.optimizers.Adam(**setting)))
+
+
 def test_index_out_of_range_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
         train(tmp_path, lambda: make_model("sgd"), data=lambda c: make_data(c, rows=ROWS + 20))

@@ -63,6 +63,13 @@ class _StepRunner(CustomEngine):
     def rewind(self) -> None:
         """Do nothing: the data repeats, so it never ends."""
 
+    def set_learning_rate(self, value: float) -> None:
+        self.variables.set_learning_rate(value)
+
+    def finalize(self) -> bool:
+        """Leave the weights as the user's step made them."""
+        return False
+
     def _trace(self, function: UserFunction) -> UserFunction:
         def on_replica(batch: Batch = None) -> Tensor:
             return self._step.report(call_step(function, batch), batch)

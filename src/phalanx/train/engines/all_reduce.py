@@ -41,6 +41,8 @@ class Command(IntEnum):
     TRAIN = 1
     REWIND = 2
     EVALUATE = 3
+    SET_LEARNING_RATE = 4
+    FINALIZE = 5
 
 
 class AllReduceEngine(TrainingEngine):
@@ -139,6 +141,24 @@ class AllReduceEngine(TrainingEngine):
     def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Array:
         return self._evaluation_loop.evaluate(self._data.open_evaluation(), limit, notify)
 
+    def set_learning_rate(self, value: float) -> None:
+        # This one raises if the learning rate is a schedule, before the other tasks are told.
+        self.variables.host_variables.optimizer.learning_rate = value
+        self._agree(Command.SET_LEARNING_RATE, _float_to_bits(value))
+        self._set_learning_rate(value)
+
+    def _set_learning_rate(self, value: float) -> None:
+        for copy in self._copies:
+            copy.set_learning_rate(value)
+
+    def finalize(self) -> bool:
+        self._agree(Command.FINALIZE)
+        return self._finalize()
+
+    def _finalize(self) -> bool:
+        changed = [copy.finalize() for copy in self._copies]
+        return any(changed)
+
     def is_interrupted(self) -> bool:
         """Whether any task had received SIGTERM when all last agreed."""
         return self._interrupted
@@ -159,6 +179,10 @@ class AllReduceEngine(TrainingEngine):
                 self._advance(step, steps)
             elif command == Command.REWIND:
                 self._iterator = self._data.open(0)
+            elif command == Command.SET_LEARNING_RATE:
+                self._set_learning_rate(_bits_to_float(steps))
+            elif command == Command.FINALIZE:
+                self._finalize()
             else:
                 self._evaluate(steps, lambda batches: None)
 
@@ -295,6 +319,15 @@ class AllReduceEngine(TrainingEngine):
             sparse = [_to_sparse(g, b) for g, b in zip(gradients, buffers, strict=True)]
             summed.append(StepResult(sparse, state, report))
         return summed
+
+
+def _float_to_bits(value: float) -> int:
+    """Return the number whose bits are those of a double: what tasks agree on are integers."""
+    return int(np.array(value, np.float64).view(np.int64))
+
+
+def _bits_to_float(bits: int) -> float:
+    return float(np.array(bits, np.int64).view(np.float64))
 
 
 Dense = Tensor | tuple[Tensor, Tensor]

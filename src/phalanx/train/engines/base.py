@@ -27,8 +27,6 @@ class EngineVariables(Protocol):
 
     def learning_rate(self) -> float: ...
 
-    def set_learning_rate(self, value: float) -> None: ...
-
 
 class Engine(Protocol):
     """Runs steps for a session. It knows nothing of hooks, checkpoints or when to stop."""
@@ -50,6 +48,12 @@ class Engine(Protocol):
 
     def pull(self) -> Progress | None:
         """Settle, and copy the trained variables to the host variables."""
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of every replica and parameter server."""
+
+    def finalize(self) -> bool:
+        """Give the weights their final values after the last step; return whether they changed."""
 
     def is_interrupted(self) -> bool:
         """Whether another task received SIGTERM."""

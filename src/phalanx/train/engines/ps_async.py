@@ -311,7 +311,7 @@ class AsyncPSEngine(ParameterServerEngine):
     def _update(self, gradients: list[Tensor]) -> list[Tensor]:
         """Apply the gradients on the parameter servers; return the updated dense buffers."""
         variables = self.variables
-        gradients = variables.clipping.apply(gradients, variables.layout)
+        gradients = variables.clip(gradients)
         updated: list[list[Tensor]] = []
         for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
             in_store = variables.layout.in_store(number)

@@ -45,5 +45,11 @@ class ParameterServerEngine(TrainingEngine):
     def _build(self, element_spec: ElementSpec) -> None:
         """Create what only this engine has, and trace its functions for such batches."""
 
+    def set_learning_rate(self, value: float) -> None:
+        self.variables.set_learning_rate(value)
+
+    def finalize(self) -> bool:
+        return self.variables.finalize()
+
     def is_interrupted(self) -> bool:
         return self._ps_cluster.is_interrupted()

@@ -46,6 +46,9 @@ class Hook:
     def after_step(self, session: Session) -> None:
         """Called after each group of steps."""
 
+    def before_save(self, session: Session) -> None:
+        """Called before a checkpoint is written, when `session.variables` are up to date."""
+
     def on_save(self, session: Session, path: str) -> None:
         """Called after the session has written a checkpoint.
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from phalanx.errors import ConfigurationError, TrainingError
 from phalanx.train.hooks.base import Every, Hook, read_metric
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
@@ -120,12 +122,27 @@ class EarlyStoppingHook(Hook):
 
 
 class NanHook(Hook):
-    """Fails the run when the loss is NaN or infinite, without saving a checkpoint."""
+    """Fails the run when the loss, or a variable to save, is NaN or infinite.
+
+    No checkpoint is written then.
+    """
 
     def after_step(self, session: Session) -> None:
         if not math.isfinite(session.last_loss):
-            raise TrainingError(
-                f"the loss is {session.last_loss} at step {session.step}: lower the learning rate, "
-                "clip the gradients (--clip-norm 1), or look for NaN and infinite values in the "
-                "data"
-            )
+            raise _not_finite(f"the loss is {session.last_loss}", session)
+
+    def before_save(self, session: Session) -> None:
+        # Asynchronous steps may have ended since the last check; and a finite loss can have a
+        # gradient that is not.
+        self.after_step(session)
+        for name, variable in session.variables.items():
+            values = np.asarray(variable.numpy())
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                raise _not_finite(f"{name} has values that are NaN or infinite", session)
+
+
+def _not_finite(what: str, session: Session) -> TrainingError:
+    return TrainingError(
+        f"{what} at step {session.step}: lower the learning rate, clip the gradients "
+        "(--clip-norm 1), or look for NaN and infinite values in the data"
+    )

@@ -97,6 +97,8 @@ class Session:
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
         self._saved_step: int | None = None
+        self._restored_step: int | None = None
+        self._is_final = False
         self._hooked_step = 0
         self._last_report = np.zeros([step_function.report_size])
         self.total_report = np.zeros([step_function.report_size])
@@ -146,7 +148,7 @@ class Session:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self._engine.variables.set_learning_rate(value)
+        self._engine.set_learning_rate(value)
 
     @property
     def last_loss(self) -> float:
@@ -180,6 +182,8 @@ class Session:
         """Write a checkpoint, unless this step is saved already, and return its path."""
         if self._saved_step != self.step or self._checkpoints.latest is None:
             self.pull()
+            for hook in self._hooks:
+                hook.before_save(self)
             self._saved_step = self.step
             path = self._checkpoints.save(self.step, self.position)
             for hook in self._hooks:
@@ -201,7 +205,7 @@ class Session:
         self.now = self._clock()
         self.step, self.position = self._checkpoints.restore()
         self.is_restored = self._checkpoints.latest is not None
-        self._saved_step = self.step if self.is_restored else None
+        self._saved_step = self._restored_step = self.step if self.is_restored else None
         self._hooked_step = self.step
         try:
             for hook in self._hooks:
@@ -225,6 +229,11 @@ class Session:
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
         self._count(progress)
+        is_last = self.limit is not None and self.step >= self.limit
+        if progress.ended and self._epochs is not None:
+            is_last = is_last or self.position.epoch + progress.passes >= self._epochs
+        if is_last:
+            self._finalize()
         # Asynchronous steps may also be counted when a checkpoint is saved.
         if self.step != self._hooked_step:
             self._hooked_step = self.step
@@ -247,6 +256,8 @@ class Session:
     ) -> None:
         if error is None:
             try:
+                if not self.is_interrupted:
+                    self._finalize()
                 for hook in self._hooks:
                     hook.end(self)
                 if self.is_interrupted:
@@ -278,6 +289,14 @@ class Session:
         self.position.batches += progress.steps
         totals = self.position.totals
         self.position.totals = progress.report + (totals if len(totals) else 0.0)
+
+    def _finalize(self) -> None:
+        """Give the weights their final values: a checkpoint or an evaluation from before is old."""
+        if not self._is_final:
+            self._is_final = True
+            self._count(self._engine.settle())
+            if self._engine.finalize() and self.step != self._restored_step:
+                self._saved_step = self.evaluated_step = None
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Interrupted):

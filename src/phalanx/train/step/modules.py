@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable
 
 
@@ -38,15 +39,32 @@ def convert_variables(module: tf.Module) -> dict[str, KerasVariable]:
         elif isinstance(value, dict):
             for key, item in list(value.items()):
                 value[key] = replace(item, f"{path}/{key}")
-        elif isinstance(value, tuple) and any(isinstance(item, tf.Variable) for item in value):
-            return tuple(replace(item, f"{path}/{index}") for index, item in enumerate(value))
+        elif isinstance(value, tuple):
+            items = [replace(item, f"{path}/{index}") for index, item in enumerate(value)]
+            # TensorFlow wraps the tuples of a module; the wrapper tells the class of the tuple.
+            kind = value.__class__
+            return kind(*items) if hasattr(value, "_fields") else kind(items)
+        elif isinstance(value, keras.layers.Layer):
+            raise ConfigurationError(
+                f"{type(module).__name__} is a tf.Module, but its attribute {path} is the Keras "
+                f"layer {value.name}, whose variables a tf.Module does not have: derive the model "
+                "from keras.Model"
+            )
         return value
 
     def visit(owner: tf.Module, path: str) -> None:
         for key, value in _attributes(owner):
             setattr(owner, key, replace(value, f"{path}/{key}" if path else key))
 
+    expected = len(module.trainable_variables)
     visit(module, "")
+    found = sum(variable.trainable for variable in named.values())
+    if found != expected:
+        raise ConfigurationError(
+            f"{type(module).__name__} has {expected} trainable variables, but only {found} are "
+            f"tf.Variables in its attributes, lists, dicts and tuples ({', '.join(named)}): do not "
+            "keep variables in other objects"
+        )
     return named
 
 

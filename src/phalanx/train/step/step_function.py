@@ -33,7 +33,7 @@ from phalanx.train.types import (
     Tensor,
 )
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
 from phalanx.train.variables.sparse_tables import merge_rows
 
 # How the errors of Keras read when a layer or model gets input that it was not built for.
@@ -71,9 +71,12 @@ class StepFunction:
             raise ConfigurationError(
                 f"model() returned {self.model!r}: return a keras.Model or a callable tf.Module"
             )
+        if self._compiled:
+            _check_overrides(experiment, self.model)
         self.optimizer = make_optimizer(experiment, self.model, context)
         self.metrics = _make_metrics(experiment)
         self.element_spec: ElementSpec = None
+        self._train_spec: ElementSpec = None
         self.measures_gradients = False
         self.value_names = ["loss"]
         self.metric_variables: list[KerasVariable] = []
@@ -84,6 +87,7 @@ class StepFunction:
 
         Evaluation is traced where its step may return other values than the training step.
         """
+        self._train_spec = train_spec
         self.element_spec = eval_spec if train_spec is None else train_spec
         if train_spec is not None:
             self._trace(self._train_values, train_spec)
@@ -135,10 +139,31 @@ class StepFunction:
             )
         self._seeds = [(v, np.asarray(v.numpy())) for v in others if _is_seed(v)]
         host_variables = HostVariables(
-            trainable, [v for v in others if not _is_seed(v)], self.optimizer
+            trainable,
+            [v for v in others if not _is_seed(v)],
+            self.optimizer,
+            self._find_disconnected(trainable),
         )
         host_variables.build()
         return host_variables
+
+    def _find_disconnected(self, trainable: list[KerasVariable]) -> frozenset[int]:
+        """Return the positions of the weights that the loss of a training step does not depend on.
+
+        Only weight decay would change them, so the question costs a trace only where it is set.
+        """
+        if self._train_spec is None or inner_optimizer(self.optimizer).weight_decay is None:
+            return frozenset()
+        found: list[int] = []
+
+        def trace(batch: Batch) -> None:
+            with tf.GradientTape() as tape:
+                loss = self._reduce(self._train_values(batch), batch)[0]["loss"]
+            gradients = tape.gradient(loss, [variable.value for variable in trainable])
+            found.extend(index for index, g in enumerate(gradients) if g is None)
+
+        tf.function(trace, autograph=False).get_concrete_function(self._train_spec)
+        return frozenset(found)
 
     def train(
         self,
@@ -231,7 +256,7 @@ class StepFunction:
         mapping += zip(host_variables.state, variables.state_layout.unflatten(state), strict=True)
         mapping += [(v, _make_seed(v.dtype, seed, replica, step)) for v, seed in self._seeds]
         mapping += [(v, tf.zeros(v.shape, v.dtype)) for v in self.metric_variables]
-        return keras.StatelessScope(mapping)
+        return keras.StatelessScope(mapping, collect_losses=True)
 
     def _train_values(self, batch: Batch) -> dict[str, Tensor]:
         if is_written(self.experiment, "train_step"):
@@ -344,6 +369,18 @@ def _mean_over_batch(
     if sample_weight is not None:
         value = value * tf.cast(sample_weight, value.dtype)
     return tf.reduce_mean(value)
+
+
+def _check_overrides(experiment: Experiment, model: Model) -> None:
+    """Refuse a step that the model overrides and the experiment does not: it would not run."""
+    for name, ours in (("train_step", "train_step"), ("test_step", "eval_step")):
+        overrides = getattr(type(model), name) is not getattr(keras.Model, name)
+        if overrides and not is_written(experiment, ours):
+            raise ConfigurationError(
+                f"{type(model).__name__} overrides {name}, which applies its own gradients and "
+                f"cannot run on several replicas: write {ours}(model, batch) in the experiment, "
+                "which returns the loss"
+            )
 
 
 def _describe(element_spec: ElementSpec) -> str:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from phalanx.train.types import Array, GradientTape, KerasVariable, Tensor, TFVariable
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.flat_layout import FlatLayout
-from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
 from phalanx.train.variables.sparse_tables import Lookups, is_table
 from phalanx.train.variables.store import VariableStore, make_stores, plan_state, plan_weights
 
@@ -40,7 +40,7 @@ class DeviceVariables:
     ) -> DeviceVariables:
         """Create the buffers, spread evenly over the devices."""
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
-        layout = plan_weights(trainable, optimizer, len(devices))
+        layout = plan_weights(trainable, optimizer, len(devices), host_variables.disconnected)
         state_layout = plan_state(host_variables.state, len(devices))
         stores = make_stores(devices, layout, state_layout, optimizer, trainable)
         return cls(host_variables, layout, state_layout, stores, clipping)
@@ -102,15 +102,20 @@ class DeviceVariables:
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update all weights by the gradients of their buffers, clipped if limits are set."""
-        clipping = self.clipping
-        if isinstance(self.host_variables.optimizer, keras.optimizers.LossScaleOptimizer):
-            clipping = clipping.scale(self.scale_loss(tf.constant(1.0)))
-        clipped = clipping.apply(gradients, self.layout)
+        clipped = self.clip(gradients)
         for number, store in enumerate(self.stores):
             store.apply([clipped[index] for index in self.layout.in_store(number)])
 
+    def clip(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Clip the gradients of the scaled loss."""
+        optimizer, clipping = self.host_variables.optimizer, self.clipping
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if scales or optimizer.loss_scale_factor is not None:
+            clipping = clipping.scale(self.scale_loss(tf.constant(1.0)))
+        return clipping.apply(gradients, self.layout)
+
     def scale_loss(self, loss: Tensor) -> Tensor:
-        """Multiply the loss by the loss scale; only a LossScaleOptimizer (float16) has one."""
+        """Multiply the loss by the loss scale of the optimizer, if it has one."""
         return self.stores[0].optimizer.scale_loss(loss)
 
     def push(self) -> None:
@@ -147,6 +152,16 @@ class DeviceVariables:
                 for slot, stored in self._slot_pairs(name, slots):
                     slot.assign(_numpy(stored))
         _assign(self.host_variables.slots.shared, self.stores[0].slots.shared)
+
+    def finalize(self) -> bool:
+        """Replace the weights by their moving averages, if the optimizer keeps such averages.
+
+        Returns whether the weights changed.
+        """
+        for store in self.stores:
+            with tf.device(store.device):
+                store.optimizer.finalize_variable_values(store.weights)
+        return bool(inner_optimizer(self.host_variables.optimizer).use_ema)
 
     def learning_rate(self) -> float:
         return float(np.asarray(self.stores[0].optimizer.learning_rate))

@@ -26,6 +26,8 @@ class HostVariables:
     state: list[KerasVariable]
     """The variables that are not trainable, such as the averages of batch normalization."""
     optimizer: Optimizer
+    disconnected: frozenset[int] = frozenset()
+    """The positions in `trainable` of the weights that the loss does not depend on."""
     slots: OptimizerSlots = field(default_factory=OptimizerSlots)
 
     def build(self) -> None:
@@ -57,3 +59,8 @@ def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> O
         else:
             slots.shared.append(variable)
     return slots
+
+
+def inner_optimizer(optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer inside a LossScaleOptimizer, or the optimizer itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)

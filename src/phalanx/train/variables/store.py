@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import keras
@@ -12,7 +13,11 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables.flat_layout import Buffer, FlatLayout, VariableSpec
-from phalanx.train.variables.host_variables import OptimizerSlots, build_optimizer
+from phalanx.train.variables.host_variables import (
+    OptimizerSlots,
+    build_optimizer,
+    inner_optimizer,
+)
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
 
 # These treat each element separately, so a buffer of many variables is updated as each would be.
@@ -61,15 +66,20 @@ class VariableStore:
 
 
 def plan_weights(
-    variables: Sequence[KerasVariable], optimizer: Optimizer, stores: int
+    variables: Sequence[KerasVariable],
+    optimizer: Optimizer,
+    stores: int,
+    disconnected: Collection[int] = (),
 ) -> FlatLayout:
-    """Concatenate the weights where the optimizer allows it; give large ones their own buffers."""
+    """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
+
+    A weight without a gradient is not decayed either: Keras leaves it as it is.
+    """
     elementwise = type(optimizer) in ELEMENTWISE
     specs = []
-    for variable in variables:
-        spec = VariableSpec(
-            tuple(variable.shape), variable.dtype, _has_weight_decay(optimizer, variable)
-        )
+    for position, variable in enumerate(variables):
+        decays = position not in disconnected and _has_weight_decay(optimizer, variable)
+        spec = VariableSpec(tuple(variable.shape), variable.dtype, decays)
         may_split = elementwise and variable.constraint is None
         is_separate = is_table(variable) or spec.nbytes >= LARGE_BYTES
         specs.append(
@@ -97,10 +107,9 @@ def make_stores(
             buffers = [layout.buffers[index] for index in layout.in_store(number)]
             weights = [_make_weight(buffer, layout, variables) for buffer in buffers]
             clone = clone_optimizer(optimizer)
-            if clone.weight_decay is not None:
-                clone.exclude_from_weight_decay(
-                    [w for w, b in zip(weights, buffers, strict=True) if not b.weight_decay]
-                )
+            _exclude_from_weight_decay(
+                clone, [w for w, b in zip(weights, buffers, strict=True) if not b.weight_decay]
+            )
             slots = build_optimizer(clone, weights)
             row_optimizers = {
                 position: _make_row_optimizer(optimizer, buffer, position, weights[position], slots)
@@ -121,11 +130,16 @@ def _make_weight(
 ) -> KerasVariable:
     group = layout.groups[buffer.group]
     only = variables[group[0]] if len(group) == 1 else None
-    weight = keras.Variable(
-        np.zeros(buffer.shape, tf.as_dtype(buffer.dtype).as_numpy_dtype),
-        dtype=buffer.dtype,
-        name=only.path.replace("/", "_") if only is not None else f"weights_{buffer.group}",
-    )
+    # Optimizers such as Muon treat a variable by its path.
+    *scopes, name = (only.path if only is not None else f"weights_{buffer.group}").split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        weight = keras.Variable(
+            np.zeros(buffer.shape, tf.as_dtype(buffer.dtype).as_numpy_dtype),
+            dtype=buffer.dtype,
+            name=name,
+        )
     if only is not None:
         weight.constraint = only.constraint
     return weight
@@ -138,10 +152,17 @@ def _make_row_optimizer(
     weight: KerasVariable,
     slots: OptimizerSlots,
 ) -> RowOptimizer:
+    inner = inner_optimizer(optimizer)
+    for setting in ("use_ema", "gradient_accumulation_steps"):
+        if getattr(inner, setting):
+            raise ConfigurationError(
+                f"{setting} of the optimizer is {getattr(inner, setting)}, but {weight.path} is a "
+                "sparse table, whose rows are updated only in the steps that look them up: leave "
+                f"{setting} out, or use keras.layers.Embedding"
+            )
     block = make_block(weight)
     clone = clone_optimizer(optimizer)
-    if clone.weight_decay is not None and not buffer.weight_decay:
-        clone.exclude_from_weight_decay([block])
+    _exclude_from_weight_decay(clone, [] if buffer.weight_decay else [block])
     local = build_optimizer(clone, [block])
     copies = [(block, weight)]
     copies += [(local.by_name[name][0], slots.by_name[name][position]) for name in local.by_name]
@@ -164,5 +185,13 @@ def clone_optimizer(optimizer: Optimizer) -> Optimizer:
 
 
 def _has_weight_decay(optimizer: Optimizer, variable: KerasVariable) -> bool:
-    # Keras has no public way to ask which variables `exclude_from_weight_decay` named.
-    return optimizer.weight_decay is not None and bool(optimizer._use_weight_decay(variable))
+    inner = inner_optimizer(optimizer)
+    # Keras has no public way to ask which variables `exclude_from_weight_decay` named. It matches
+    # the names of TensorFlow's variables, which include the path of the layer.
+    return inner.weight_decay is not None and bool(inner._use_weight_decay(variable.value))
+
+
+def _exclude_from_weight_decay(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> None:
+    inner = inner_optimizer(optimizer)
+    if inner.weight_decay is not None:
+        inner.exclude_from_weight_decay(list(weights))
