@@ -1,7 +1,5 @@
 """Public names that a package loads when they are first used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """The limit of open files of this process."""
 
-from __future__ import annotations
-
 import resource
 
 from phalanx.errors import ConfigurationError

@@ -58,7 +58,9 @@ def test_optimizer_of_the_experiment_comes_before_that_of_the_model() -> None:
         optimizer=lambda context: keras.optimizers.Adam(context.num_shards / 10)
     )
     assert float(make_optimizer(scaled, model, CONTEXT).learning_rate) == pytest.approx(0.3)
-    assert make_optimizer(phalanx.Experiment(optimizer="adam"), model, CONTEXT).name.startswith("adam")
+    assert make_optimizer(phalanx.Experiment(optimizer="adam"), model, CONTEXT).name.startswith(
+        "adam"
+    )
 
 
 def test_optimizer_that_is_in_use_is_rejected() -> None:

@@ -1,7 +1,5 @@
 """The options that commands share: declared options as click options, PROGRAM, and the job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 

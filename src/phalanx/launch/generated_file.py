@@ -1,7 +1,5 @@
 """Files that a command generates and replaces, unless the user has removed their first line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from phalanx.errors import JobError

@@ -1,7 +1,5 @@
 """What to launch: a program, the shape of its cluster, and the resources of its tasks."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

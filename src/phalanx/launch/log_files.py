@@ -1,7 +1,5 @@
 """Reading the output of a task from its log file."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

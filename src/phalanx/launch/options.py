@@ -13,8 +13,6 @@ Example:
             return cls(region=values["region"])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, TypeGuard

@@ -1,7 +1,5 @@
 """Placeholders in program arguments: `{role} {index} {ps_hosts} {worker_hosts} {chief_host}`."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ A package adds a launcher with an entry point in the group `phalanx.launchers`:
     nomad = "my_package.nomad:NomadLauncher"
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any

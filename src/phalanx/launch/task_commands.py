@@ -1,7 +1,5 @@
 """What each task is started with, on every backend: its command, variables and GPUs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@
   can save their variables.
 """
 
-from __future__ import annotations
-
 import math
 import signal
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """TensorFlow Serving for an exported model, as Kubernetes manifests or a compose file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath

@@ -3,8 +3,6 @@
 Each parser takes the text and raises a ValueError that says what to write instead.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import TypeVar

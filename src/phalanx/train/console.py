@@ -1,7 +1,5 @@
 """The log and the error messages of a run on the terminal."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Context: which shard of the data a task reads, and in batches of which size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

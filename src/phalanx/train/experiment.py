@@ -1,7 +1,5 @@
 """Experiment: the model, the data and the step that the user writes."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

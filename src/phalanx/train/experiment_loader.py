@@ -1,7 +1,5 @@
 """Finds the experiment in a program without training it."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Embedding: a Keras layer on a sparse table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

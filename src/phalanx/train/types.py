@@ -1,7 +1,5 @@
 """Names for objects of TensorFlow, Keras and NumPy, which come without usable types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """`phalanx launch BACKEND`: every launcher of the registry as a command."""
 
-from __future__ import annotations
-
 import click
 
 from phalanx.cli.launch.command import make_command

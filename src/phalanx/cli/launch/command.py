@@ -1,7 +1,5 @@
 """Builds the `phalanx launch` command of any backend, and reads phalanx.toml for it."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

@@ -16,8 +16,6 @@ The table of a backend applies to that backend only, and overrides the common se
 line overrides both.
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Submits a job: checks that its name is free, records it, and follows it."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """The Docker Compose backend: a compose file that stays, and its containers on one engine."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

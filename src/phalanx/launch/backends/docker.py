@@ -1,7 +1,5 @@
 """The Docker backend: a container for each task, on one engine."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The operator sets TF_CONFIG.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Kubeflow Trainer has no policy for TensorFlow. The runtime is a JobSet with an I
 role. Each pod computes TF_CONFIG from its index, in a few lines of `sh`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The services and volumes of compose files and Swarm stacks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Commands to a Docker engine, through the `docker` command that the user has set up."""
 
-from __future__ import annotations
-
 import subprocess
 
 from phalanx.errors import JobError

@@ -1,7 +1,5 @@
 """A Dockerfile and a lock file for a program: packages have the versions installed here."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

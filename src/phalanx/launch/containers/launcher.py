@@ -1,7 +1,5 @@
 """What the launchers of Docker, Compose and Swarm share."""
 
-from __future__ import annotations
-
 import sys
 import uuid
 from collections.abc import Callable

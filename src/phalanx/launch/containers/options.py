@@ -1,7 +1,5 @@
 """The options of the backends whose tasks run in containers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from phalanx.errors import JobError

@@ -1,7 +1,5 @@
 """The calls to the Kubernetes API that launchers make, with manifests going in and out."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

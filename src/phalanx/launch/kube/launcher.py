@@ -1,7 +1,5 @@
 """The base class of the launchers whose tasks are pods; they differ in the objects they create."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

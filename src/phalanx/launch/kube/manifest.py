@@ -1,7 +1,5 @@
 """API objects as readable YAML for `kubectl apply`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

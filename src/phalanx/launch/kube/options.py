@@ -1,7 +1,5 @@
 """The options of the backends whose tasks are pods."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

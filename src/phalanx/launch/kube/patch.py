@@ -10,8 +10,6 @@ spec:
         securityContext: {runAsNonRoot: true}
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias

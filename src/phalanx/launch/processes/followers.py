@@ -1,7 +1,5 @@
 """Local processes that each follow one task that something else runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

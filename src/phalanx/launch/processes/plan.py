@@ -1,7 +1,5 @@
 """The plan of a job whose tasks are processes on this machine."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Custom steps, which compute and apply gradients themselves, and the variables they train."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections.abc import Iterator

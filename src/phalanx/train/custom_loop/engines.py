@@ -1,7 +1,5 @@
 """Engines for steps that the user writes: on every replica of a strategy, or on ps workers."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

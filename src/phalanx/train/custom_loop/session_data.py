@@ -1,7 +1,5 @@
 """The data of a custom loop: the shard of one worker, and whether it can be sent to a worker."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Synchronous training by all-reduce: on one device, on several, or on many hosts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Asynchronous training on parameter servers: each trainer applies its gradients immediately."""
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Callable

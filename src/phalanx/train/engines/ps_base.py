@@ -1,7 +1,5 @@
 """What the asynchronous and the synchronous engine on parameter servers have in common."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Synchronous training on parameter servers, which sum the gradients of several trainers."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

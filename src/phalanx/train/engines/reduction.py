@@ -1,7 +1,5 @@
 """Sums over all replicas of all hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """How many steps TensorFlow runs before control returns to Python."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Export a trained model as a SavedModel, in numbered versions as TensorFlow Serving reads them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

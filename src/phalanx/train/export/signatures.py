@@ -1,7 +1,5 @@
 """Serving signatures of a trained model: named tensors in, named tensors out."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping

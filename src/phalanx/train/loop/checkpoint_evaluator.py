@@ -1,7 +1,5 @@
 """The checkpoint evaluator: evaluates each new checkpoint of a run that another process trains."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

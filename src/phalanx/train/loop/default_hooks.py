@@ -1,7 +1,5 @@
 """The hooks that every run has by default."""
 
-from __future__ import annotations
-
 import sys
 
 from phalanx.train import hooks

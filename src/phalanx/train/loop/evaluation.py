@@ -1,7 +1,5 @@
 """Evaluation: the loop over the evaluation data, on one host or on all hosts of a ps cluster."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import time

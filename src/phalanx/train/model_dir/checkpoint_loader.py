@@ -1,7 +1,5 @@
 """A trained model: the experiment's model with the weights of a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import keras

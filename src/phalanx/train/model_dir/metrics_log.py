@@ -1,7 +1,5 @@
 """The metrics log: train.jsonl and eval.jsonl, which are read without TensorFlow."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Summaries of the runs under a directory, read without TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

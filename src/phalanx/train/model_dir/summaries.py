@@ -1,7 +1,5 @@
 """Event files for TensorBoard and the metrics log, written by the chief and the evaluator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

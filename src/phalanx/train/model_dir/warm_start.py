@@ -1,7 +1,5 @@
 """Load weights from checkpoints in any format of TensorFlow 1 and 2 and of Keras."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import zipfile

@@ -1,7 +1,5 @@
 """Calls that may never return, such as those to a worker that is lost."""
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time

@@ -1,7 +1,5 @@
 """What the graph of a dataset tells: whether it can be sent, and in which order it shuffles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ An operation that one task sends to another names a file of the receiver. The se
 the path, so both use a descriptor with a number that is agreed on here.
 """
 
-from __future__ import annotations
-
 import os
 
 from phalanx.open_files import allow_open_files

@@ -1,7 +1,5 @@
 """Propagation of failures: each task learns why the run failed, and shows the user's own error."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import re

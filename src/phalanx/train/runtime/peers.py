@@ -1,7 +1,5 @@
 """The other tasks of the cluster: wait for them, and run a server for the chief."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

@@ -1,7 +1,5 @@
 """The chief's connection to its parameter servers and workers, which both ps engines share."""
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -1,7 +1,5 @@
 """SIGTERM as a request to save and stop."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

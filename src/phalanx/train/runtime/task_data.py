@@ -1,7 +1,5 @@
 """The data of one task: made by the experiment, checked, and opened for each epoch."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace

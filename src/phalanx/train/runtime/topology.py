@@ -1,7 +1,5 @@
 """The part of this process in the run, and the cluster as TensorFlow's strategies need it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from enum import StrEnum

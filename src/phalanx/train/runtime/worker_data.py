@@ -7,8 +7,6 @@ sends: from this process to this process. The address of the service is in a fil
 process has, so that the function finds a restarted worker's data, too.
 """
 
-from __future__ import annotations
-
 import tempfile
 
 import tensorflow as tf

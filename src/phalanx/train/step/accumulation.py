@@ -4,8 +4,6 @@ A contribution is what one batch adds to an update. Multiplied by the number of 
 be added to those of other batches, replicas and hosts, whatever their sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Plain `tf.Module`s as models: their variables become Keras variables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

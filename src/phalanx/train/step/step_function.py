@@ -1,7 +1,5 @@
 """The user's step as a pure function: (weights, state, batch) -> (gradients, state, report)."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence

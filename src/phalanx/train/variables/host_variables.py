@@ -1,7 +1,5 @@
 """The model's variables on the host, and the slots of an optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

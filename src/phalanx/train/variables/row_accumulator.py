@@ -1,7 +1,5 @@
 """Sums of sparse gradients: the rows that several trainers add to one update."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Sparse tables: variables of which a step reads some rows, and updates these rows alone."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

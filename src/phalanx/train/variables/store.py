@@ -1,7 +1,5 @@
 """Stores: the buffers of one device or parameter server, and the optimizer that updates them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ which task it is. The chief's Job decides how the job ends or, without a chief, 
 If there are several Jobs, one more pod runs the job controller, which ends them together.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The local backend: a process on this machine for each task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ SO_REUSEADDR, as TensorFlow, gRPC and most servers do, a task can still bind the
 it, also after a restart. The kernel does not give the port to a process that asks for any free one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

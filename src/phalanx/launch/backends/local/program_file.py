@@ -1,7 +1,5 @@
 """Checks that a program exists, without running or importing it."""
 
-from __future__ import annotations
-
 import difflib
 import shutil
 from importlib.machinery import ModuleSpec, PathFinder

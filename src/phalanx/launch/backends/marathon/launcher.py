@@ -1,7 +1,5 @@
 """The Marathon backend: a group with an app for each task."""
 
-from __future__ import annotations
-
 import os
 import sys
 import uuid

@@ -4,8 +4,6 @@ Marathon restarts every app that exits. So a task that has succeeded does not ex
 check that fails from then on reports its success.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -5,8 +5,6 @@ it keeps the output and the exit codes of the tasks until `phalanx cancel`. Its 
 data, because the caller may have another version of the classes.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

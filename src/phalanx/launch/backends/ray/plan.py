@@ -1,7 +1,5 @@
 """Plans the placement group of a job. Addresses are known only once Ray has placed the tasks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any

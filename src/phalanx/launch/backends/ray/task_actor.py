@@ -1,7 +1,5 @@
 """The actor of one task: reserves a port, and runs the program as a child process."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

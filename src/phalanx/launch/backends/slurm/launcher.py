@@ -1,7 +1,5 @@
 """The Slurm backend: one batch job for all tasks, with a step for each role."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import sys

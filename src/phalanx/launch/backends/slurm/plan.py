@@ -1,7 +1,5 @@
 """Plans the batch script of a job. The part that is the same for all jobs is in batch.sh."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

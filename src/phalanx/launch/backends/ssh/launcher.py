@@ -1,7 +1,5 @@
 """The ssh backend: a process for each task, on hosts that `ssh` reaches."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
