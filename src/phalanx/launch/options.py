@@ -117,7 +117,6 @@ class ConfigurableLauncher(LastingLauncher[PlanT], Protocol[PlanT]):
 def is_configurable(
     launcher: type[LastingLauncher[Any]],
 ) -> TypeGuard[type[ConfigurableLauncher[Any]]]:
-    """Return whether a launcher declares options of its own."""
     return hasattr(launcher, "launch_options") and hasattr(launcher, "from_options")
 
 
@@ -227,5 +226,4 @@ PROCESSES = (DATA_WORKERS, *RESOURCES, START_WITHIN, NO_TENSORBOARD)
 
 
 def make_grace_periods(values: OptionValues) -> GracePeriods:
-    """Return the times that `GRACE_PERIODS` sets."""
     return GracePeriods(values["grace"], values["linger"], values["evaluator_linger"])

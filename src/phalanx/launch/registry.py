@@ -31,7 +31,6 @@ BUILT_IN = {
 
 
 def names() -> list[str]:
-    """Return the names of all backends."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 

@@ -1,7 +1,5 @@
 """The Docker Swarm backend: a stack with a service for each task, on the nodes of a swarm."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -42,7 +40,7 @@ class NodeLabel:
     value: str
 
     @classmethod
-    def parse(cls, text: str) -> NodeLabel:
+    def parse(cls, text: str) -> Self:
         """Parse `NAME=VALUE` or `ROLE:NAME=VALUE`.
 
         >>> NodeLabel.parse("worker:gpu=yes")
@@ -197,7 +195,6 @@ def _wait_for_network_removal(name: str) -> None:
 
 
 def _check_manager() -> None:
-    """Raise a JobError unless the engine is a manager of a swarm."""
     state = ask("info", "--format", "{{.Swarm.LocalNodeState}} {{.Swarm.ControlAvailable}}").split()
     if state[:1] != ["active"]:
         raise JobError(f"{NOTHING}: this engine is in no swarm; create one with: docker swarm init")

@@ -106,8 +106,6 @@ def _find_task(pod: Manifest) -> Task | None:
 
 
 class TrainJobLauncher(PodsLauncher):
-    """Creates a TrainingRuntime and a TrainJob."""
-
     kind = JobKind("TrainJob", one_object, "Complete", _select_pods, _find_task, failed_pods)
     launch_help = """
         Start the tasks of a job as a TrainJob, for Kubeflow Trainer 2.

@@ -1,13 +1,11 @@
 """A job whose tasks are pods. The kinds of objects that create the pods differ in a few facts."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError, NotFoundError
@@ -80,7 +78,7 @@ class PodsHandle:
     objects: Sequence[tuple[str, str]]
 
     @classmethod
-    def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> PodsHandle:
+    def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> Self:
         return cls(
             kind,
             Client(facts["context"]),

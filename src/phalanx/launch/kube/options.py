@@ -45,7 +45,6 @@ PODS = (
 
 
 def make_pod_options(values: OptionValues) -> PodOptions:
-    """Return the pod options that `PODS` describes."""
     credentials = values["credentials"]
     return PodOptions(
         namespace=values["namespace"],

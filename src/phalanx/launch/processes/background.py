@@ -4,8 +4,6 @@ The job's directory has plan.json, status.json, result.json and the tasks' outpu
 the supervisor holds a lock on the file `lock`, which contains its process id.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -19,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
@@ -41,7 +39,7 @@ class BackgroundHandle:
     directory: Path
 
     @classmethod
-    def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
+    def submit(cls, plan: ProcessPlan, directory: Path) -> Self:
         """Start a supervisor for the plan, and wait until it has started the tasks."""
         try:
             directory.mkdir(parents=True, exist_ok=True)

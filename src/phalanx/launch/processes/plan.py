@@ -45,5 +45,4 @@ class ProcessPlan:
     cleanup: tuple[tuple[str, ...], ...] = ()
 
     def render(self) -> str:
-        """Render a shell command for each task."""
         return "\n\n".join(plan.render() for plan in self.tasks)

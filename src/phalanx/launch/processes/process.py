@@ -1,7 +1,5 @@
 """The process of one task: starts and ends as a process group, and is read without blocking."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -9,7 +7,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Mapping
-from typing import IO
+from typing import IO, Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.processes.guardian import (
@@ -32,8 +30,6 @@ _KILL_SECONDS = 10.0
 
 
 class TaskProcess:
-    """A running task and its output."""
-
     def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self.plan = plan
         self.group = process.pid
@@ -48,7 +44,7 @@ class TaskProcess:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @classmethod
-    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
+    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> Self:
         """Start the task; with `again`, append to the log of its earlier start."""
         try:
             log = plan.log.open("ab" if again else "wb", buffering=0)

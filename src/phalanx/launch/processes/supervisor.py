@@ -4,8 +4,6 @@
 - To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import selectors
@@ -220,19 +218,6 @@ class Supervisor:
             self._observer = NullObserver()
 
 
-def start(
-    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
-) -> SupervisedHandle:
-    """Start the tasks; `observer` receives their output and every change of state."""
-    # A held port and its lock, a pipe and a log for each task.
-    allow_open_files(4 * len(plan.tasks) + 128)
-    _create_logs(plan)
-    supervisor = Supervisor(plan, environ, observer or NullObserver())
-    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
-    thread.start()
-    return SupervisedHandle(supervisor, thread)
-
-
 class SupervisedHandle:
     """A job on this machine, supervised by a thread of this process."""
 
@@ -258,6 +243,19 @@ class SupervisedHandle:
     def wait(self, timeout: float | None = None) -> JobResult | None:
         self._thread.join(timeout)
         return None if self._thread.is_alive() else self._supervisor.result
+
+
+def start(
+    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
+) -> SupervisedHandle:
+    """Start the tasks; `observer` receives their output and every change of state."""
+    # A held port and its lock, a pipe and a log for each task.
+    allow_open_files(4 * len(plan.tasks) + 128)
+    _create_logs(plan)
+    supervisor = Supervisor(plan, environ, observer or NullObserver())
+    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
+    thread.start()
+    return SupervisedHandle(supervisor, thread)
 
 
 def _create_logs(plan: ProcessPlan) -> None:

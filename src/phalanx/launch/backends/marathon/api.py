@@ -3,8 +3,6 @@
 python -m phalanx.launch.backends.marathon.api delete http://marathon:8080 /digits
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json
@@ -15,6 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from phalanx.errors import LaunchError, NotFoundError
 from phalanx.launch.kube.manifest import Manifest
@@ -32,8 +31,7 @@ class MarathonClient:
     environ: Mapping[str, str]
 
     @classmethod
-    def from_environment(cls, url: str) -> MarathonClient:
-        """Use MARATHON_TOKEN, or MARATHON_USER and MARATHON_PASSWORD, if they are set."""
+    def from_environment(cls, url: str) -> Self:
         return cls(url.rstrip("/"), os.environ)
 
     def create_group(self, group: Manifest) -> None:
@@ -47,7 +45,6 @@ class MarathonClient:
         self._request("DELETE", f"/v2/apps/{_quote(name)}?force=true")
 
     def read_app(self, name: str) -> Manifest:
-        """Return an app with its tasks and its last failure."""
         found: Manifest = self._request("GET", f"/v2/apps/{_quote(name)}")["app"]
         return found
 
@@ -91,7 +88,6 @@ class MarathonClient:
 
 
 def read_sandbox(agent: str, framework: str, task: str, offset: int) -> str:
-    """Read the output of a task from an offset on, from the agent that it runs on."""
     query = urllib.parse.urlencode(
         {
             "path": f"/frameworks/{framework}/executors/{task}/runs/latest/stdout",

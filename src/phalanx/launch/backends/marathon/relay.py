@@ -6,8 +6,6 @@ SIGTERM removes the app. Marathon restarts a failed task by itself, and the supe
 relay to follow it. The file SEEN has the failure that was reported last.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal
@@ -26,8 +24,6 @@ _OUTAGE_SECONDS = 300.0
 
 
 class AppRelay:
-    """Follows one app."""
-
     def __init__(self, marathon: MarathonClient, agent_port: int, name: str, seen: Path) -> None:
         self._marathon = marathon
         self._agent_port = agent_port

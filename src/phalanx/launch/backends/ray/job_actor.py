@@ -175,7 +175,6 @@ class JobActor:
             time.sleep(tick)
 
     def _read_all(self) -> None:
-        """Read the new output of every task, and handle those that have exited."""
         references = {
             task: self._actors[task].poll.remote(offset) for task, offset in self._offsets.items()
         }

@@ -1,13 +1,12 @@
 """A submitted Slurm job. The state of its tasks comes from files beside their logs."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
@@ -70,7 +69,7 @@ class SlurmHandle:
         self._counts = counts
 
     @classmethod
-    def attach(cls, facts: Facts) -> SlurmHandle:
+    def attach(cls, facts: Facts) -> Self:
         counts = {Role(role): count for role, count in facts["counts"].items()}
         return cls(facts["number"], Path(facts["log_dir"]), counts)
 
@@ -176,7 +175,6 @@ def _throttle(question: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def run_slurm(*command: str, text: str = "") -> str:
-    """Run a Slurm command and return its output; its failure is a LaunchError."""
     try:
         done = subprocess.run(
             command,

@@ -19,8 +19,6 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """How Slurm runs a job, and where its logs go."""
-
     directory: str
     log_dir: str
     python: str
@@ -47,7 +45,6 @@ class SlurmPlan:
 
 
 def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
-    """Return the batch script of a job."""
     job.validate()
     counts = job.all_counts()
     heterogeneous = len({job.needs(role) for role in counts}) > 1

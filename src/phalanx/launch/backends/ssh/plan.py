@@ -1,12 +1,11 @@
 """Plans the `ssh` command of each task, from a job and a list of hosts."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from phalanx.errors import JobError
 from phalanx.launch.job import Job
@@ -37,7 +36,7 @@ class Host:
     address: str
 
     @classmethod
-    def parse(cls, text: str) -> Host:
+    def parse(cls, text: str) -> Self:
         """Parse a value of --host.
 
         >>> Host.parse("ann@gpu1")
@@ -65,8 +64,6 @@ class Host:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """The hosts, and how the tasks run on them."""
-
     hosts: tuple[Host, ...]
     directory: str
     port: int = 2222
@@ -89,7 +86,6 @@ class SshPlan:
     processes: ProcessPlan
 
     def copies(self) -> list[tuple[Host, str]]:
-        """Return the copy command of each host."""
         if not self.options.copies:
             return []
         unpack = f"mkdir -p {shlex.quote(self.options.directory)} && tar -C " + shlex.join(
