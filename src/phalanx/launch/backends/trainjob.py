@@ -10,19 +10,11 @@ from collections.abc import Iterator
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job
+from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import INDEX, JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import (
-    PodOptions,
-    make_job_spec,
-    make_object,
-    make_pod,
-    make_probes,
-    make_script,
-    pod_labels,
-    role_variables,
-)
+from phalanx.launch.kube.pods import PodOptions
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 _JOB_SET = "jobset.sigs.k8s.io"
@@ -41,7 +33,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
         for role, count in job.all_counts().items()
     ]
     yield {
-        **make_object(api, "TrainingRuntime", job.name, job, container, options),
+        **pods.make_object(api, "TrainingRuntime", job.name, job, container, options),
         "spec": {
             "mlPolicy": {"numNodes": nodes},
             "template": {
@@ -56,7 +48,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
         },
     }
     yield {
-        **make_object(api, "TrainJob", job.name, job, container, options),
+        **pods.make_object(api, "TrainJob", job.name, job, container, options),
         "spec": {
             "runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": job.name},
             "trainer": {"numNodes": nodes},
@@ -67,20 +59,20 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
 def _make_replicated_job(
     job: Job, container: Container, options: PodOptions, role: Role, count: int, decides: bool
 ) -> Manifest:
-    pod = make_pod(
+    pod = pods.make_pod(
         job,
         container,
         options,
         role,
         # A JobSet numbers the Jobs of a role, and each role has one.
-        make_script(job, container, between="-0-"),
-        role_variables(job, role),
+        pods.make_script(job, container, between="-0-"),
+        pods.role_variables(job, role),
         name=_CONTAINER,
         port=_PORT,
-        probes=make_probes(job, role, _PORT),
+        probes=pods.make_probes(job, role, _PORT),
     )
     template = {
-        "metadata": {"labels": pod_labels(job, container)},
+        "metadata": {"labels": pods.pod_labels(job, container)},
         "spec": {"restartPolicy": "Never", **pod},
     }
     limited = decides and job.time_limit
@@ -90,7 +82,7 @@ def _make_replicated_job(
         "replicas": 1,
         "template": {
             **({"metadata": {"labels": _ANCESTOR}} if decides else {}),
-            "spec": {**limit, **make_job_spec(job, count, template)},
+            "spec": {**limit, **pods.make_job_spec(job, count, template)},
         },
     }
 
