@@ -95,10 +95,6 @@ def _make_script(job: Job, container: Container, options: PodOptions, role: Role
     return "\n".join(lines) + "\n"
 
 
-def _select_pods(name: str) -> str:
-    return f"{_PREFIX}/job-name={name}"
-
-
 def _find_task(pod: Manifest) -> Task | None:
     labels = pod["metadata"].get("labels", {})
     role, index = labels.get(f"{_PREFIX}/replica-type"), labels.get(f"{_PREFIX}/replica-index")
@@ -106,7 +102,9 @@ def _find_task(pod: Manifest) -> Task | None:
 
 
 class KubeflowLauncher(PodsLauncher):
-    kind = JobKind("TFJob", one_object, "Succeeded", _select_pods, _find_task, failed_pods)
+    kind = JobKind(
+        "TFJob", one_object, "Succeeded", f"{_PREFIX}/job-name=", _find_task, failed_pods
+    )
     launch_help = """
         Start the tasks of a job as the replicas of a TFJob, for Kubeflow's training operator.
 

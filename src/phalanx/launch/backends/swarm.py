@@ -7,12 +7,7 @@ from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
-from phalanx.launch.containers.compose_file import (
-    make_services,
-    make_tensorboard,
-    make_volumes,
-    render,
-)
+from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.container import CREDENTIALS_PATH
 from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
@@ -107,17 +102,18 @@ class SwarmLauncher(ContainerLauncher):
         secrets = {"secrets": [secret]} if container.credentials else {}
         services = {
             str(task): {**service, **secrets, "deploy": dict(self._plan_deployment(job, task))}
-            for task, service in make_services(job, container, self.grace)
+            for task, service in compose_file.make_services(job, container, self.grace)
         }
         if self.tensorboard:
             # Every node of the swarm listens on the port and forwards it.
             ports = {"ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]}
-            services["tensorboard"] = {**make_tensorboard(job, container), **secrets, **ports}
+            tensorboard = compose_file.make_tensorboard(job, container)
+            services["tensorboard"] = {**tensorboard, **secrets, **ports}
         file: Manifest = {
             "version": "3.8",
             "services": services,
             "networks": {"default": {"driver": "overlay"}},
-            **make_volumes(container.mounts),
+            **compose_file.make_volumes(container.mounts),
         }
         if container.credentials:
             file["secrets"] = {_SECRET: {"file": container.credentials}}
@@ -126,7 +122,7 @@ class SwarmLauncher(ContainerLauncher):
             lambda task: ("service", f"{job.name}_{task}", str(self.directory / f"{task}.seen")),
             cleanup=(("docker", "stack", "rm", job.name),),
         )
-        stack = render(merge_patches(file, self.patches, COMPOSE_KEYS))
+        stack = compose_file.render(merge_patches(file, self.patches, COMPOSE_KEYS))
         return SwarmPlan(job.name, container.image, stack, processes)
 
     def submit(self, plan: SwarmPlan) -> BackgroundHandle:

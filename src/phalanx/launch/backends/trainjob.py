@@ -87,10 +87,6 @@ def _make_replicated_job(
     }
 
 
-def _select_pods(name: str) -> str:
-    return f"{_JOB_SET}/jobset-name={name}"
-
-
 def _find_task(pod: Manifest) -> Task | None:
     role = pod["metadata"].get("labels", {}).get(f"{_JOB_SET}/replicatedjob-name")
     index = pod["metadata"].get("annotations", {}).get(INDEX)
@@ -98,7 +94,9 @@ def _find_task(pod: Manifest) -> Task | None:
 
 
 class TrainJobLauncher(PodsLauncher):
-    kind = JobKind("TrainJob", one_object, "Complete", _select_pods, _find_task, failed_pods)
+    kind = JobKind(
+        "TrainJob", one_object, "Complete", f"{_JOB_SET}/jobset-name=", _find_task, failed_pods
+    )
     launch_help = """
         Start the tasks of a job as a TrainJob, for Kubeflow Trainer 2.
 

@@ -38,14 +38,14 @@ class JobKind:
     """How a kind of object represents a job.
 
     `names` are the objects of a job, of which the first says whether it has ended and the others
-    why; `succeeded` is the condition that means success; `failed` are the tasks that have failed
-    for the last time.
+    why; `succeeded` is the condition that means success; `selector`, followed by the job's name,
+    selects its pods; `failed` are the tasks that have failed for the last time.
     """
 
     kind: str
     names: Callable[[str, Iterable[Role]], list[str]]
     succeeded: str
-    selector: Callable[[str], str]
+    selector: str
     task_of: Callable[[Manifest], Task | None]
     failed: Callable[[Sequence[Manifest], Sequence[Task], Pods], list[Task]]
 
@@ -205,7 +205,7 @@ class PodsHandle:
     def _pods(self) -> Pods:
         """Return the pods of each task, the newest last."""
         found: Pods = {}
-        for pod in self.client.pods(self.kind.selector(self.name), self.namespace):
+        for pod in self.client.pods(self.kind.selector + self.name, self.namespace):
             task = self.kind.task_of(pod)
             if task is not None:
                 found.setdefault(task, []).append(pod)

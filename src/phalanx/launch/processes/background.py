@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 from phalanx.cluster.spec import Role, Task
@@ -134,11 +133,7 @@ def supervise(directory: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         print(os.getpid(), file=lock, flush=True)
         signals: list[int] = []
-
-        def note(number: int, frame: FrameType | None) -> None:
-            signals.append(number)
-
-        signal.signal(signal.SIGTERM, note)
+        signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handle = start(_load_plan(json.loads((directory / "plan.json").read_text())), os.environ)
         written = None

@@ -67,9 +67,8 @@ class Supervisor:
 
     def run(self) -> None:
         """Start every task and return when the last process has ended."""
-        grace = self.plan.grace_periods.grace
         try:
-            with guardian.start_guardian(self.plan.run_id, grace) as self._guardian:
+            with guardian.start_guardian(self.plan.run_id, self._grace()) as self._guardian:
                 for command in self.plan.cleanup:
                     self._guardian("!" + json.dumps(command))
                 try:

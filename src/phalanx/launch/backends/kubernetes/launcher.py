@@ -136,10 +136,6 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
     }
 
 
-def _select_pods(name: str) -> str:
-    return f"{pods.LABEL}={name},phalanx.part=task"
-
-
 def _find_task(pod: Manifest) -> Task | None:
     role = pod["metadata"].get("labels", {}).get(pods.ROLE)
     index = pod["metadata"].get("annotations", {}).get(INDEX)
@@ -160,7 +156,9 @@ def _find_failed(jobs: Sequence[Manifest], tasks: Sequence[Task], found_pods: Po
 class KubernetesLauncher(PodsLauncher):
     """Creates an Indexed Job for each role. Kubernetes' own controllers do the rest."""
 
-    kind = JobKind("Job", _job_names, "Complete", _select_pods, _find_task, _find_failed)
+    kind = JobKind(
+        "Job", _job_names, "Complete", f"phalanx.part=task,{pods.LABEL}=", _find_task, _find_failed
+    )
     launch_help = """
         Start the tasks of a job as pods: an Indexed Job for each role.
 

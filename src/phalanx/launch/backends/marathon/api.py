@@ -39,13 +39,13 @@ class MarathonClient:
         self._request("POST", "/v2/groups", group)
 
     def delete_group(self, name: str) -> None:
-        self._request("DELETE", f"/v2/groups/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/groups/{urllib.parse.quote(name)}?force=true")
 
     def delete_app(self, name: str) -> None:
-        self._request("DELETE", f"/v2/apps/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/apps/{urllib.parse.quote(name)}?force=true")
 
     def read_app(self, name: str) -> Manifest:
-        found: Manifest = self._request("GET", f"/v2/apps/{_quote(name)}")["app"]
+        found: Manifest = self._request("GET", f"/v2/apps/{urllib.parse.quote(name)}")["app"]
         return found
 
     def read_framework_id(self) -> str:
@@ -101,10 +101,6 @@ def read_sandbox(agent: str, framework: str, task: str, offset: int) -> str:
             return str(json.loads(response.read())["data"])
     except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
         raise LaunchError(f"{agent} does not serve the output: {error}") from None
-
-
-def _quote(name: str) -> str:
-    return urllib.parse.quote(name)
 
 
 def _make_error(error: urllib.error.HTTPError) -> LaunchError:

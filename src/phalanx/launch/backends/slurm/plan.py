@@ -63,13 +63,9 @@ def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterato
     directives += ["--open-mode=append", f"--chdir={options.directory}"]
     directives += [f"--signal=B:TERM@{options.notice}"]
     directives += ["--requeue" if options.requeue else "--no-requeue"]
-    shared = []
-    if options.partition:
-        shared.append(f"--partition={options.partition}")
-    if options.account:
-        shared.append(f"--account={options.account}")
-    if job.time_limit:
-        shared.append(f"--time={math.ceil(job.time_limit / 60)}")
+    minutes = math.ceil((job.time_limit or 0) / 60)
+    values = {"partition": options.partition, "account": options.account, "time": minutes}
+    shared = [f"--{name}={value}" for name, value in values.items() if value]
     shared += options.sbatch_options
     if options.nodes:
         shared.append(f"--nodes={options.nodes}")

@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Self
 
 from phalanx.errors import JobError
+from phalanx.launch import task_commands
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.stdin_guard import guard_stdin
-from phalanx.launch.task_commands import (
-    TaskCommand,
-    assign_gpus,
-    make_task_commands,
-    task_variables,
-)
+from phalanx.launch.task_commands import TaskCommand
 from phalanx.launch.termination import GracePeriods
 
 # ssh must not prompt, and must fail if a host does not respond or stops responding.
@@ -116,7 +112,7 @@ def plan_tasks(
         host = hosts[task].address
         addresses[task] = f"{host}:{options.port + ports_used[host]}"
         ports_used[host] += 1
-    gpus = assign_gpus(job, {task: host.address for task, host in hosts.items()})
+    gpus = task_commands.assign_gpus(job, {task: host.address for task, host in hosts.items()})
     tasks = tuple(
         TaskPlan(
             start.task,
@@ -127,7 +123,7 @@ def plan_tasks(
             {},
             directory / f"{start.task}.log",
         )
-        for start in make_task_commands(job, addresses, options.python)
+        for start in task_commands.make_task_commands(job, addresses, options.python)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
     return SshPlan(job.name, options, processes)
@@ -138,7 +134,7 @@ def _remote_command(
 ) -> str:
     """Return one line that any shell of the remote host can run."""
     visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    environment = task_variables(job, start.task.role, {**start.variables, **visible})
+    environment = task_commands.task_variables(job, start.task.role, {**start.variables, **visible})
     return "exec " + shlex.join(
         [
             *guard_stdin(options.directory, grace),
