@@ -18,6 +18,8 @@ from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, ru
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.termination import GracePeriods
 
+_TENSORBOARD = "tensorboard"
+
 
 @dataclass(frozen=True)
 class DockerPlan:
@@ -77,7 +79,7 @@ class DockerLauncher(ContainerLauncher):
             GracePeriods(self.grace),
             job.time_limit,
             cleanup=(
-                ("docker", "rm", "--force", *names, *([_board_name(job)] if board else [])),
+                ("docker", "rm", "--force", *names, *([_name(job, _TENSORBOARD)] if board else [])),
                 ("docker", "network", "rm", network),
             ),
         )
@@ -125,7 +127,7 @@ class DockerLauncher(ContainerLauncher):
 
     def _plan_tensorboard(self, job: Job, network: str) -> tuple[str, ...]:
         container = self.container
-        options = ["--detach", "--rm", f"--name={_board_name(job)}", f"--network={network}"]
+        options = ["--detach", "--rm", f"--name={_name(job, _TENSORBOARD)}", f"--network={network}"]
         port = task_commands.TENSORBOARD_PORT
         options += [f"--publish=127.0.0.1:{port}:{port}", f"--label=phalanx.job={job.name}"]
         key = container.credentials_variables()
@@ -135,12 +137,8 @@ class DockerLauncher(ContainerLauncher):
         return ("docker", "run", *options, container.image, *command)
 
 
-def _name(job: Job, task: Task) -> str:
+def _name(job: Job, task: Task | str) -> str:
     return f"{job.name}-{task}"
-
-
-def _board_name(job: Job) -> str:
-    return f"{job.name}-tensorboard"
 
 
 def _mount_options(container: Container) -> list[str]:

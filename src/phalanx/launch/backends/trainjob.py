@@ -21,7 +21,6 @@ _JOB_SET = "jobset.sigs.k8s.io"
 # Trainer counts the pods of the Job with this label as nodes, and finds the container by its name.
 _ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 _CONTAINER = "node"
-_PORT = "tensorflow"
 
 
 def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
@@ -59,18 +58,8 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
 def _make_replicated_job(
     job: Job, container: Container, options: PodOptions, role: Role, count: int, decides: bool
 ) -> Manifest:
-    pod = pods.make_pod(
-        job,
-        container,
-        options,
-        role,
-        # A JobSet numbers the Jobs of a role, and each role has one.
-        pods.make_script(job, container, between="-0-"),
-        pods.role_variables(job, role),
-        name=_CONTAINER,
-        port=_PORT,
-        probes=pods.make_probes(job, role, _PORT),
-    )
+    # A JobSet numbers the Jobs of a role, and each role has one.
+    pod = pods.make_indexed_pod(job, container, options, role, _CONTAINER, between="-0-")
     template = {
         "metadata": {"labels": pods.pod_labels(job, container)},
         "spec": {"restartPolicy": "Never", **pod},

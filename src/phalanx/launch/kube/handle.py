@@ -102,7 +102,8 @@ class PodsHandle:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             pods = [tries[-1] for tries in self._pods().values()]
-            reasons = [each for each in map(_waiting_reason, pods) if _is_image_error(each)]
+            waiting = map(_waiting_reason, pods)
+            reasons = [each for each in waiting if each.partition(":")[0] in _IMAGE_ERRORS]
             refused = [each for each in self.warnings() if _REFUSED.search(each)]
             for reason in (*reasons, *(each for each in refused if each not in known)):
                 raise LaunchError(f"Kubernetes does not start it: {reason}")
@@ -265,7 +266,3 @@ def _waiting_reason(pod: Manifest) -> str:
     ]
     found = waiting if waiting.get("reason") else next(iter(conditions), None)
     return f"{found.get('reason')}: {found.get('message', '')}".rstrip(": ") if found else ""
-
-
-def _is_image_error(reason: str) -> bool:
-    return reason.partition(":")[0] in _IMAGE_ERRORS

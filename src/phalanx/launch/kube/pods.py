@@ -27,6 +27,7 @@ from phalanx.launch.task_commands import TENSORBOARD_PORT, task_variables, tenso
 
 LABEL = "phalanx.job"
 ROLE = "phalanx.role"
+PORT_NAME = "tensorflow"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
 # Preemption is not the pod's failure: the pod is restarted, and the restart is not counted.
 PREEMPTED = {
@@ -217,6 +218,16 @@ def make_pod(
     }
     grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
     return {**grace, **_make_pod_spec(main, volumes, options)}
+
+
+def make_indexed_pod(
+    job: Job, container: Container, options: PodOptions, role: Role, name: str, between: str = "-"
+) -> Manifest:
+    """Make the spec of a pod of an Indexed Job, which computes TF_CONFIG from its index."""
+    script, variables = make_script(job, container, between), role_variables(job, role)
+    probes = make_probes(job, role, PORT_NAME)
+    about = (job, container, options, role, script, variables)
+    return make_pod(*about, name=name, port=PORT_NAME, probes=probes)
 
 
 def _make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:

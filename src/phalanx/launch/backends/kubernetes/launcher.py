@@ -20,7 +20,6 @@ from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions
 from phalanx.launch.options import Option
 
-_PORT = "tensorflow"
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 _CONTROLLER_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
 
@@ -34,7 +33,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {pods.LABEL: job.name, "phalanx.part": "task"},
-            "ports": [{"name": _PORT, "port": PORT, "targetPort": PORT}],
+            "ports": [{"name": pods.PORT_NAME, "port": PORT, "targetPort": PORT}],
         },
     }
     several = len(roles) > 1
@@ -56,17 +55,7 @@ def _make_job(
     job: Job, container: Container, options: PodOptions, role: Role, count: int
 ) -> Manifest:
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
-    pod = pods.make_pod(
-        job,
-        container,
-        options,
-        role,
-        pods.make_script(job, container),
-        pods.role_variables(job, role),
-        name="task",
-        port=_PORT,
-        probes=pods.make_probes(job, role, _PORT),
-    )
+    pod = pods.make_indexed_pod(job, container, options, role, "task")
     template = {
         "metadata": {"labels": {**pods.pod_labels(job, container), pods.ROLE: str(role)}},
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},

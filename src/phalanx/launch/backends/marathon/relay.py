@@ -65,7 +65,8 @@ class AppRelay:
     def _check_app(self, app: Manifest) -> int | None:
         """Return the exit code if the task has ended."""
         failure = app.get("lastTaskFailure") or {}
-        if failure.get("state") == "TASK_FAILED" and failure["taskId"] != self._read_seen():
+        seen = self._seen.read_text() if self._seen.exists() else ""
+        if failure.get("state") == "TASK_FAILED" and failure["taskId"] != seen:
             self._switch_to(failure["taskId"], failure["host"])
             self._seen.write_text(failure["taskId"])
             print(f"phalanx: Marathon reports: {failure.get('message')}", flush=True)
@@ -88,9 +89,6 @@ class AppRelay:
             self._task, self._offset = task, 0
             self._agent = f"http://{host}:{self._agent_port}"
         self._read()
-
-    def _read_seen(self) -> str:
-        return self._seen.read_text() if self._seen.exists() else ""
 
     def _print_wait_reason(self) -> None:
         reason = self._marathon.explain_wait(self._name)

@@ -14,7 +14,7 @@ from phalanx.launch.base import Facts, JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.termination import decode_exit_code, describe_failure
 
-_RESPONSE_SECONDS = 60.0
+_REPLY_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 _END_STATES = frozenset(
     [
@@ -101,9 +101,8 @@ class SlurmHandle:
             word, *numbers = (self._log_dir / f"{task}.state").read_text().split()
             state = TaskState(word)
         except (FileNotFoundError, ValueError):
-            return TaskStatus(
-                task, TaskState.ENDED if over else TaskState.WAITING, 0, None, pending
-            )
+            state = TaskState.ENDED if over else TaskState.WAITING
+            return TaskStatus(task, state, last_line=pending)
         if over and state is TaskState.RUNNING:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
@@ -177,21 +176,14 @@ def _throttle(question: Callable[[], bool]) -> Callable[[], bool]:
 def run_slurm(*command: str, text: str = "") -> str:
     try:
         done = subprocess.run(
-            command,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=_RESPONSE_SECONDS,
-            check=False,
+            command, input=text, capture_output=True, text=True, timeout=_REPLY_SECONDS, check=False
         )
     except FileNotFoundError:
         raise LaunchError(
             f"there is no command {command[0]}: run this where the Slurm commands are installed"
         ) from None
     except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{command[0]} did not respond within {_RESPONSE_SECONDS:.0f} s"
-        ) from None
+        raise LaunchError(f"{command[0]} did not respond within {_REPLY_SECONDS:.0f} s") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
         reason = re.sub(rf"^{command[0]}: ((error|fatal): )?", "", lines[-1])
