@@ -4,8 +4,6 @@
 methods is a launcher; there is nothing to inherit from.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +47,7 @@ class TaskStatus:
         return {**asdict(self), "task": str(self.task), "state": self.state.value}
 
     @classmethod
-    def load(cls, entry: Mapping[str, Any]) -> TaskStatus:
+    def load(cls, entry: Mapping[str, Any]) -> Self:
         """Return the status that `dump` has made plain data of."""
         task, state = Task.parse(entry["task"]), TaskState(entry["state"])
         return cls(**{**entry, "task": task, "state": state})
@@ -73,7 +71,7 @@ class JobResult:
         return {**asdict(self), "failed": self.failed and str(self.failed)}
 
     @classmethod
-    def load(cls, entry: Mapping[str, Any]) -> JobResult:
+    def load(cls, entry: Mapping[str, Any]) -> Self:
         """Return the result that `dump` has made plain data of."""
         failed = entry["failed"] and Task.parse(entry["failed"])
         return cls(**{**entry, "failed": failed, "last_lines": tuple(entry["last_lines"])})

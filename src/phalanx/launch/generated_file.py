@@ -13,7 +13,6 @@ def header(command: str) -> str:
 
 
 def check_generated(path: Path, command: str) -> None:
-    """Raise a JobError if the file exists and this command did not generate it."""
     try:
         with path.open() as file:
             first = file.readline()

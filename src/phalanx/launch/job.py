@@ -14,8 +14,6 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 class ProgramKind(Enum):
-    """How a program is started."""
-
     FILE = "file"
     MODULE = "module"
     COMMAND = "command"
@@ -70,7 +68,6 @@ class Job:
     data_workers: int = 0
 
     def needs(self, role: Role) -> Resources:
-        """Return the resources of each task of this role."""
         return self.resources.get(role, Resources())
 
     def tasks(self) -> list[Task]:
@@ -115,21 +112,14 @@ class Job:
 
 def cluster_counts(chief: bool, workers: int, ps: int, evaluators: int) -> dict[Role, int]:
     """Return the number of tasks of each role, in the order of the cluster."""
-    return {
-        Role.CHIEF: int(chief),
-        Role.WORKER: workers,
-        Role.PS: ps,
-        Role.EVALUATOR: evaluators,
-    }
+    return {Role.CHIEF: int(chief), Role.WORKER: workers, Role.PS: ps, Role.EVALUATOR: evaluators}
 
 
 def make_tasks(counts: Mapping[Role, int]) -> list[Task]:
-    """Return so many tasks of each role, in the order given."""
     return [Task(role, index) for role, count in counts.items() for index in range(count)]
 
 
 def check_counts(counts: Mapping[Role, int]) -> None:
-    """Raise a JobError if a cluster with so many tasks of each role cannot train."""
     for role, count in counts.items():
         if count < 0:
             raise JobError(f"{role} is {count}: it must be at least 0")
@@ -146,7 +136,6 @@ def check_counts(counts: Mapping[Role, int]) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise a JobError unless every backend accepts this name for a job."""
     if not _NAME.fullmatch(name):
         raise JobError(
             f"{name!r} cannot be a job's name: use at most 40 lower-case letters, digits and "

@@ -1,13 +1,11 @@
 """The jobs that this user has submitted: one file for each, which says where the job runs."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from phalanx.errors import JobError, LaunchError
 
@@ -23,12 +21,10 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class JobStore:
-    """The records of all submitted jobs, in a directory."""
-
     directory: Path
 
     @classmethod
-    def of_user(cls, environ: Mapping[str, str] | None = None) -> JobStore:
+    def of_user(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Return the store of this user, below XDG_STATE_HOME."""
         environ = os.environ if environ is None else environ
         home = environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -46,7 +42,6 @@ class JobStore:
             raise LaunchError(f"the job cannot be recorded in {path}: {error.strerror}") from None
 
     def find(self, name: str) -> JobRecord | None:
-        """Return the job's record, or None if there is none."""
         try:
             text = (self.directory / f"{name}.json").read_text()
             return JobRecord(**json.loads(text))

@@ -21,6 +21,7 @@ from phalanx.launch.base import LastingLauncher, PlanT
 from phalanx.launch.job import Job
 from phalanx.launch.termination import GracePeriods
 from phalanx.launch.values import (
+    Amount,
     parse_cpus,
     parse_duration,
     parse_gpus,
@@ -117,7 +118,6 @@ class ConfigurableLauncher(LastingLauncher[PlanT], Protocol[PlanT]):
 def is_configurable(
     launcher: type[LastingLauncher[Any]],
 ) -> TypeGuard[type[ConfigurableLauncher[Any]]]:
-    """Return whether a launcher declares options of its own."""
     return hasattr(launcher, "launch_options") and hasattr(launcher, "from_options")
 
 
@@ -161,27 +161,17 @@ START_WITHIN = Option(
     "TIME",
 )
 
-CPUS = Option(
-    "--cpus",
-    "The processors of each task, or of each task of a role, as in 4 or ps=2.",
-    parse_per_role(parse_cpus),
-    "[ROLE=]N",
-    multiple=True,
-)
-MEMORY = Option(
-    "--memory",
-    "The memory of each task, or of each task of a role, as in 16G or ps=64G.",
-    parse_per_role(parse_size),
-    "[ROLE=]SIZE",
-    multiple=True,
-)
-GPUS = Option(
-    "--gpus",
-    "The GPUs of each task, or of each task of a role, as in worker=2.",
-    parse_per_role(parse_gpus),
-    "[ROLE=]N",
-    multiple=True,
-)
+
+def _make_amount(
+    flag: str, what: str, example: str, parse: Callable[[str], Amount], metavar: str = "N"
+) -> Option:
+    text = f"The {what} of each task, or of each task of a role, as in {example}."
+    return Option(flag, text, parse_per_role(parse), f"[ROLE=]{metavar}", multiple=True)
+
+
+CPUS = _make_amount("--cpus", "processors", "4 or ps=2", parse_cpus)
+MEMORY = _make_amount("--memory", "memory", "16G or ps=64G", parse_size, "SIZE")
+GPUS = _make_amount("--gpus", "GPUs", "worker=2", parse_gpus)
 RESOURCES = (CPUS, MEMORY, GPUS)
 NO_MEMORY = Option(
     "--memory",
@@ -227,5 +217,4 @@ PROCESSES = (DATA_WORKERS, *RESOURCES, START_WITHIN, NO_TENSORBOARD)
 
 
 def make_grace_periods(values: OptionValues) -> GracePeriods:
-    """Return the times that `GRACE_PERIODS` sets."""
     return GracePeriods(values["grace"], values["linger"], values["evaluator_linger"])

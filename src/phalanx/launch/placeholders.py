@@ -20,7 +20,6 @@ _WORD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
 def check_placeholders(arguments: Sequence[str]) -> None:
-    """Raise a JobError if an argument has an unknown placeholder."""
     for argument in arguments:
         for match in _WORD.finditer(argument):
             name = match[2]
@@ -36,7 +35,6 @@ def check_placeholders(arguments: Sequence[str]) -> None:
 
 
 def fill(argument: str, task: Task, cluster: Cluster) -> str:
-    """Return the argument with the values of this task."""
     return fill_with(argument, lambda name: _VALUES[name](task, cluster))
 
 

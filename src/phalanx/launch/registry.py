@@ -31,7 +31,6 @@ BUILT_IN = {
 
 
 def names() -> list[str]:
-    """Return the names of all backends."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
@@ -39,7 +38,7 @@ def find(name: str) -> type[Launcher[Any]]:
     """Import and return the launcher of a backend. No package can replace a built-in one."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        found = getattr(import_module(module), attribute)
+        found: type[Launcher[Any]] = getattr(import_module(module), attribute)
     else:
         points = list(entry_points(group=GROUP, name=name))
         if not points:
@@ -54,8 +53,7 @@ def find(name: str) -> type[Launcher[Any]]:
             f"the launcher {name!r} has no method {' and no '.join(missing)}: "
             "see phalanx.launch.base.Launcher"
         )
-    launcher: type[Launcher[Any]] = found
-    return launcher
+    return found
 
 
 def find_lasting(name: str) -> type[LastingLauncher[Any]]:

@@ -35,7 +35,6 @@ def deciding_tasks(tasks: Collection[Task]) -> list[Task]:
 
 
 def has_succeeded(states: Mapping[Task, TaskState]) -> bool:
-    """Return whether the job has succeeded."""
     return all(states[task] is TaskState.DONE for task in deciding_tasks(states))
 
 
@@ -57,7 +56,6 @@ def decode_exit_code(code: int) -> int:
 
 
 def describe_exit(code: int | None) -> str:
-    """Describe an exit code; None if it is unknown."""
     if code is None:
         return "failed"
     if code >= 0:

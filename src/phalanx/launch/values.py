@@ -50,12 +50,10 @@ def parse_duration(text: str, least: float = 0, most: float = LONGEST_SECONDS) -
 
 
 def parse_positive_duration(text: str) -> float:
-    """Return a number of seconds that is not zero."""
     return parse_duration(text, least=0.001)
 
 
 def parse_cpus(text: str) -> float:
-    """Return a number of processors, which may be a fraction."""
     cpus = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else 0
     if not cpus:
         raise ValueError(f"{text!r} is not a number of processors: write 4 or 0.5")
@@ -63,14 +61,12 @@ def parse_cpus(text: str) -> float:
 
 
 def parse_gpus(text: str) -> int:
-    """Return a number of GPUs, which may be zero."""
     if not text.isdecimal():
         raise ValueError(f"{text!r} is not a number of GPUs: write 0, 1, 2, …")
     return int(text)
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Return the name and the value of `NAME=VALUE`."""
     name, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
         raise ValueError(f"{text!r} is not NAME=VALUE")

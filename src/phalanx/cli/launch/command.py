@@ -99,7 +99,6 @@ _DEFAULT_HELP = """
 
 
 def make_command(name: str) -> click.Command:
-    """Return the command of a backend, with the options that its launcher declares."""
     launcher = _find_if_valid(name)
     configurable = launcher if launcher is not None and is_configurable(launcher) else None
     options = RESOURCES if configurable is None else configurable.launch_options

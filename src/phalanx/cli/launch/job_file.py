@@ -35,7 +35,6 @@ _NOT_FOR_ALL = {option.flag.removeprefix("--") for option in (TENSORBOARD, *CONT
 
 
 def read_job_file(path: Path) -> dict[str, object]:
-    """Return the content of the file."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:

@@ -61,7 +61,6 @@ def _wait_for_start(job_store: JobStore, name: str, handle: LastingHandle, secon
 
 
 def _check_name_is_free(job_store: JobStore, name: str) -> None:
-    """Raise a JobError if a job of this name still runs."""
     record = job_store.find(name)
     if record is None:
         return

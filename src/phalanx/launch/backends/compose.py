@@ -8,12 +8,7 @@ from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
-from phalanx.launch.containers.compose_file import (
-    make_services,
-    make_tensorboard,
-    make_volumes,
-    render,
-)
+from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
 from phalanx.launch.generated_file import check_generated, header, write_generated
@@ -87,16 +82,17 @@ class ComposeLauncher(ContainerLauncher):
                 **dict(_limit_resources(job, task)),
                 **(_reserve_gpus(gpus[task]) if gpus.get(task) else {}),
             }
-            for task, service in make_services(job, container, self.grace)
+            for task, service in compose_file.make_services(job, container, self.grace)
         }
         if self.tensorboard:
             services["tensorboard"] = {
                 "container_name": f"{job.name}-tensorboard",
-                **make_tensorboard(job, container),
+                **compose_file.make_tensorboard(job, container),
                 "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
             }
-        content = {"services": services, **make_volumes(container.mounts)}
-        file = header(_COMMAND) + render(merge_patches(content, self.patches, COMPOSE_KEYS))
+        content = {"services": services, **compose_file.make_volumes(container.mounts)}
+        patched = merge_patches(content, self.patches, COMPOSE_KEYS)
+        file = header(_COMMAND) + compose_file.render(patched)
         processes = self.plan_followers(
             job, lambda task: ("container", _name(job, task), f"{self.grace:.0f}")
         )

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from phalanx.cluster.spec import Task
-from phalanx.launch.containers.container import (
-    CREDENTIALS_PATH,
-    CREDENTIALS_VARIABLE,
-    PORT,
-    Container,
-    Mount,
-    MountKind,
-)
+from phalanx.launch import task_commands
+from phalanx.launch.containers.container import PORT, Container, Mount, MountKind
 from phalanx.launch.containers.engine import ask, check_ready
 from phalanx.launch.containers.launcher import ContainerLauncher
 from phalanx.launch.containers.options import CONTAINER
@@ -22,15 +16,9 @@ from phalanx.launch.options import GRACE, LOCAL_TENSORBOARD, Option
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, run_cleanup
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.task_commands import (
-    TENSORBOARD_PORT,
-    TaskCommand,
-    assign_gpus,
-    make_task_commands,
-    task_variables,
-    tensorboard_command,
-)
 from phalanx.launch.termination import GracePeriods
+
+_TENSORBOARD = "tensorboard"
 
 
 @dataclass(frozen=True)
@@ -77,10 +65,10 @@ class DockerLauncher(ContainerLauncher):
         # The name of a container is the host of its task's address.
         addresses = {task: f"{_name(job, task)}:{PORT}" for task in job.listening_tasks()}
         network = f"phalanx-{job.name}"
-        gpus = assign_gpus(job, dict.fromkeys(job.all_tasks(), "localhost"))
+        gpus = task_commands.assign_gpus(job, dict.fromkeys(job.all_tasks(), "localhost"))
         tasks = tuple(
             self._plan_task(job, start, network, gpus.get(start.task))
-            for start in make_task_commands(job, addresses, self.container.python)
+            for start in task_commands.make_task_commands(job, addresses, self.container.python)
         )
         names = [_name(job, task) for task in job.all_tasks()]
         board = self._plan_tensorboard(job, network) if self.tensorboard else ()
@@ -91,7 +79,7 @@ class DockerLauncher(ContainerLauncher):
             GracePeriods(self.grace),
             job.time_limit,
             cleanup=(
-                ("docker", "rm", "--force", *names, *([_board_name(job)] if board else [])),
+                ("docker", "rm", "--force", *names, *([_name(job, _TENSORBOARD)] if board else [])),
                 ("docker", "network", "rm", network),
             ),
         )
@@ -110,14 +98,13 @@ class DockerLauncher(ContainerLauncher):
             raise
 
     def _plan_task(
-        self, job: Job, start: TaskCommand, network: str, gpus: list[str] | None
+        self, job: Job, start: task_commands.TaskCommand, network: str, gpus: list[str] | None
     ) -> TaskPlan:
         task, container = start.task, self.container
         needs = job.needs(task.role)
         # `docker` reads the values from its own environment, so that `ps` does not show them.
-        environment = task_variables(job, task.role, start.variables)
-        if container.credentials:
-            environment[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
+        environment = task_commands.task_variables(job, task.role, start.variables)
+        environment |= container.credentials_variables()
         labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}
         name = _name(job, task)
         options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
@@ -140,22 +127,18 @@ class DockerLauncher(ContainerLauncher):
 
     def _plan_tensorboard(self, job: Job, network: str) -> tuple[str, ...]:
         container = self.container
-        options = ["--detach", "--rm", f"--name={_board_name(job)}", f"--network={network}"]
-        options += [f"--publish=127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]
-        options += [f"--label=phalanx.job={job.name}"]
-        if container.credentials:
-            options.append(f"--env={CREDENTIALS_VARIABLE}={CREDENTIALS_PATH}")
+        options = ["--detach", "--rm", f"--name={_name(job, _TENSORBOARD)}", f"--network={network}"]
+        port = task_commands.TENSORBOARD_PORT
+        options += [f"--publish=127.0.0.1:{port}:{port}", f"--label=phalanx.job={job.name}"]
+        key = container.credentials_variables()
+        options += [f"--env={name}={path}" for name, path in key.items()]
         options += _mount_options(container)
-        command = tensorboard_command(job, container.python)
+        command = task_commands.tensorboard_command(job, container.python)
         return ("docker", "run", *options, container.image, *command)
 
 
-def _name(job: Job, task: Task) -> str:
+def _name(job: Job, task: Task | str) -> str:
     return f"{job.name}-{task}"
-
-
-def _board_name(job: Job) -> str:
-    return f"{job.name}-tensorboard"
 
 
 def _mount_options(container: Container) -> list[str]:

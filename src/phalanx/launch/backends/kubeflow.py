@@ -23,12 +23,7 @@ _PREFIX = "training.kubeflow.org"
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
 _PORT = "tfjob-port"
-REPLICAS = {
-    Role.CHIEF: "Chief",
-    Role.WORKER: "Worker",
-    Role.PS: "PS",
-    Role.EVALUATOR: "Evaluator",
-}
+REPLICAS = {Role.CHIEF: "Chief", Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
 
 
 def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest:
@@ -100,10 +95,6 @@ def _make_script(job: Job, container: Container, options: PodOptions, role: Role
     return "\n".join(lines) + "\n"
 
 
-def _select_pods(name: str) -> str:
-    return f"{_PREFIX}/job-name={name}"
-
-
 def _find_task(pod: Manifest) -> Task | None:
     labels = pod["metadata"].get("labels", {})
     role, index = labels.get(f"{_PREFIX}/replica-type"), labels.get(f"{_PREFIX}/replica-index")
@@ -111,9 +102,9 @@ def _find_task(pod: Manifest) -> Task | None:
 
 
 class KubeflowLauncher(PodsLauncher):
-    """Creates a TFJob."""
-
-    kind = JobKind("TFJob", one_object, "Succeeded", _select_pods, _find_task, failed_pods)
+    kind = JobKind(
+        "TFJob", one_object, "Succeeded", f"{_PREFIX}/job-name=", _find_task, failed_pods
+    )
     launch_help = """
         Start the tasks of a job as the replicas of a TFJob, for Kubeflow's training operator.
 

@@ -1,7 +1,5 @@
 """The Docker Swarm backend: a stack with a service for each task, on the nodes of a swarm."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,12 +7,7 @@ from typing import ClassVar, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
-from phalanx.launch.containers.compose_file import (
-    make_services,
-    make_tensorboard,
-    make_volumes,
-    render,
-)
+from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.container import CREDENTIALS_PATH
 from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
@@ -42,7 +35,7 @@ class NodeLabel:
     value: str
 
     @classmethod
-    def parse(cls, text: str) -> NodeLabel:
+    def parse(cls, text: str) -> Self:
         """Parse `NAME=VALUE` or `ROLE:NAME=VALUE`.
 
         >>> NodeLabel.parse("worker:gpu=yes")
@@ -109,17 +102,18 @@ class SwarmLauncher(ContainerLauncher):
         secrets = {"secrets": [secret]} if container.credentials else {}
         services = {
             str(task): {**service, **secrets, "deploy": dict(self._plan_deployment(job, task))}
-            for task, service in make_services(job, container, self.grace)
+            for task, service in compose_file.make_services(job, container, self.grace)
         }
         if self.tensorboard:
             # Every node of the swarm listens on the port and forwards it.
             ports = {"ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]}
-            services["tensorboard"] = {**make_tensorboard(job, container), **secrets, **ports}
+            tensorboard = compose_file.make_tensorboard(job, container)
+            services["tensorboard"] = {**tensorboard, **secrets, **ports}
         file: Manifest = {
             "version": "3.8",
             "services": services,
             "networks": {"default": {"driver": "overlay"}},
-            **make_volumes(container.mounts),
+            **compose_file.make_volumes(container.mounts),
         }
         if container.credentials:
             file["secrets"] = {_SECRET: {"file": container.credentials}}
@@ -128,7 +122,7 @@ class SwarmLauncher(ContainerLauncher):
             lambda task: ("service", f"{job.name}_{task}", str(self.directory / f"{task}.seen")),
             cleanup=(("docker", "stack", "rm", job.name),),
         )
-        stack = render(merge_patches(file, self.patches, COMPOSE_KEYS))
+        stack = compose_file.render(merge_patches(file, self.patches, COMPOSE_KEYS))
         return SwarmPlan(job.name, container.image, stack, processes)
 
     def submit(self, plan: SwarmPlan) -> BackgroundHandle:
@@ -197,7 +191,6 @@ def _wait_for_network_removal(name: str) -> None:
 
 
 def _check_manager() -> None:
-    """Raise a JobError unless the engine is a manager of a swarm."""
     state = ask("info", "--format", "{{.Swarm.LocalNodeState}} {{.Swarm.ControlAvailable}}").split()
     if state[:1] != ["active"]:
         raise JobError(f"{NOTHING}: this engine is in no swarm; create one with: docker swarm init")

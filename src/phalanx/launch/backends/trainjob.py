@@ -10,26 +10,17 @@ from collections.abc import Iterator
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job
+from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import INDEX, JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import (
-    PodOptions,
-    make_job_spec,
-    make_object,
-    make_pod,
-    make_probes,
-    make_script,
-    pod_labels,
-    role_variables,
-)
+from phalanx.launch.kube.pods import PodOptions
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 _JOB_SET = "jobset.sigs.k8s.io"
 # Trainer counts the pods of the Job with this label as nodes, and finds the container by its name.
 _ANCESTOR = {f"{GROUP}/trainjob-ancestor-step": "trainer"}
 _CONTAINER = "node"
-_PORT = "tensorflow"
 
 
 def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
@@ -41,7 +32,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
         for role, count in job.all_counts().items()
     ]
     yield {
-        **make_object(api, "TrainingRuntime", job.name, job, container, options),
+        **pods.make_object(api, "TrainingRuntime", job.name, job, container, options),
         "spec": {
             "mlPolicy": {"numNodes": nodes},
             "template": {
@@ -56,7 +47,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
         },
     }
     yield {
-        **make_object(api, "TrainJob", job.name, job, container, options),
+        **pods.make_object(api, "TrainJob", job.name, job, container, options),
         "spec": {
             "runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": job.name},
             "trainer": {"numNodes": nodes},
@@ -67,20 +58,10 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
 def _make_replicated_job(
     job: Job, container: Container, options: PodOptions, role: Role, count: int, decides: bool
 ) -> Manifest:
-    pod = make_pod(
-        job,
-        container,
-        options,
-        role,
-        # A JobSet numbers the Jobs of a role, and each role has one.
-        make_script(job, container, between="-0-"),
-        role_variables(job, role),
-        name=_CONTAINER,
-        port=_PORT,
-        probes=make_probes(job, role, _PORT),
-    )
+    # A JobSet numbers the Jobs of a role, and each role has one.
+    pod = pods.make_indexed_pod(job, container, options, role, _CONTAINER, between="-0-")
     template = {
-        "metadata": {"labels": pod_labels(job, container)},
+        "metadata": {"labels": pods.pod_labels(job, container)},
         "spec": {"restartPolicy": "Never", **pod},
     }
     limited = decides and job.time_limit
@@ -90,13 +71,9 @@ def _make_replicated_job(
         "replicas": 1,
         "template": {
             **({"metadata": {"labels": _ANCESTOR}} if decides else {}),
-            "spec": {**limit, **make_job_spec(job, count, template)},
+            "spec": {**limit, **pods.make_job_spec(job, count, template)},
         },
     }
-
-
-def _select_pods(name: str) -> str:
-    return f"{_JOB_SET}/jobset-name={name}"
 
 
 def _find_task(pod: Manifest) -> Task | None:
@@ -106,9 +83,9 @@ def _find_task(pod: Manifest) -> Task | None:
 
 
 class TrainJobLauncher(PodsLauncher):
-    """Creates a TrainingRuntime and a TrainJob."""
-
-    kind = JobKind("TrainJob", one_object, "Complete", _select_pods, _find_task, failed_pods)
+    kind = JobKind(
+        "TrainJob", one_object, "Complete", f"{_JOB_SET}/jobset-name=", _find_task, failed_pods
+    )
     launch_help = """
         Start the tasks of a job as a TrainJob, for Kubeflow Trainer 2.
 

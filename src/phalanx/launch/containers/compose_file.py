@@ -35,7 +35,6 @@ def make_services(job: Job, container: Container, grace: float) -> Iterator[tupl
 
 
 def make_tensorboard(job: Job, container: Container) -> Manifest:
-    """Make a service that shows the job's model directory."""
     key = container.credentials_variables()
     return {
         "image": container.image,

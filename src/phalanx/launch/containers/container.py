@@ -1,11 +1,10 @@
 """The container of a task: its image, mounts and labels, and a key for Google Cloud."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Self
 
 from phalanx.errors import JobError
 
@@ -15,8 +14,6 @@ CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 class MountKind(Enum):
-    """Where the source of a mount is."""
-
     HOST = "host"
     VOLUME = "volume"
     NFS = "nfs"
@@ -24,15 +21,13 @@ class MountKind(Enum):
 
 @dataclass(frozen=True)
 class Mount:
-    """A directory that is mounted into the container."""
-
     kind: MountKind
     source: str
     target: str
     read_only: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Mount:
+    def parse(cls, text: str) -> Self:
         """Parse /host/path:/target, volume:/target or nfs://server/path:/target, with `:ro`."""
         match = re.fullmatch(r"(nfs://[^/:]+/[^:]*|/[^:]*|[\w.-]+):(/[^:]*)(:r[ow])?", text)
         if not match:
@@ -68,7 +63,7 @@ class Container:
     def credentials_variables(self) -> dict[str, str]:
         return {CREDENTIALS_VARIABLE: CREDENTIALS_PATH} if self.credentials else {}
 
-    def with_credentials_mount(self) -> Container:
+    def with_credentials_mount(self) -> Self:
         """Return the container with the key file mounted, for engines without secrets."""
         if not self.credentials:
             return self

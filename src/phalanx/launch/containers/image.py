@@ -50,7 +50,6 @@ class ImagePlan:
         return self.dockerfile
 
     def write(self, directory: Path) -> None:
-        """Write the Dockerfile and the lock file."""
         check_generated(directory / LOCK, "image")
         write_generated(directory / DOCKERFILE, self.dockerfile, "image")
         write_generated(directory / LOCK, self.lock, "image")
@@ -77,7 +76,6 @@ class ImagePlan:
 
 
 def plan_image(contents: Contents) -> ImagePlan:
-    """Plan the files of an image."""
     gpu = [
         "# CUDA comes with the wheels, the driver with the NVIDIA Container Toolkit of the host.",
         "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
@@ -155,7 +153,6 @@ def read_requirements(path: Path) -> tuple[str, ...]:
 
 
 def check_pinned(contents: Contents) -> None:
-    """Raise a JobError for a requirement that is not pinned to a version."""
     wheels = {_plain(PurePosixPath(path).name.partition("-")[0]) for path in contents.wheels}
     for requirement in contents.requirements:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)

@@ -16,8 +16,7 @@ from phalanx.launch.job_store import JobStore
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.options import GRACE, LOCAL_TENSORBOARD, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundLauncher
-from phalanx.launch.processes.followers import plan_followers
-from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.processes.plan import ProcessPlan, plan_followers
 from phalanx.launch.termination import GracePeriods
 
 # An engine enforces the grace period; its response takes a moment longer.

@@ -47,7 +47,6 @@ PATCH = Option(
 
 
 def make_container(values: OptionValues) -> Container:
-    """Return the container that `CONTAINER` describes."""
     if not values["image"]:
         raise JobError("no image is set to run the tasks in: add --image")
     return Container(
@@ -60,5 +59,4 @@ def make_container(values: OptionValues) -> Container:
 
 
 def read_patches(values: OptionValues) -> tuple[Manifest, ...]:
-    """Return the documents of the files that `PATCH` names."""
     return tuple(patch for path in values.get("patch", ()) for patch in load(Path(path)))

@@ -1,13 +1,11 @@
 """A job whose tasks are pods. The kinds of objects that create the pods differ in a few facts."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError, NotFoundError
@@ -40,14 +38,14 @@ class JobKind:
     """How a kind of object represents a job.
 
     `names` are the objects of a job, of which the first says whether it has ended and the others
-    why; `succeeded` is the condition that means success; `failed` are the tasks that have failed
-    for the last time.
+    why; `succeeded` is the condition that means success; `selector`, followed by the job's name,
+    selects its pods; `failed` are the tasks that have failed for the last time.
     """
 
     kind: str
     names: Callable[[str, Iterable[Role]], list[str]]
     succeeded: str
-    selector: Callable[[str], str]
+    selector: str
     task_of: Callable[[Manifest], Task | None]
     failed: Callable[[Sequence[Manifest], Sequence[Task], Pods], list[Task]]
 
@@ -80,7 +78,7 @@ class PodsHandle:
     objects: Sequence[tuple[str, str]]
 
     @classmethod
-    def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> PodsHandle:
+    def attach(cls, kind: JobKind, facts: Mapping[str, Any]) -> Self:
         return cls(
             kind,
             Client(facts["context"]),
@@ -104,7 +102,8 @@ class PodsHandle:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             pods = [tries[-1] for tries in self._pods().values()]
-            reasons = [each for each in map(_waiting_reason, pods) if _is_image_error(each)]
+            waiting = map(_waiting_reason, pods)
+            reasons = [each for each in waiting if each.partition(":")[0] in _IMAGE_ERRORS]
             refused = [each for each in self.warnings() if _REFUSED.search(each)]
             for reason in (*reasons, *(each for each in refused if each not in known)):
                 raise LaunchError(f"Kubernetes does not start it: {reason}")
@@ -207,7 +206,7 @@ class PodsHandle:
     def _pods(self) -> Pods:
         """Return the pods of each task, the newest last."""
         found: Pods = {}
-        for pod in self.client.pods(self.kind.selector(self.name), self.namespace):
+        for pod in self.client.pods(self.kind.selector + self.name, self.namespace):
             task = self.kind.task_of(pod)
             if task is not None:
                 found.setdefault(task, []).append(pod)
@@ -267,7 +266,3 @@ def _waiting_reason(pod: Manifest) -> str:
     ]
     found = waiting if waiting.get("reason") else next(iter(conditions), None)
     return f"{found.get('reason')}: {found.get('message', '')}".rstrip(": ") if found else ""
-
-
-def _is_image_error(reason: str) -> bool:
-    return reason.partition(":")[0] in _IMAGE_ERRORS

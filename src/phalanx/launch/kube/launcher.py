@@ -2,29 +2,57 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.containers.container import Container
-from phalanx.launch.containers.options import make_container
+from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
 from phalanx.launch.job import Job
+from phalanx.launch.kube import pods
 from phalanx.launch.kube.client import AlreadyExistsError, Client
 from phalanx.launch.kube.handle import JobKind, PodsHandle
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.options import PODS, make_pod_options
 from phalanx.launch.kube.patch import apply_patches
-from phalanx.launch.kube.pods import (
-    LABEL,
-    ObjectsPlan,
-    PodOptions,
-    make_disruption_budget,
-    make_network_policy,
-    make_secret,
-    make_tensorboard,
-)
-from phalanx.launch.options import Option, OptionValues
+from phalanx.launch.kube.pods import PodOptions, Toleration
+from phalanx.launch.options import GRACE, START_WITHIN, TENSORBOARD, Option, OptionValues
+from phalanx.launch.values import parse_pair
 
+PODS = (
+    *CONTAINER,
+    START_WITHIN,
+    Option("--namespace", "The namespace of all objects.", default=PodOptions.namespace),
+    Option("--context", "The context of the kubeconfig  [default: the current one]"),
+    Option(
+        "--node-selector",
+        "Use only nodes with this label. Can be repeated.",
+        parse_pair,
+        "NAME=VALUE",
+        multiple=True,
+    ),
+    Option(
+        "--toleration",
+        "Use nodes with this taint, too. Can be repeated.",
+        Toleration.parse,
+        "KEY=VALUE:EFFECT",
+        multiple=True,
+    ),
+    Option("--priority-class", "The PriorityClass of the pods.", metavar="NAME"),
+    Option(
+        "--service-account",
+        "The service account of the pods  [default: none, and no token is mounted]",
+        metavar="NAME",
+    ),
+    Option(
+        "--protect",
+        "Keep nodes from being drained while the job runs (PodDisruptionBudget).",
+        is_flag=True,
+    ),
+    replace(TENSORBOARD, help="Serve TensorBoard until `phalanx cancel`."),
+    PATCH,
+    GRACE,
+)
 _END_SECONDS = 60.0
 
 
@@ -41,29 +69,46 @@ class PodsLauncher(ABC):
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:
-        return cls(make_container(values), make_pod_options(values), values["context"])
+        credentials = values["credentials"]
+        return cls(
+            make_container(values),
+            PodOptions(
+                namespace=values["namespace"],
+                node_selector=dict(values["node_selector"]),
+                tolerations=values["toleration"],
+                priority_class=values["priority_class"],
+                service_account=values["service_account"],
+                controller_account=values.get("controller_account"),
+                grace=values["grace"],
+                protect=values["protect"],
+                tensorboard=values["tensorboard"],
+                credentials=Path(credentials).read_bytes() if credentials else None,
+                patches=read_patches(values),
+            ),
+            values["context"],
+        )
 
     @abstractmethod
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         """Make the objects that create the pods."""
 
-    def plan(self, job: Job) -> ObjectsPlan:
+    def plan(self, job: Job) -> pods.ObjectsPlan:
         job.validate()
         self.container.validate()
-        labels = {**self.container.labels, LABEL: job.name}
+        labels = {**self.container.labels, pods.LABEL: job.name}
         about = (job, self.container, self.options)
         objects = [
-            *make_secret(job.name, labels, self.options),
-            make_network_policy(*about),
-            *make_disruption_budget(*about),
+            *pods.make_secret(job.name, labels, self.options),
+            pods.make_network_policy(*about),
+            *pods.make_disruption_budget(*about),
             *self.make_objects(job),
-            *make_tensorboard(*about),
+            *pods.make_tensorboard(*about),
         ]
         patched = apply_patches(objects, self.options.patches)
         counts = tuple(job.all_counts().items())
-        return ObjectsPlan(job.name, self.options.namespace, patched, counts)
+        return pods.ObjectsPlan(job.name, self.options.namespace, patched, counts)
 
-    def submit(self, plan: ObjectsPlan) -> PodsHandle:
+    def submit(self, plan: pods.ObjectsPlan) -> PodsHandle:
         """Create the objects; if one of them or its pods cannot be created, delete them all."""
         created: list[tuple[str, str]] = []
         client = Client(self.context)

@@ -33,13 +33,11 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(objects: Iterable[Manifest]) -> str:
-    """Return the objects as YAML, one document each."""
     documents = (yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=100) for each in objects)
     return "---\n".join(documents).rstrip("\n")
 
 
 def load(path: Path) -> list[Manifest]:
-    """Load all documents of a YAML file."""
     try:
         documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

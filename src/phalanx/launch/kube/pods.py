@@ -1,7 +1,5 @@
 """The parts that the pods of all Kubernetes backends share, whichever object creates them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -9,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from typing import Self
 
 from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
@@ -28,6 +27,7 @@ from phalanx.launch.task_commands import TENSORBOARD_PORT, task_variables, tenso
 
 LABEL = "phalanx.job"
 ROLE = "phalanx.role"
+PORT_NAME = "tensorflow"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
 # Preemption is not the pod's failure: the pod is restarted, and the restart is not counted.
 PREEMPTED = {
@@ -45,8 +45,7 @@ class Toleration:
     effect: str
 
     @classmethod
-    def parse(cls, text: str) -> Toleration:
-        """Parse a toleration in the notation of `kubectl taint`."""
+    def parse(cls, text: str) -> Self:
         pair, _, effect = text.rpartition(":")
         key, equals, value = pair.partition("=")
         if not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
@@ -81,7 +80,6 @@ class ObjectsPlan:
     counts: tuple[tuple[Role, int], ...]
 
     def render(self) -> str:
-        """Render YAML for `kubectl apply -f -`."""
         return dump(self.objects)
 
 
@@ -95,7 +93,6 @@ def make_object(
 def make_header(
     api: str, kind: str, name: str, labels: Mapping[str, str], options: PodOptions
 ) -> Manifest:
-    """Make apiVersion, kind and metadata of an object."""
     metadata = {"name": name, "namespace": options.namespace, "labels": dict(labels)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata}
 
@@ -134,7 +131,6 @@ def make_disruption_budget(
 
 
 def pod_labels(job: Job, container: Container) -> dict[str, str]:
-    """Return the labels of a task's pod."""
     return {**container.labels, **_task_labels(job)}
 
 
@@ -222,6 +218,16 @@ def make_pod(
     }
     grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
     return {**grace, **_make_pod_spec(main, volumes, options)}
+
+
+def make_indexed_pod(
+    job: Job, container: Container, options: PodOptions, role: Role, name: str, between: str = "-"
+) -> Manifest:
+    """Make the spec of a pod of an Indexed Job, which computes TF_CONFIG from its index."""
+    script, variables = make_script(job, container, between), role_variables(job, role)
+    probes = make_probes(job, role, PORT_NAME)
+    about = (job, container, options, role, script, variables)
+    return make_pod(*about, name=name, port=PORT_NAME, probes=probes)
 
 
 def _make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:

@@ -4,8 +4,6 @@ The job's directory has plan.json, status.json, result.json and the tasks' outpu
 the supervisor holds a lock on the file `lock`, which contains its process id.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -18,8 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
@@ -41,7 +38,7 @@ class BackgroundHandle:
     directory: Path
 
     @classmethod
-    def submit(cls, plan: ProcessPlan, directory: Path) -> BackgroundHandle:
+    def submit(cls, plan: ProcessPlan, directory: Path) -> Self:
         """Start a supervisor for the plan, and wait until it has started the tasks."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -136,11 +133,7 @@ def supervise(directory: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         print(os.getpid(), file=lock, flush=True)
         signals: list[int] = []
-
-        def note(number: int, frame: FrameType | None) -> None:
-            signals.append(number)
-
-        signal.signal(signal.SIGTERM, note)
+        signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         handle = start(_load_plan(json.loads((directory / "plan.json").read_text())), os.environ)
         written = None

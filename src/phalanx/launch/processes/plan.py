@@ -1,11 +1,12 @@
 """The plan of a job whose tasks are processes on this machine."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.spec import Task
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.termination import GracePeriods
 
 
@@ -45,5 +46,29 @@ class ProcessPlan:
     cleanup: tuple[tuple[str, ...], ...] = ()
 
     def render(self) -> str:
-        """Render a shell command for each task."""
         return "\n\n".join(plan.render() for plan in self.tasks)
+
+
+def plan_followers(
+    tasks: Sequence[Task],
+    follow: Callable[[Task], tuple[str, ...]],
+    directory: Path,
+    run_id: str,
+    *,
+    restarts: int,
+    grace: float,
+    time_limit: float | None,
+    cleanup: tuple[tuple[str, ...], ...] = (),
+) -> ProcessPlan:
+    """Plan a process for each task that something else runs: `follow(task)` follows it."""
+    plans = tuple(
+        TaskPlan(
+            task,
+            follow(task),
+            {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(task)},
+            directory / f"{task}.log",
+            is_relay=True,
+        )
+        for task in tasks
+    )
+    return ProcessPlan(plans, run_id, restarts, GracePeriods(grace), time_limit, cleanup)

@@ -1,7 +1,5 @@
 """The process of one task: starts and ends as a process group, and is read without blocking."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -9,17 +7,10 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Mapping
-from typing import IO
+from typing import IO, Self
 
 from phalanx.errors import JobError, LaunchError
-from phalanx.launch.processes.guardian import (
-    RUN_ID_VARIABLE,
-    TASK_VARIABLE,
-    find_run_processes,
-    group_is_alive,
-    signal_all,
-    signal_group,
-)
+from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import TaskPlan
 from phalanx.launch.termination import decode_exit_code
 
@@ -32,8 +23,6 @@ _KILL_SECONDS = 10.0
 
 
 class TaskProcess:
-    """A running task and its output."""
-
     def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self.plan = plan
         self.group = process.pid
@@ -48,7 +37,7 @@ class TaskProcess:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @classmethod
-    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> TaskProcess:
+    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> Self:
         """Start the task; with `again`, append to the log of its earlier start."""
         try:
             log = plan.log.open("ab" if again else "wb", buffering=0)
@@ -128,7 +117,7 @@ class TaskProcess:
 
     def is_gone(self) -> bool:
         """Return whether the process and all its children have ended."""
-        if self.exit_code() is None or group_is_alive(self.group):
+        if self.exit_code() is None or guardian.group_is_alive(self.group):
             return False
         # At the end of the pipe nothing is left that could have left the process group.
         return self._at_end or not self._children()
@@ -146,18 +135,20 @@ class TaskProcess:
         """Send SIGTERM to the process group, once."""
         if self.terminated_at is None:
             self.terminated_at = now
-            signal_group(self.group, signal.SIGTERM)
+            guardian.signal_group(self.group, signal.SIGTERM)
 
     def kill(self) -> None:
-        signal_group(self.group, signal.SIGKILL)
+        guardian.signal_group(self.group, signal.SIGKILL)
 
     def _signal_children(self, number: int) -> None:
-        signal_group(self.group, number)
-        signal_all(self._children(), number)
+        guardian.signal_group(self.group, number)
+        guardian.signal_all(self._children(), number)
 
     def _children(self) -> list[int]:
         environment = self.plan.environment
-        return find_run_processes(environment[RUN_ID_VARIABLE], environment[TASK_VARIABLE])
+        return guardian.find_run_processes(
+            environment[guardian.RUN_ID_VARIABLE], environment[guardian.TASK_VARIABLE]
+        )
 
     def _close(self) -> None:
         self._pipe.close()

@@ -4,8 +4,6 @@
 - To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import selectors
@@ -69,9 +67,8 @@ class Supervisor:
 
     def run(self) -> None:
         """Start every task and return when the last process has ended."""
-        grace = self.plan.grace_periods.grace
         try:
-            with guardian.start_guardian(self.plan.run_id, grace) as self._guardian:
+            with guardian.start_guardian(self.plan.run_id, self._grace()) as self._guardian:
                 for command in self.plan.cleanup:
                     self._guardian("!" + json.dumps(command))
                 try:
@@ -220,19 +217,6 @@ class Supervisor:
             self._observer = NullObserver()
 
 
-def start(
-    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
-) -> SupervisedHandle:
-    """Start the tasks; `observer` receives their output and every change of state."""
-    # A held port and its lock, a pipe and a log for each task.
-    allow_open_files(4 * len(plan.tasks) + 128)
-    _create_logs(plan)
-    supervisor = Supervisor(plan, environ, observer or NullObserver())
-    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
-    thread.start()
-    return SupervisedHandle(supervisor, thread)
-
-
 class SupervisedHandle:
     """A job on this machine, supervised by a thread of this process."""
 
@@ -258,6 +242,19 @@ class SupervisedHandle:
     def wait(self, timeout: float | None = None) -> JobResult | None:
         self._thread.join(timeout)
         return None if self._thread.is_alive() else self._supervisor.result
+
+
+def start(
+    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
+) -> SupervisedHandle:
+    """Start the tasks; `observer` receives their output and every change of state."""
+    # A held port and its lock, a pipe and a log for each task.
+    allow_open_files(4 * len(plan.tasks) + 128)
+    _create_logs(plan)
+    supervisor = Supervisor(plan, environ, observer or NullObserver())
+    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
+    thread.start()
+    return SupervisedHandle(supervisor, thread)
 
 
 def _create_logs(plan: ProcessPlan) -> None:

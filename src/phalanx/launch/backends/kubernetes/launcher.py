@@ -13,28 +13,13 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.launch.backends.kubernetes.job_controller import JOB_FAILED
 from phalanx.launch.containers.container import PORT, Container
 from phalanx.launch.job import Job
+from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import INDEX, JobKind, Pods
-from phalanx.launch.kube.launcher import PodsLauncher
+from phalanx.launch.kube.launcher import PODS, PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.options import PODS
-from phalanx.launch.kube.pods import (
-    LABEL,
-    PREEMPTED,
-    ROLE,
-    PodOptions,
-    escape_variables,
-    make_job_spec,
-    make_object,
-    make_pod,
-    make_probes,
-    make_scheduling,
-    make_script,
-    pod_labels,
-    role_variables,
-)
+from phalanx.launch.kube.pods import PodOptions
 from phalanx.launch.options import Option
 
-_PORT = "tensorflow"
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 _CONTROLLER_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
 
@@ -42,13 +27,13 @@ _CONTROLLER_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
 def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
     roles = job.all_counts()
     yield {
-        **make_object("v1", "Service", job.name, job, container, options),
+        **pods.make_object("v1", "Service", job.name, job, container, options),
         "spec": {
             # A headless Service, so that each pod has a DNS name, ready or not.
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {LABEL: job.name, "phalanx.part": "task"},
-            "ports": [{"name": _PORT, "port": PORT, "targetPort": PORT}],
+            "selector": {pods.LABEL: job.name, "phalanx.part": "task"},
+            "ports": [{"name": pods.PORT_NAME, "port": PORT, "targetPort": PORT}],
         },
     }
     several = len(roles) > 1
@@ -70,24 +55,14 @@ def _make_job(
     job: Job, container: Container, options: PodOptions, role: Role, count: int
 ) -> Manifest:
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
-    pod = make_pod(
-        job,
-        container,
-        options,
-        role,
-        make_script(job, container),
-        role_variables(job, role),
-        name="task",
-        port=_PORT,
-        probes=make_probes(job, role, _PORT),
-    )
+    pod = pods.make_indexed_pod(job, container, options, role, "task")
     template = {
-        "metadata": {"labels": {**pod_labels(job, container), ROLE: str(role)}},
+        "metadata": {"labels": {**pods.pod_labels(job, container), pods.ROLE: str(role)}},
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},
     }
     return {
-        **make_object("batch/v1", "Job", f"{job.name}-{role}", job, container, options),
-        "spec": {**limit, **make_job_spec(job, count, template)},
+        **pods.make_object("batch/v1", "Job", f"{job.name}-{role}", job, container, options),
+        "spec": {**limit, **pods.make_job_spec(job, count, template)},
     }
 
 
@@ -95,9 +70,9 @@ def _make_account(job: Job, container: Container, options: PodOptions) -> Iterat
     """A service account for the job controller, which may only read and suspend these Jobs."""
     name = _account_name(job)
     group = "rbac.authorization.k8s.io"
-    yield make_object("v1", "ServiceAccount", name, job, container, options)
+    yield pods.make_object("v1", "ServiceAccount", name, job, container, options)
     yield {
-        **make_object(f"{group}/v1", "Role", name, job, container, options),
+        **pods.make_object(f"{group}/v1", "Role", name, job, container, options),
         "rules": [
             {
                 "apiGroups": ["batch"],
@@ -108,7 +83,7 @@ def _make_account(job: Job, container: Container, options: PodOptions) -> Iterat
         ],
     }
     yield {
-        **make_object(f"{group}/v1", "RoleBinding", name, job, container, options),
+        **pods.make_object(f"{group}/v1", "RoleBinding", name, job, container, options),
         "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": options.namespace}],
     }
@@ -120,12 +95,13 @@ def _account_name(job: Job) -> str:
 
 def _make_controller(job: Job, container: Container, options: PodOptions) -> Manifest:
     """A Job that succeeds when the whole job does."""
-    script = files("phalanx.launch.backends.kubernetes").joinpath("job_controller.py").read_text()
+    source = files("phalanx.launch.backends.kubernetes").joinpath("job_controller.py").read_text()
+    script = pods.escape_variables(source)
     jobs = [f"{job.name}-{role}" for role in job.all_counts()]
     main = {
         "name": "controller",
         "image": container.image,
-        "command": [container.python, "-c", escape_variables(script), f"{options.grace:g}", *jobs],
+        "command": [container.python, "-c", script, f"{options.grace:g}", *jobs],
         "env": [{"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY}],
         "resources": {"requests": _CONTROLLER_RESOURCES, "limits": _CONTROLLER_RESOURCES},
     }
@@ -134,36 +110,32 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
         "restartPolicy": "Never",
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        **make_scheduling(options),
+        **pods.make_scheduling(options),
         "serviceAccountName": options.controller_account or _account_name(job),
         "containers": [main],
     }
-    labels = {**container.labels, LABEL: job.name, "phalanx.part": "controller"}
+    labels = {**container.labels, pods.LABEL: job.name, "phalanx.part": "controller"}
     return {
-        **make_object("batch/v1", "Job", job.name, job, container, options),
+        **pods.make_object("batch/v1", "Job", job.name, job, container, options),
         "spec": {
             "backoffLimit": 100,
-            "podFailurePolicy": {"rules": [failed, PREEMPTED]},
+            "podFailurePolicy": {"rules": [failed, pods.PREEMPTED]},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 
 
-def _select_pods(name: str) -> str:
-    return f"{LABEL}={name},phalanx.part=task"
-
-
 def _find_task(pod: Manifest) -> Task | None:
-    role = pod["metadata"].get("labels", {}).get(ROLE)
+    role = pod["metadata"].get("labels", {}).get(pods.ROLE)
     index = pod["metadata"].get("annotations", {}).get(INDEX)
     return None if role is None or index is None else Task(Role(role), int(index))
 
 
-def _find_failed(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) -> list[Task]:
+def _find_failed(jobs: Sequence[Manifest], tasks: Sequence[Task], found_pods: Pods) -> list[Task]:
     """The tasks that a Job lists as failed: `1,3-5` are 1, 3, 4 and 5."""
     found: list[Task] = []
     for job in jobs:
-        role = job["spec"]["template"]["metadata"]["labels"].get(ROLE)
+        role = job["spec"]["template"]["metadata"]["labels"].get(pods.ROLE)
         for part in filter(None, job.get("status", {}).get("failedIndexes", "").split(",")):
             first, _, last = part.partition("-")
             found += [Task(Role(role), n) for n in range(int(first), int(last or first) + 1)]
@@ -173,7 +145,9 @@ def _find_failed(jobs: Sequence[Manifest], tasks: Sequence[Task], pods: Pods) ->
 class KubernetesLauncher(PodsLauncher):
     """Creates an Indexed Job for each role. Kubernetes' own controllers do the rest."""
 
-    kind = JobKind("Job", _job_names, "Complete", _select_pods, _find_task, _find_failed)
+    kind = JobKind(
+        "Job", _job_names, "Complete", f"phalanx.part=task,{pods.LABEL}=", _find_task, _find_failed
+    )
     launch_help = """
         Start the tasks of a job as pods: an Indexed Job for each role.
 

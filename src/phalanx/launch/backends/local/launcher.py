@@ -67,7 +67,6 @@ class LocalLauncher:
         return ProcessPlan(plans, self.run_id, job.restarts, self.grace_periods, job.time_limit)
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
-        """Start the tasks. `observer` gets their output and every change of their state."""
         return start(plan, self.machine.environ, observer)
 
 

@@ -1,26 +1,23 @@
 """The processors and GPUs of this machine, which a local plan divides among the tasks."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What this process may use of a machine."""
-
     processors: int
     gpus: tuple[str, ...]
     environ: Mapping[str, str]
     python: str
 
     @classmethod
-    def inspect(cls) -> Machine:
+    def inspect(cls) -> Self:
         environ = dict(os.environ)
         return cls(
             processors=_count_processors(),

@@ -11,7 +11,6 @@ from phalanx.launch.job import Program, ProgramKind
 
 
 def check_program(program: Program) -> None:
-    """Raise a JobError if the program cannot be started from this directory."""
     checks = {
         ProgramKind.FILE: _check_file,
         ProgramKind.MODULE: _check_module,

@@ -3,8 +3,6 @@
 python -m phalanx.launch.backends.marathon.api delete http://marathon:8080 /digits
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json
@@ -15,6 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from phalanx.errors import LaunchError, NotFoundError
 from phalanx.launch.kube.manifest import Manifest
@@ -32,8 +31,7 @@ class MarathonClient:
     environ: Mapping[str, str]
 
     @classmethod
-    def from_environment(cls, url: str) -> MarathonClient:
-        """Use MARATHON_TOKEN, or MARATHON_USER and MARATHON_PASSWORD, if they are set."""
+    def from_environment(cls, url: str) -> Self:
         return cls(url.rstrip("/"), os.environ)
 
     def create_group(self, group: Manifest) -> None:
@@ -41,14 +39,13 @@ class MarathonClient:
         self._request("POST", "/v2/groups", group)
 
     def delete_group(self, name: str) -> None:
-        self._request("DELETE", f"/v2/groups/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/groups/{urllib.parse.quote(name)}?force=true")
 
     def delete_app(self, name: str) -> None:
-        self._request("DELETE", f"/v2/apps/{_quote(name)}?force=true")
+        self._request("DELETE", f"/v2/apps/{urllib.parse.quote(name)}?force=true")
 
     def read_app(self, name: str) -> Manifest:
-        """Return an app with its tasks and its last failure."""
-        found: Manifest = self._request("GET", f"/v2/apps/{_quote(name)}")["app"]
+        found: Manifest = self._request("GET", f"/v2/apps/{urllib.parse.quote(name)}")["app"]
         return found
 
     def read_framework_id(self) -> str:
@@ -91,7 +88,6 @@ class MarathonClient:
 
 
 def read_sandbox(agent: str, framework: str, task: str, offset: int) -> str:
-    """Read the output of a task from an offset on, from the agent that it runs on."""
     query = urllib.parse.urlencode(
         {
             "path": f"/frameworks/{framework}/executors/{task}/runs/latest/stdout",
@@ -105,10 +101,6 @@ def read_sandbox(agent: str, framework: str, task: str, offset: int) -> str:
             return str(json.loads(response.read())["data"])
     except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
         raise LaunchError(f"{agent} does not serve the output: {error}") from None
-
-
-def _quote(name: str) -> str:
-    return urllib.parse.quote(name)
 
 
 def _make_error(error: urllib.error.HTTPError) -> LaunchError:

@@ -22,8 +22,7 @@ from phalanx.launch.job import Job
 from phalanx.launch.job_store import JobStore
 from phalanx.launch.options import GRACE, TENSORBOARD, IntegerRange, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.followers import plan_followers
-from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.processes.plan import ProcessPlan, plan_followers
 
 # Marathon needs some time to remove an app whose task was killed.
 _REMOVAL_SECONDS = 30.0

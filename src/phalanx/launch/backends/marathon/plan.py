@@ -71,7 +71,6 @@ class MarathonPlan:
 
 
 def parse_constraint(text: str) -> tuple[str, ...]:
-    """Parse `FIELD:OPERATOR` or `FIELD:OPERATOR:VALUE`."""
     parts = tuple(text.split(":", 2))
     if len(parts) < 2 or not parts[0] or parts[1] not in _OPERATORS:
         raise ValueError(f"{text!r} is not a constraint: write rack:LIKE:gpu or rack:CLUSTER:a")
@@ -79,7 +78,6 @@ def parse_constraint(text: str) -> tuple[str, ...]:
 
 
 def app_id(job: str, task: Task | str) -> str:
-    """Return the id of the app of a task."""
     return f"/{job}/{task}"
 
 
@@ -105,7 +103,6 @@ def plan_group(job: Job, container: Container, options: MarathonOptions) -> Mara
 
 
 def _check_support(job: Job, container: Container) -> None:
-    """Raise a JobError if the job needs something that Marathon cannot do."""
     missing = [task.role for task in job.all_tasks() if not job.needs(task.role).memory]
     if missing:
         raise JobError(

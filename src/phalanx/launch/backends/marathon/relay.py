@@ -6,8 +6,6 @@ SIGTERM removes the app. Marathon restarts a failed task by itself, and the supe
 relay to follow it. The file SEEN has the failure that was reported last.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal
@@ -26,8 +24,6 @@ _OUTAGE_SECONDS = 300.0
 
 
 class AppRelay:
-    """Follows one app."""
-
     def __init__(self, marathon: MarathonClient, agent_port: int, name: str, seen: Path) -> None:
         self._marathon = marathon
         self._agent_port = agent_port
@@ -69,7 +65,8 @@ class AppRelay:
     def _check_app(self, app: Manifest) -> int | None:
         """Return the exit code if the task has ended."""
         failure = app.get("lastTaskFailure") or {}
-        if failure.get("state") == "TASK_FAILED" and failure["taskId"] != self._read_seen():
+        seen = self._seen.read_text() if self._seen.exists() else ""
+        if failure.get("state") == "TASK_FAILED" and failure["taskId"] != seen:
             self._switch_to(failure["taskId"], failure["host"])
             self._seen.write_text(failure["taskId"])
             print(f"phalanx: Marathon reports: {failure.get('message')}", flush=True)
@@ -92,9 +89,6 @@ class AppRelay:
             self._task, self._offset = task, 0
             self._agent = f"http://{host}:{self._agent_port}"
         self._read()
-
-    def _read_seen(self) -> str:
-        return self._seen.read_text() if self._seen.exists() else ""
 
     def _print_wait_reason(self) -> None:
         reason = self._marathon.explain_wait(self._name)

@@ -1,24 +1,34 @@
-"""The actor that supervises a job from inside the cluster, by the rules in rules.py.
+"""The actors of a job: one for each task, and one that supervises them as termination.py says.
 
-It outlives the command that created it. When the job is over, it releases all resources but itself:
-it keeps the output and the exit codes of the tasks until `phalanx cancel`. Its methods return plain
-data, because the caller may have another version of the classes.
+The latter outlives the command that created it. When the job is over, it releases all resources but
+itself: it keeps the output and the exit codes of the tasks until `phalanx cancel`. Its methods
+return plain data, because the caller may have another version of the classes.
 """
 
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.backends.ray.plan import RayObject, RayPlan
-from phalanx.launch.backends.ray.task_actor import TaskActor
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.processes.stdin_guard import guard_stdin
 from phalanx.launch.task_commands import TaskCommand, make_task_commands, task_variables
-from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
+from phalanx.launch.termination import (
+    decode_exit_code,
+    describe_exit,
+    describe_failure,
+    has_succeeded,
+    time_left,
+)
 
 _PLACEMENT_SECONDS = 2.0
 _TICK_SECONDS = 0.25
@@ -26,6 +36,58 @@ _RESPONSE_SECONDS = 60.0
 _LAST_LINES = 20
 _TAIL_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
+
+
+class TaskActor:
+    """Runs one task on its node. The output is in an unnamed file, which the actor owns."""
+
+    def __init__(self) -> None:
+        self._port: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the actor owns it
+
+    def open(self, port: int = 0) -> str:
+        """Reserve a port of this node, any free one or the given one, and return the address."""
+        import ray  # noqa: PLC0415
+
+        host = ray.util.get_node_ip_address()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        reserved = socket.socket(family, socket.SOCK_STREAM)
+        if port:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("", port))
+        # The socket does not listen, so only the task can still bind the port.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port = reserved
+        address = f"[{host}]" if ":" in host else host
+        return f"{address}:{reserved.getsockname()[1]}"
+
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], directory: str, grace: float
+    ) -> None:
+        """Start or restart the program. `python` is the one that Ray itself runs in."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        self._process = subprocess.Popen(
+            [*guard_stdin(directory, grace), *command],
+            env={**os.environ, "PATH": path, **environment},
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def poll(self, offset: int) -> tuple[bytes, int | None]:
+        """Return the output from an offset on and, once all of it was returned, the exit code."""
+        assert self._process is not None
+        code = self._process.poll()
+        output = os.pread(self._output.fileno(), _CHUNK_BYTES, offset)
+        if code is None or output:
+            return output, None
+        return output, decode_exit_code(code)
+
+    def end(self) -> None:
+        """End the program with SIGTERM and, after the grace period, SIGKILL."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 class JobActor:
@@ -175,7 +237,6 @@ class JobActor:
             time.sleep(tick)
 
     def _read_all(self) -> None:
-        """Read the new output of every task, and handle those that have exited."""
         references = {
             task: self._actors[task].poll.remote(offset) for task, offset in self._offsets.items()
         }

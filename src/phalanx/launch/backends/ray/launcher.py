@@ -1,7 +1,5 @@
 """The Ray backend: an actor for each task, and one that supervises them."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -30,6 +28,70 @@ _NAMESPACE = "phalanx"
 _RESPONSE_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
+
+
+class RayHandle:
+    def __init__(self, name: str, address: str) -> None:
+        self._name = name
+        self._address = address
+
+    def facts(self) -> Facts:
+        return {"name": self._name, "address": self._address}
+
+    def status(self) -> list[TaskStatus]:
+        job = self._actor()
+        if job is None:
+            raise LaunchError(f"the cluster no longer has the actor of the job {self._name!r}")
+        return [TaskStatus.load(entry) for entry in _get(job.state.remote())["tasks"]]
+
+    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
+        job = self._actor()
+        offset, partial = 0, b""
+        while job is not None:
+            output, is_complete = _get(job.read.remote(str(task), offset))
+            offset += len(output)
+            *lines, partial = (partial + output).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+            if is_complete or not (output or follow):
+                break
+            if not output:
+                time.sleep(_POLL_SECONDS)
+        if partial:
+            yield partial.decode(errors="replace")
+
+    def cancel(self) -> None:
+        """End the job, or remove the actor of a job that is over."""
+        job = self._actor()
+        if job is None:
+            return
+        if self.wait(0) is not None:
+            self.forget()
+        else:
+            _get(job.cancel.remote())
+
+    def forget(self) -> None:
+        """Remove the actor of a job that is over."""
+        job = self._actor()
+        if job is not None:
+            _kill(job)
+
+    def wait(self, timeout: float | None = None) -> JobResult | None:
+        return poll(self._result, timeout, _POLL_SECONDS)
+
+    def _result(self) -> JobResult | None:
+        job = self._actor()
+        if job is None:
+            return JobResult(1, "its actor no longer exists, and its tasks ended with it")
+        result = _get(job.state.remote())["result"]
+        return None if result is None else JobResult.load(result)
+
+    def _actor(self) -> RayObject | None:
+        import ray  # noqa: PLC0415
+
+        try:
+            return ray.get_actor(actor_name(self._name), namespace=_NAMESPACE)
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -120,72 +182,6 @@ class RayLauncher:
         return RayHandle(facts["name"], facts["address"])
 
 
-class RayHandle:
-    """A job whose actor Ray finds by name."""
-
-    def __init__(self, name: str, address: str) -> None:
-        self._name = name
-        self._address = address
-
-    def facts(self) -> Facts:
-        return {"name": self._name, "address": self._address}
-
-    def status(self) -> list[TaskStatus]:
-        job = self._actor()
-        if job is None:
-            raise LaunchError(f"the cluster no longer has the actor of the job {self._name!r}")
-        return [TaskStatus.load(entry) for entry in _get(job.state.remote())["tasks"]]
-
-    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
-        job = self._actor()
-        offset, partial = 0, b""
-        while job is not None:
-            output, is_complete = _get(job.read.remote(str(task), offset))
-            offset += len(output)
-            *lines, partial = (partial + output).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
-            if is_complete or not (output or follow):
-                break
-            if not output:
-                time.sleep(_POLL_SECONDS)
-        if partial:
-            yield partial.decode(errors="replace")
-
-    def cancel(self) -> None:
-        """End the job, or remove the actor of a job that is over."""
-        job = self._actor()
-        if job is None:
-            return
-        if self.wait(0) is not None:
-            self.forget()
-        else:
-            _get(job.cancel.remote())
-
-    def forget(self) -> None:
-        """Remove the actor of a job that is over."""
-        job = self._actor()
-        if job is not None:
-            _kill(job)
-
-    def wait(self, timeout: float | None = None) -> JobResult | None:
-        return poll(self._result, timeout, _POLL_SECONDS)
-
-    def _result(self) -> JobResult | None:
-        job = self._actor()
-        if job is None:
-            return JobResult(1, "its actor no longer exists, and its tasks ended with it")
-        result = _get(job.state.remote())["result"]
-        return None if result is None else JobResult.load(result)
-
-    def _actor(self) -> RayObject | None:
-        import ray  # noqa: PLC0415
-
-        try:
-            return ray.get_actor(actor_name(self._name), namespace=_NAMESPACE)
-        except ValueError:
-            return None
-
-
 def _connect(address: str | None) -> str:
     """Connect to the cluster, unless this process is connected, and return its address."""
     try:
@@ -239,7 +235,6 @@ def _make_job_actor(plan: RayPlan) -> RayObject:
 
 
 def _get(reference: RayObject) -> Any:
-    """Return the result of an actor's method, which must arrive in time."""
     import ray  # noqa: PLC0415
     from ray.exceptions import GetTimeoutError, RayError  # noqa: PLC0415
 

@@ -15,8 +15,6 @@ RayObject = Any
 
 
 class PlacementStrategy(Enum):
-    """How Ray distributes the tasks over the nodes."""
-
     PACK = "pack"
     SPREAD = "spread"
     STRICT_PACK = "strict-pack"
@@ -70,5 +68,4 @@ class RayPlan:
 
 
 def actor_name(job: str) -> str:
-    """Return the name of the actor that supervises a job."""
     return f"phalanx-{job}"

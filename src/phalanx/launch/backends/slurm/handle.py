@@ -1,13 +1,12 @@
 """A submitted Slurm job. The state of its tasks comes from files beside their logs."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
@@ -15,7 +14,7 @@ from phalanx.launch.base import Facts, JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.log_files import read_log, read_tail
 from phalanx.launch.termination import decode_exit_code, describe_failure
 
-_RESPONSE_SECONDS = 60.0
+_REPLY_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 _END_STATES = frozenset(
     [
@@ -70,7 +69,7 @@ class SlurmHandle:
         self._counts = counts
 
     @classmethod
-    def attach(cls, facts: Facts) -> SlurmHandle:
+    def attach(cls, facts: Facts) -> Self:
         counts = {Role(role): count for role, count in facts["counts"].items()}
         return cls(facts["number"], Path(facts["log_dir"]), counts)
 
@@ -102,9 +101,8 @@ class SlurmHandle:
             word, *numbers = (self._log_dir / f"{task}.state").read_text().split()
             state = TaskState(word)
         except (FileNotFoundError, ValueError):
-            return TaskStatus(
-                task, TaskState.ENDED if over else TaskState.WAITING, 0, None, pending
-            )
+            state = TaskState.ENDED if over else TaskState.WAITING
+            return TaskStatus(task, state, last_line=pending)
         if over and state is TaskState.RUNNING:
             state = TaskState.ENDED
         restarts, *code = map(int, numbers)
@@ -176,24 +174,16 @@ def _throttle(question: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def run_slurm(*command: str, text: str = "") -> str:
-    """Run a Slurm command and return its output; its failure is a LaunchError."""
     try:
         done = subprocess.run(
-            command,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=_RESPONSE_SECONDS,
-            check=False,
+            command, input=text, capture_output=True, text=True, timeout=_REPLY_SECONDS, check=False
         )
     except FileNotFoundError:
         raise LaunchError(
             f"there is no command {command[0]}: run this where the Slurm commands are installed"
         ) from None
     except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{command[0]} did not respond within {_RESPONSE_SECONDS:.0f} s"
-        ) from None
+        raise LaunchError(f"{command[0]} did not respond within {_REPLY_SECONDS:.0f} s") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
         reason = re.sub(rf"^{command[0]}: ((error|fatal): )?", "", lines[-1])

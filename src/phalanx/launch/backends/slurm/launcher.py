@@ -49,9 +49,7 @@ class SlurmLauncher:
         Option("--account", "The account, as for sbatch."),
         Option("--nodes", "The number of nodes, as for sbatch.", IntegerRange(1), "N"),
         Option(
-            "--requeue",
-            "Requeue the job after preemption and at its time limit.",
-            is_flag=True,
+            "--requeue", "Requeue the job after preemption and at its time limit.", is_flag=True
         ),
         Option(
             "--notice",

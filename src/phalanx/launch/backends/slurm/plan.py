@@ -19,8 +19,6 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """How Slurm runs a job, and where its logs go."""
-
     directory: str
     log_dir: str
     python: str
@@ -47,7 +45,6 @@ class SlurmPlan:
 
 
 def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
-    """Return the batch script of a job."""
     job.validate()
     counts = job.all_counts()
     heterogeneous = len({job.needs(role) for role in counts}) > 1
@@ -66,13 +63,9 @@ def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterato
     directives += ["--open-mode=append", f"--chdir={options.directory}"]
     directives += [f"--signal=B:TERM@{options.notice}"]
     directives += ["--requeue" if options.requeue else "--no-requeue"]
-    shared = []
-    if options.partition:
-        shared.append(f"--partition={options.partition}")
-    if options.account:
-        shared.append(f"--account={options.account}")
-    if job.time_limit:
-        shared.append(f"--time={math.ceil(job.time_limit / 60)}")
+    minutes = math.ceil((job.time_limit or 0) / 60)
+    values = {"partition": options.partition, "account": options.account, "time": minutes}
+    shared = [f"--{name}={value}" for name, value in values.items() if value]
     shared += options.sbatch_options
     if options.nodes:
         shared.append(f"--nodes={options.nodes}")

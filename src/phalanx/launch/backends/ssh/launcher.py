@@ -133,8 +133,7 @@ def _check_hosts(options: SshOptions) -> None:
     """Raise a JobError unless every host responds and has the commands that tasks need."""
     hosts = dict.fromkeys(options.hosts)
     with ThreadPoolExecutor(_CONCURRENT_CHECKS) as pool:
-        problems = list(pool.map(lambda host: _check_host(options, host), hosts))
-    found = [problem for problem in problems if problem]
+        found = list(filter(None, pool.map(lambda host: _check_host(options, host), hosts)))
     if found:
         raise JobError("nothing was started: " + "; ".join(found))
 

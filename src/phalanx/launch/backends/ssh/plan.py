@@ -1,23 +1,18 @@
 """Plans the `ssh` command of each task, from a job and a list of hosts."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from phalanx.errors import JobError
+from phalanx.launch import task_commands
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.stdin_guard import guard_stdin
-from phalanx.launch.task_commands import (
-    TaskCommand,
-    assign_gpus,
-    make_task_commands,
-    task_variables,
-)
+from phalanx.launch.task_commands import TaskCommand
 from phalanx.launch.termination import GracePeriods
 
 # ssh must not prompt, and must fail if a host does not respond or stops responding.
@@ -37,7 +32,7 @@ class Host:
     address: str
 
     @classmethod
-    def parse(cls, text: str) -> Host:
+    def parse(cls, text: str) -> Self:
         """Parse a value of --host.
 
         >>> Host.parse("ann@gpu1")
@@ -65,8 +60,6 @@ class Host:
 
 @dataclass(frozen=True)
 class SshOptions:
-    """The hosts, and how the tasks run on them."""
-
     hosts: tuple[Host, ...]
     directory: str
     port: int = 2222
@@ -89,7 +82,6 @@ class SshPlan:
     processes: ProcessPlan
 
     def copies(self) -> list[tuple[Host, str]]:
-        """Return the copy command of each host."""
         if not self.options.copies:
             return []
         unpack = f"mkdir -p {shlex.quote(self.options.directory)} && tar -C " + shlex.join(
@@ -120,7 +112,7 @@ def plan_tasks(
         host = hosts[task].address
         addresses[task] = f"{host}:{options.port + ports_used[host]}"
         ports_used[host] += 1
-    gpus = assign_gpus(job, {task: host.address for task, host in hosts.items()})
+    gpus = task_commands.assign_gpus(job, {task: host.address for task, host in hosts.items()})
     tasks = tuple(
         TaskPlan(
             start.task,
@@ -131,7 +123,7 @@ def plan_tasks(
             {},
             directory / f"{start.task}.log",
         )
-        for start in make_task_commands(job, addresses, options.python)
+        for start in task_commands.make_task_commands(job, addresses, options.python)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
     return SshPlan(job.name, options, processes)
@@ -142,7 +134,7 @@ def _remote_command(
 ) -> str:
     """Return one line that any shell of the remote host can run."""
     visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    environment = task_variables(job, start.task.role, {**start.variables, **visible})
+    environment = task_commands.task_variables(job, start.task.role, {**start.variables, **visible})
     return "exec " + shlex.join(
         [
             *guard_stdin(options.directory, grace),
