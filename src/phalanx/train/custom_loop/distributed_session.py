@@ -1,13 +1,10 @@
 """The session for loops that the user writes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
@@ -34,16 +31,10 @@ from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import accept_connections, wait_for_peers
+from phalanx.train.runtime.peers import join_trainers, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
-from phalanx.train.runtime.topology import (
-    Strategy,
-    find_devices,
-    join_all_reduce_strategy,
-    make_local_strategy,
-    resolve_topology,
-)
+from phalanx.train.runtime.topology import Strategy, resolve_topology
 from phalanx.train.types import Dataset, TFStrategy, UserFunction
 from phalanx.train.variables.host_variables import HostVariables
 
@@ -138,7 +129,7 @@ class DistributedSession:
         self._running: _Running | None = None
         self._evaluated_step = 0
 
-    def __enter__(self) -> DistributedSession:
+    def __enter__(self) -> Self:
         explain_errors()
         show_log()
         self.task_spec.create_server()
@@ -158,10 +149,7 @@ class DistributedSession:
     def _connect(self, stack: contextlib.ExitStack) -> None:
         topology = self._topology
         stack.enter_context(propagate_failures(topology, self._channel))
-        if topology.strategy is Strategy.ONE_PROCESS:
-            self._devices = find_devices(self._config)
-            self._tf_strategy = make_local_strategy(self._devices)
-        elif topology.strategy.has_ps:
+        if topology.strategy.has_ps:
             self._channel.open()
             wait_for_peers(topology, self._config.wait_seconds)
             self._set_global_batch_size(1)
@@ -172,21 +160,12 @@ class DistributedSession:
             self._ps_cluster.connect()
             self._tf_strategy = self._ps_cluster.coordinator.strategy
         else:
-            self._channel.open()
-            with accept_connections(topology.cluster.addresses[topology.task]):
-                wait_for_peers(topology, self._config.wait_seconds)
-            self._tf_strategy = join_all_reduce_strategy(topology)
-            self._devices = list(self._tf_strategy.extended.worker_devices)
-        if not topology.strategy.has_ps:
+            joined = join_trainers(topology, self._config, self._channel)
+            self._tf_strategy, self._devices = joined
             self._set_global_batch_size(len(self._devices))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     @property
     def is_chief(self) -> bool:

@@ -1,15 +1,10 @@
 """Hooks that save checkpoints, and that start a run from another checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from phalanx.train.hooks.base import Hook, PeriodicHook
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.warm_start import warm_start
-
-if TYPE_CHECKING:
-    from phalanx.train.loop.session import Session
 
 
 class CheckpointHook(PeriodicHook):

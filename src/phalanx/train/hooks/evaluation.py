@@ -1,22 +1,18 @@
 """Hooks that evaluate the model, and that export the best model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from phalanx.train.export.saved_model import export, list_versions
 from phalanx.train.hooks.base import Hook, PeriodicHook, read_metric
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 from phalanx.train.model_dir.layout import checkpoint_name
 from phalanx.train.model_dir.metrics_log import MetricsEntry, is_better, read_evaluations
-
-if TYPE_CHECKING:
-    from phalanx.train.loop.session import Session
 
 
 class EvaluationHook(PeriodicHook):

@@ -1,23 +1,23 @@
 """Hooks that report on a run: log lines, summaries, a progress bar, and profiles."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import At, Every, Hook, PeriodicHook, When
+from phalanx.train.loop.session import MetricsWindow, Session
 from phalanx.train.types import Array, Tensor
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from phalanx.train.loop.session import MetricsWindow, Session
 
 LOG = logging.getLogger("phalanx")
 

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +48,12 @@ class RunSummary:
 
 def find_runs(directory: str) -> list[str]:
     """Return this directory and those under it that hold the files of a run."""
-    return sorted(_walk(directory))
+    found = []
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [n for n in inner if n not in _NOT_RUNS and not n.startswith(".")]
+        if {STATUS, CHECKPOINT_LIST} & set(files) or Path(folder, EVALUATION_LOG).is_file():
+            found.append(folder)
+    return sorted(found)
 
 
 def read_run(path: str, now: float | None = None) -> RunSummary:
@@ -62,13 +66,6 @@ def read_run(path: str, now: float | None = None) -> RunSummary:
     if state is State.RUNNING and now - status.time > _SILENT_SECONDS:
         state = State.SILENT
     return RunSummary(path, state, step, status.time, status.reason, training, evaluations)
-
-
-def _walk(directory: str) -> Iterator[str]:
-    for folder, inner, files in os.walk(directory):
-        inner[:] = [n for n in inner if n not in _NOT_RUNS and not n.startswith(".")]
-        if {STATUS, CHECKPOINT_LIST} & set(files) or Path(folder, EVALUATION_LOG).is_file():
-            yield folder
 
 
 def _last_change(path: str) -> float:

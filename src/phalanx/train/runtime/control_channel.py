@@ -5,8 +5,6 @@ one address, which TensorFlow itself listens on. So a message is an operation: t
 receiver's server write a file, and that file is a pipe that the receiver reads.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -16,6 +14,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 import tensorflow as tf
 
@@ -54,7 +53,7 @@ class Message:
         return json.dumps({"word": self.type, "sender": self.sender, "text": self.text}) + "\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Message:
+    def decode(cls, line: bytes) -> Self:
         found = json.loads(line)
         return cls(MessageType(found["word"]), found["sender"], found["text"])
 
