@@ -38,14 +38,13 @@ from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
-from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.peers import join_trainers, run_server, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
 from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
-from phalanx.train.runtime.worker_data import serve_worker_data
+from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Model
 from phalanx.train.variables.clipping import Clipping

@@ -12,7 +12,7 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.custom_loop.session_data import SessionData
-from phalanx.train.runtime.dataset_graph import read_graph, shuffles_before_shard
+from phalanx.train.runtime.worker_data import read_graph, shuffles_before_shard
 
 
 def test_dataset_created_outside_cannot_be_sent_to_workers() -> None:

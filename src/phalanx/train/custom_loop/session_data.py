@@ -9,7 +9,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
 from phalanx.train.custom_loop.task_spec import TaskSpecDef
 from phalanx.train.experiment import call
-from phalanx.train.runtime.dataset_graph import calls_python, read_graph, shuffles_before_shard
+from phalanx.train.runtime.worker_data import calls_python, read_graph, shuffles_before_shard
 from phalanx.train.types import Dataset, GraphDef, UserFunction
 
 LOG = logging.getLogger("phalanx")

@@ -20,14 +20,30 @@ import tensorflow as tf
 
 from phalanx.cluster import Cluster, Task
 from phalanx.cluster.spec import split_address
-from phalanx.train.runtime.descriptors import CONTROL_CHANNEL, duplicate_to, path_of
+from phalanx.open_files import allow_open_files
 from phalanx.train.runtime.topology import job_and_index
 
 LOG = logging.getLogger("phalanx")
 
+# File descriptors with the same number in every process of a job: an operation that one task sends
+# to another names a file of the receiver, and the sender cannot ask for its path.
+CONTROL_CHANNEL = 1013
+WORKER_DATA = 1014
+
 # A pipe takes this many bytes in one atomic write, so that messages never mix.
 _MAX_BYTES = 4000
 _SEND_SECONDS = 15.0
+
+
+def path_of(descriptor: int) -> str:
+    """Return the path by which operations open a descriptor of the process that runs them."""
+    return f"/dev/fd/{descriptor}"
+
+
+def duplicate_to(source: int, descriptor: int) -> None:
+    """Make one of these descriptors refer to an open file."""
+    allow_open_files(max(CONTROL_CHANNEL, WORKER_DATA) + 1)
+    os.dup2(source, descriptor, inheritable=False)
 
 
 class MessageType(StrEnum):
