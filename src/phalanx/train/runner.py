@@ -275,9 +275,7 @@ class _TaskRun:
         eval_data = None
         if is_written(experiment, "train_step") or is_written(experiment, "eval_step"):
             eval_data = make_evaluation()
-        step_function.build(
-            train_data.element_spec, None if eval_data is None else eval_data.element_spec
-        )
+        step_function.build(train_data.element_spec, getattr(eval_data, "element_spec", None))
         host_variables = step_function.make_host_variables()
         return step_function, host_variables, TaskData(train_data, make_evaluation)
 

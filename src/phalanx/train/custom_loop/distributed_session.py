@@ -12,9 +12,8 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables
+from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables, SessionData
 from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
-from phalanx.train.custom_loop.session_data import SessionData
 from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
@@ -216,8 +215,7 @@ class DistributedSession:
         Args:
             make: `make(context)` returns the dataset of one worker, in batches. The context tells
                 the shard: `data.shard(context.num_shards, context.shard)`. A function without
-                arguments can ask the task spec:
-                `data.shard(spec.num_workers, spec.shard_index)`.
+                arguments can ask the task spec: `data.shard(spec.num_workers, spec.shard_index)`.
         """
         self._data = SessionData(make, self.task_spec)
 
@@ -309,7 +307,9 @@ class DistributedSession:
         engine: CustomEngine
         checkpoints: SessionCheckpoints
         if self._ps_cluster is not None:
-            engine = self._make_dispatched(self._ps_cluster)
+            if self._data is not None:
+                self._data.check_can_be_sent(self._ps_cluster.contexts[0])
+            engine = DispatchedEngine(self._ps_cluster, self._step, self._data is not None)
             checkpoints = self._open_checkpoints()
         else:
             engine = self._make_replicated()
@@ -347,11 +347,6 @@ class DistributedSession:
             is_chief=self.is_chief,
             is_asked_to_stop=self._stop,
         )
-
-    def _make_dispatched(self, ps_cluster: ParameterServerCluster) -> DispatchedEngine:
-        if self._data is not None:
-            self._data.check_can_be_sent(ps_cluster.contexts[0])
-        return DispatchedEngine(ps_cluster, self._step, has_data=self._data is not None)
 
     def _make_shard(self, context: Context) -> Dataset:
         assert self._data is not None

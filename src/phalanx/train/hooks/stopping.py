@@ -17,11 +17,7 @@ _POLL_SECONDS = 2.0
 
 @dataclass(eq=False)
 class StopAtStepHook(Hook):
-    """Ends the run after a step.
-
-    Args:
-        last_step: The last step of the run.
-    """
+    """Ends the run after the step `last_step`."""
 
     last_step: int
 
