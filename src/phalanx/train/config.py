@@ -191,13 +191,12 @@ class RunConfig:
 
     def describe(self) -> str:
         """Return one line for each setting that has a value; the chief logs them at the start."""
-        lines = []
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                mark = "" if value == field.default else "  (set)"
-                lines.append(f"  {field.name:22} {value}{mark}")
-        return "\n".join(lines)
+        values = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        return "\n".join(
+            f"  {field.name:22} {value}{'' if value == field.default else '  (set)'}"
+            for field, value in values
+            if value is not None
+        )
 
 
 def _parser(annotation: str) -> Callable[[str], object]:

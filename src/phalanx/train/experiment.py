@@ -184,23 +184,18 @@ class Experiment:
 
 def is_written(experiment: Experiment, name: str) -> bool:
     """Whether the user wrote the function of this name."""
-    return name in vars(experiment) or getattr(type(experiment), name) is not getattr(
-        Experiment, name
-    )
+    inherited = getattr(type(experiment), name) is getattr(Experiment, name)
+    return name in vars(experiment) or not inherited
 
 
 def call(function: Callable[..., T], context: Context) -> T:
     """Call a function, with the context if it has a parameter `context` or a required one."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.name == "context" for parameter in parameters):
-        return function(context)
-    required = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        and parameter.default is parameter.empty
-    ]
-    return function(context) if required else function()
+    takes_context = any(
+        p.name == "context"
+        or (p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty)
+        for p in inspect.signature(function).parameters.values()
+    )
+    return function(context) if takes_context else function()
 
 
 def make_optimizer(experiment: Experiment, model: Model, context: Context) -> Optimizer:

@@ -52,7 +52,6 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.autocast = False
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Create the table."""
         self.table = self.add_weight(
             shape=(self.input_dim, self.output_dim),
             initializer=self.embeddings_initializer,
@@ -74,7 +73,6 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return self.table
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Look up the rows with these indices."""
         lookups = current_lookups()
         if lookups is not None and self.table.trainable:
             rows = lookups.look_up(self.table, inputs)
@@ -83,7 +81,6 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return tf.cast(rows, self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        """Return a mask that hides index 0, if `mask_zero` is set."""
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

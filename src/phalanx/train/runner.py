@@ -4,13 +4,11 @@ An evaluator evaluates checkpoints. Without parameter servers, every task trains
 the chief leads. With parameter servers, the chief trains on them, and all other tasks serve it.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -37,35 +35,23 @@ from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.evaluation import count_batches, evaluate
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
-from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy, with_remote_paths
+from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
-from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import accept_connections, run_server, wait_for_peers
+from phalanx.train.runtime.peers import join_trainers, run_server, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
-from phalanx.train.runtime.topology import (
-    Strategy,
-    Topology,
-    find_devices,
-    join_all_reduce_strategy,
-    make_local_strategy,
-    resolve_topology,
-)
-from phalanx.train.runtime.worker_data import serve_worker_data
+from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
+from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import Model, TFStrategy
+from phalanx.train.types import Model
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
 
 LOG = logging.getLogger("phalanx")
-
-RunHandler: TypeAlias = "Callable[[Experiment, RunConfig | None], Result]"
-
-_run_handler: RunHandler | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +73,11 @@ class Result:
     model_dir: str = ""
     checkpoint: str = ""
     model: Model = None
+
+
+RunHandler: TypeAlias = Callable[[Experiment, RunConfig | None], Result]
+
+_run_handler: RunHandler | None = None
 
 
 def run(
@@ -132,7 +123,9 @@ def run(
     remote = str(config.model_dir)
     with open_local_copy(remote, is_evaluator) as local:
         result = _run_task(experiment, config.replace(model_dir=local), topology, hooks)
-    return with_remote_paths(result, remote, local)
+    model_dir = result.model_dir.replace(local, remote.rstrip("/"), 1)
+    checkpoint = result.checkpoint.replace(local, remote.rstrip("/"), 1)
+    return replace(result, model_dir=model_dir, checkpoint=checkpoint)
 
 
 @contextmanager
@@ -199,7 +192,7 @@ class _TaskRun:
         config, topology = self.config, self.topology
         channel = ControlChannel()
         with propagate_failures(topology, channel):
-            tf_strategy, devices = self._make_tf_strategy(channel)
+            tf_strategy, devices = join_trainers(topology, config, channel)
             # TensorFlow installs a SIGTERM handler with the strategy, so ours comes after it.
             with catch_sigterm() as stop:
                 context = topology.context_for(config, topology.task, len(devices))
@@ -252,18 +245,6 @@ class _TaskRun:
         run_server(self.topology, self.config, self._serve_worker_data if is_trainer else None)
         return Result()
 
-    def _make_tf_strategy(self, channel: ControlChannel) -> tuple[TFStrategy, list[str]]:
-        topology = self.topology
-        if topology.strategy is not Strategy.ALL_REDUCE:
-            devices = find_devices(self.config)
-            return make_local_strategy(devices), devices
-        channel.open()
-        # TensorFlow waits for all peers without a limit, and blocks all other threads meanwhile.
-        with accept_connections(topology.cluster.addresses[topology.task]):
-            wait_for_peers(topology, self.config.wait_seconds)
-        tf_strategy = join_all_reduce_strategy(topology)
-        return tf_strategy, list(tf_strategy.extended.worker_devices)
-
     def _serve_worker_data(self) -> None:
         """Build this worker's data in its own process, if the chief cannot send it as a graph."""
         context = self.topology.context_for(self.config, self.topology.task)
@@ -294,9 +275,7 @@ class _TaskRun:
         eval_data = None
         if is_written(experiment, "train_step") or is_written(experiment, "eval_step"):
             eval_data = make_evaluation()
-        step_function.build(
-            train_data.element_spec, None if eval_data is None else eval_data.element_spec
-        )
+        step_function.build(train_data.element_spec, getattr(eval_data, "element_spec", None))
         host_variables = step_function.make_host_variables()
         return step_function, host_variables, TaskData(train_data, make_evaluation)
 

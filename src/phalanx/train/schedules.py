@@ -1,8 +1,6 @@
 """Learning-rate schedules for large batches."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -53,6 +51,6 @@ class LinearScaling(keras.optimizers.schedules.LearningRateSchedule):  # type: i
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> LinearScaling:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         rate = keras.saving.deserialize_keras_object(config["learning_rate"])
         return cls(rate, config["replicas"], config["warmup_steps"])

@@ -1,13 +1,15 @@
-"""Worker data: served and read in one process."""
+"""Which datasets can be sent to a worker, and worker data, served and read in one process."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from phalanx.train.runtime.worker_data import read_worker_data, serve_worker_data
+from phalanx.data import Pipeline
+from phalanx.train.runtime.worker_data import can_be_sent, read_worker_data, serve_worker_data
 
 
 def count_up() -> Any:
@@ -36,3 +38,30 @@ def test_a_function_reads_the_served_data_again_and_again() -> None:
     for _ in range(2):
         total, batches = add_up()
         assert (float(total), int(batches)) == (30.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "sendable"),
+    [
+        (lambda: tf.data.Dataset.range(5).shuffle(5).map(lambda x: x + 1).batch(2), True),
+        (make_counted, False),
+        (
+            lambda: tf.data.Dataset.range(5).map(lambda x: tf.numpy_function(abs, [x], "int64")),
+            False,
+        ),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([1000, 10])), True),
+        (lambda: tf.data.Dataset.from_tensor_slices(np.zeros([10_000, 1000])), False),
+    ],
+    ids=["operations", "generator", "function", "small array", "large array"],
+)
+def test_datasets_that_call_python_or_are_large_cannot_be_sent(make: Any, sendable: bool) -> None:
+    assert can_be_sent(make()) == sendable
+
+
+def test_a_pipeline_is_sent_as_operations() -> None:
+    def make() -> Any:
+        return Pipeline.from_arrays({"x": np.arange(10)}, seed=1).dataset(5, epochs=1)
+
+    assert not can_be_sent(make())
+    assert can_be_sent(make(), make)
+    assert not can_be_sent(make_counted(), make_counted)

@@ -1,13 +1,10 @@
 """The session for loops that the user writes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
@@ -15,9 +12,8 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
-from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables
+from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables, SessionData
 from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
-from phalanx.train.custom_loop.session_data import SessionData
 from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
@@ -34,16 +30,10 @@ from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import accept_connections, wait_for_peers
+from phalanx.train.runtime.peers import join_trainers, wait_for_peers
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
-from phalanx.train.runtime.topology import (
-    Strategy,
-    find_devices,
-    join_all_reduce_strategy,
-    make_local_strategy,
-    resolve_topology,
-)
+from phalanx.train.runtime.topology import Strategy, resolve_topology
 from phalanx.train.types import Dataset, TFStrategy, UserFunction
 from phalanx.train.variables.host_variables import HostVariables
 
@@ -138,7 +128,7 @@ class DistributedSession:
         self._running: _Running | None = None
         self._evaluated_step = 0
 
-    def __enter__(self) -> DistributedSession:
+    def __enter__(self) -> Self:
         explain_errors()
         show_log()
         self.task_spec.create_server()
@@ -158,10 +148,7 @@ class DistributedSession:
     def _connect(self, stack: contextlib.ExitStack) -> None:
         topology = self._topology
         stack.enter_context(propagate_failures(topology, self._channel))
-        if topology.strategy is Strategy.ONE_PROCESS:
-            self._devices = find_devices(self._config)
-            self._tf_strategy = make_local_strategy(self._devices)
-        elif topology.strategy.has_ps:
+        if topology.strategy.has_ps:
             self._channel.open()
             wait_for_peers(topology, self._config.wait_seconds)
             self._set_global_batch_size(1)
@@ -172,21 +159,12 @@ class DistributedSession:
             self._ps_cluster.connect()
             self._tf_strategy = self._ps_cluster.coordinator.strategy
         else:
-            self._channel.open()
-            with accept_connections(topology.cluster.addresses[topology.task]):
-                wait_for_peers(topology, self._config.wait_seconds)
-            self._tf_strategy = join_all_reduce_strategy(topology)
-            self._devices = list(self._tf_strategy.extended.worker_devices)
-        if not topology.strategy.has_ps:
+            joined = join_trainers(topology, self._config, self._channel)
+            self._tf_strategy, self._devices = joined
             self._set_global_batch_size(len(self._devices))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     @property
     def is_chief(self) -> bool:
@@ -237,8 +215,7 @@ class DistributedSession:
         Args:
             make: `make(context)` returns the dataset of one worker, in batches. The context tells
                 the shard: `data.shard(context.num_shards, context.shard)`. A function without
-                arguments can ask the task spec:
-                `data.shard(spec.num_workers, spec.shard_index)`.
+                arguments can ask the task spec: `data.shard(spec.num_workers, spec.shard_index)`.
         """
         self._data = SessionData(make, self.task_spec)
 
@@ -330,7 +307,9 @@ class DistributedSession:
         engine: CustomEngine
         checkpoints: SessionCheckpoints
         if self._ps_cluster is not None:
-            engine = self._make_dispatched(self._ps_cluster)
+            if self._data is not None:
+                self._data.check_can_be_sent(self._ps_cluster.contexts[0])
+            engine = DispatchedEngine(self._ps_cluster, self._step, self._data is not None)
             checkpoints = self._open_checkpoints()
         else:
             engine = self._make_replicated()
@@ -368,11 +347,6 @@ class DistributedSession:
             is_chief=self.is_chief,
             is_asked_to_stop=self._stop,
         )
-
-    def _make_dispatched(self, ps_cluster: ParameterServerCluster) -> DispatchedEngine:
-        if self._data is not None:
-            self._data.check_can_be_sent(ps_cluster.contexts[0])
-        return DispatchedEngine(ps_cluster, self._step, has_data=self._data is not None)
 
     def _make_shard(self, context: Context) -> Dataset:
         assert self._data is not None

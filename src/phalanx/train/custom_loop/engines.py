@@ -22,7 +22,6 @@ from phalanx.train.types import (
     Batch,
     Dataset,
     DatasetIterator,
-    StepValues,
     Tensor,
     TFStrategy,
     UserFunction,
@@ -106,8 +105,7 @@ class ReplicatedEngine(_StepRunner):
         for copy in self.variables.copies.values():
             copy.assign(self._broadcast(copy.numpy()))
         self.variables.push()
-        if self._make_data is not None:
-            make_data = self._make_data
+        if (make_data := self._make_data) is not None:
             data = self._strategy.distribute_datasets_from_function(
                 lambda _: repeat_and_skip(make_data(), None, skip)
             )
@@ -165,13 +163,12 @@ class ReplicatedEngine(_StepRunner):
     def _run_distributed(self, function: UserFunction, iterator: DatasetIterator) -> Tensor:
         """Run a function that distributes itself: it takes per-replica batches, returns means."""
         batch = None if iterator is None else next(iterator)
-        returned: StepValues = call_step(function, batch)
+        returned = call_step(function, batch)
         if batch is None:
             return self._step.report(returned, None)
         first = tf.nest.flatten(batch)[0]
         lengths = [len(part) for part in self._strategy.experimental_local_results(first)]
-        rows = tf.zeros([sum(lengths) * self._hosts])
-        return self._step.report(returned, rows)
+        return self._step.report(returned, tf.zeros([sum(lengths) * self._hosts]))
 
 
 class DispatchedEngine(_StepRunner):

@@ -60,7 +60,19 @@ class TaskSpecDef:
         worker_hosts: Hosts = None,
         master: Hosts = None,
     ) -> None:
-        self._set_config(_make_config(task_type, index, trial, ps_hosts, worker_hosts, master))
+        ps, workers, chief = (_join(hosts) for hosts in (ps_hosts, worker_hosts, master))
+        if ps or workers or chief:
+            config = from_host_lists(
+                job_name=task_type,
+                task_index=str(index),
+                ps_hosts=ps,
+                worker_hosts=workers,
+                chief_host=chief,
+                source="the arguments of TaskSpecDef",
+            )
+        else:
+            config = TFConfig(task=Task(Role.parse(task_type), int(index)))
+        self._set_config(TFConfig(config.cluster, config.task, int(trial or 0)))
 
     @classmethod
     def of(cls, config: TFConfig) -> TaskSpecDef:
@@ -281,28 +293,6 @@ def _release_ps(config: TFConfig) -> None:
         time.sleep(0.2)
     done = Message(MessageType.DONE, str(config.task))
     send(cluster, cluster.tasks(Role.PS), done, has_ps=True)
-
-
-def _make_config(
-    task_type: str,
-    index: int | str,
-    trial: int | None,
-    ps_hosts: Hosts,
-    worker_hosts: Hosts,
-    master: Hosts,
-) -> TFConfig:
-    lists = [_join(hosts) for hosts in (ps_hosts, worker_hosts, master)]
-    if not any(lists):
-        return TFConfig(task=Task(Role.parse(task_type), int(index)), trial=int(trial or 0))
-    config = from_host_lists(
-        job_name=task_type,
-        task_index=str(index),
-        ps_hosts=lists[0],
-        worker_hosts=lists[1],
-        chief_host=lists[2],
-        source="the arguments of TaskSpecDef",
-    )
-    return TFConfig(config.cluster, config.task, int(trial or 0))
 
 
 def _join(hosts: Hosts) -> str:

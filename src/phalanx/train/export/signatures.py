@@ -191,9 +191,6 @@ def _name_outputs(outputs: Batch) -> NamedTensors:
         named = {f"output_{index}": value for index, value in enumerate(outputs)}
     else:
         named = {"predictions": outputs}
-    return {name: _widen(tf.convert_to_tensor(value)) for name, value in named.items()}
-
-
-def _widen(tensor: Tensor) -> Tensor:
-    """Cast half precision to float32, since clients do not know half precision."""
-    return tf.cast(tensor, tf.float32) if tensor.dtype in (tf.float16, tf.bfloat16) else tensor
+    tensors = {name: tf.convert_to_tensor(value) for name, value in named.items()}
+    half = (tf.float16, tf.bfloat16)  # Clients do not know half precision.
+    return {n: tf.cast(t, tf.float32) if t.dtype in half else t for n, t in tensors.items()}

@@ -1,8 +1,12 @@
 """Hooks: code that a session calls before, during and after the training loop."""
 
 from phalanx.train.hooks.base import ActionHook, At, Every, Hook, PeriodicHook, When
-from phalanx.train.hooks.checkpoints import CheckpointHook, LoadCheckpoint
-from phalanx.train.hooks.evaluation import BestExporterHook, EvaluationHook
+from phalanx.train.hooks.model import (
+    BestExporterHook,
+    CheckpointHook,
+    EvaluationHook,
+    LoadCheckpoint,
+)
 from phalanx.train.hooks.reporting import (
     ExamplesPerSecondHook,
     GradientNormHook,

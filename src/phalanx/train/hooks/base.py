@@ -1,15 +1,11 @@
 """The hook interface, the schedules that decide when a hook acts, and periodic hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from phalanx.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from phalanx.train.loop.session import Session
+from phalanx.train.loop.session import Session
 
 
 class Hook:

@@ -1,23 +1,16 @@
 """Hooks that report on a run: log lines, summaries, a progress bar, and profiles."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import At, Every, Hook, PeriodicHook, When
+from phalanx.train.loop.session import MetricsWindow, Session
 from phalanx.train.types import Array, Tensor
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from phalanx.train.loop.session import MetricsWindow, Session
 
 LOG = logging.getLogger("phalanx")
 
@@ -180,7 +173,6 @@ class ProgressBarHook(Hook):
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
-        self._bar: TaskID | None = None
 
     def begin(self, session: Session) -> None:
         self._progress = Progress(
@@ -191,14 +183,14 @@ class ProgressBarHook(Hook):
             TimeRemainingColumn(),
             transient=True,
         )
-        self._bar = self._progress.add_task(
-            "", total=session.limit, completed=session.step, loss=float("nan")
-        )
+        total, done = session.limit, session.step
+        self._progress.add_task("", total=total, completed=done, loss=float("nan"))
         self._progress.start()
 
     def after_step(self, session: Session) -> None:
-        if self._progress is not None and self._bar is not None:
-            self._progress.update(self._bar, completed=session.step, loss=session.last_loss)
+        if self._progress is not None:
+            [bar] = self._progress.task_ids
+            self._progress.update(bar, completed=session.step, loss=session.last_loss)
 
     def end(self, session: Session) -> None:
         if self._progress is not None:

@@ -1,31 +1,23 @@
 """Hooks that end a run: at a step, after a time, without improvement, or when the loss is NaN."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from phalanx.errors import ConfigurationError, TrainingError
 from phalanx.train.hooks.base import Every, Hook, read_metric
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
-
-if TYPE_CHECKING:
-    from phalanx.train.loop.session import Session
 
 _POLL_SECONDS = 2.0
 
 
 @dataclass(eq=False)
 class StopAtStepHook(Hook):
-    """Ends the run after a step.
-
-    Args:
-        last_step: The last step of the run.
-    """
+    """Ends the run after the step `last_step`."""
 
     last_step: int
 

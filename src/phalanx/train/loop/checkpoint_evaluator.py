@@ -18,7 +18,7 @@ from phalanx.train.loop.evaluation import count_batches, evaluate
 from phalanx.train.model_dir.checkpoint import Checkpoints
 from phalanx.train.model_dir.layout import list_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import read_evaluations
-from phalanx.train.model_dir.status import State, Status, read_status
+from phalanx.train.model_dir.status import State, read_status
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.task_data import TaskData, make_eval_data
 from phalanx.train.runtime.topology import find_devices, make_context
@@ -149,7 +149,8 @@ def watch_checkpoints(
             evaluated |= set(waiting) if options.skip else {path}
             last_activity = clock()
             continue
-        if not waiting and status is not None and not _is_outdated(status, options.since):
+        # A final status before `since` is that of an earlier run in the same directory.
+        if not waiting and status is not None and status.time >= options.since:
             if status.state == State.DONE:
                 return
             if status.state in (State.FAILED, State.INTERRUPTED):
@@ -170,8 +171,3 @@ def _find_evaluated(directory: str) -> set[str]:
         for path in list_checkpoints(directory)
         if tf.io.gfile.stat(f"{path}.index").mtime_nsec / 1e9 < times.get(step_of(path), 0.0)
     }
-
-
-def _is_outdated(status: Status, since: float) -> bool:
-    """Whether a status is the final one of an earlier run in the same directory."""
-    return status.state != State.RUNNING and status.time < since

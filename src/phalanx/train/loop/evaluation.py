@@ -15,9 +15,9 @@ from phalanx.train.context import Context
 from phalanx.train.engines.base import EvaluationEngine
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.model_dir.summaries import Summaries
-from phalanx.train.runtime.dataset_graph import can_be_sent
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster
 from phalanx.train.runtime.task_data import make_eval_data
+from phalanx.train.runtime.worker_data import can_be_sent
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Array, Dataset, DatasetIterator, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables

@@ -1,27 +1,22 @@
 """Checkpoints of a run: save, restore, and load parts of them."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted
+from phalanx.train.custom_loop.custom_step import CustomStep
 from phalanx.train.loop.session import Position
 from phalanx.train.model_dir.layout import CHECKPOINT_PREFIX, latest_checkpoint
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
-from phalanx.train.types import Array, TFVariable, Trackable
+from phalanx.train.step.step_function import StepFunction
+from phalanx.train.types import TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
-
-if TYPE_CHECKING:
-    from phalanx.train.custom_loop.custom_step import CustomStep
-    from phalanx.train.step.step_function import StepFunction
 
 LOG = logging.getLogger("phalanx")
 
@@ -73,12 +68,14 @@ class Checkpoints:
             return 0, Position()
         self.load(path)
         with explain_read_errors(path, "run"):
-            totals = _read_totals(path)
+            reader, key = tf.train.load_checkpoint(path), "totals/.ATTRIBUTES/VARIABLE_VALUE"
+            found = reader.get_tensor(key) if reader.has_tensor(key) else []
+            totals = np.asarray(found, np.float64)
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
         batches = saved["batches"] * saved["batch"] // max(self._batch, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
-        fits = len(totals) == self._step.report_size
-        totals = totals if fits else np.zeros([0])
+        if len(totals) != self._step.report_size:
+            totals = np.zeros([0])
         return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals)
 
     def load(self, path: str) -> None:
@@ -139,12 +136,6 @@ def explain_read_errors(path: str, what: str) -> Iterator[None]:
             f"{path} is damaged ({str(error).splitlines()[0]}): delete {path}.* to resume from "
             "the checkpoint before it, or use another model_dir"
         ) from None
-
-
-def _read_totals(path: str) -> Array:
-    reader = tf.train.load_checkpoint(path)
-    name = "totals/.ATTRIBUTES/VARIABLE_VALUE"
-    return np.asarray(reader.get_tensor(name) if reader.has_tensor(name) else [], np.float64)
 
 
 def check_directory(directory: str | None) -> str:

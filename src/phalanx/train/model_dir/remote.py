@@ -5,10 +5,7 @@ temporary directory. New files are copied to HDFS every few seconds and at the e
 run that resumes first copies the files from HDFS.
 """
 
-from __future__ import annotations
-
 import contextlib
-import dataclasses
 import logging
 import re
 import shutil
@@ -17,16 +14,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from phalanx.errors import PhalanxError, TrainingError
 from phalanx.records.storage import filesystem_of, writing
 from phalanx.train.model_dir.layout import CHECKPOINT_LIST, EVALUATION_FOLDER, STATUS
-
-if TYPE_CHECKING:
-    from phalanx.train.runner import Result
-
-ResultT = TypeVar("ResultT", bound="Result")
 
 LOG = logging.getLogger("phalanx")
 
@@ -158,15 +150,6 @@ def _synchronize(mirror: Mirror, stop: threading.Event, pulls: bool) -> None:
             mirror.push()
         except (OSError, RuntimeError, PhalanxError) as error:
             LOG.warning("%s is not up to date: %s", mirror.remote, _first_line(error))
-
-
-def with_remote_paths(result: ResultT, remote: str, local: str) -> ResultT:
-    """Replace the local paths in a result by the remote ones."""
-    return dataclasses.replace(
-        result,
-        model_dir=result.model_dir.replace(local, remote.rstrip("/"), 1),
-        checkpoint=result.checkpoint.replace(local, remote.rstrip("/"), 1),
-    )
 
 
 def _fingerprint(path: Path) -> Fingerprint:

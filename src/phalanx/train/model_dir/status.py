@@ -1,11 +1,10 @@
 """The status file of a run: the chief writes it, whoever watches the run reads it."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Self
 
 from phalanx.train.model_dir.layout import STATUS, read_text
 
@@ -24,7 +23,7 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
     @classmethod
-    def _missing_(cls, value: object) -> State:
+    def _missing_(cls, value: object) -> Self:
         # A newer version may write other states.
         return cls.UNKNOWN
 

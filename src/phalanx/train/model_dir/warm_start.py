@@ -92,7 +92,7 @@ def _load_whole(model: Model, path: str) -> bool:
         except ValueError as error:
             raise ConfigurationError(f"{path} does not fit the model: {error}") from None
         return True
-    if not _read_names(path).full:
+    if not _read_names(path)[0]:
         return False
     try:
         restore_all(tf.train.Checkpoint(model=model), path)
@@ -164,39 +164,35 @@ def _numbered_name(variables: Iterable[str], name: str, saved_name: str) -> str:
 def _open_tensorflow(path: str) -> WeightSource:
     reader = tf.train.load_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
-    names = _read_names(path)
-    keys = _without_root(names.full) or {name: name for name in shapes}
+    names, paths = _read_names(path)
+    keys = _without_root(names) or {name: name for name in shapes}
     by_key = {key: name for name, key in keys.items()}
     return WeightSource(
         {name: tuple(shapes[key]) for name, key in keys.items()},
         lambda name: np.asarray(reader.get_tensor(keys[name])),
-        {path: by_key[key] for path, key in names.paths.items() if key in by_key},
+        {path: by_key[key] for path, key in paths.items() if key in by_key},
     )
 
 
-@dataclass(frozen=True)
-class _Names:
-    """Names for the keys of a TensorFlow 2 checkpoint; empty for one of TensorFlow 1."""
+def _read_names(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Map two kinds of names to the keys of a TensorFlow 2 checkpoint; empty for TensorFlow 1.
 
-    full: dict[str, str] = field(default_factory=dict)
-    """By the name that the variable was created with."""
-    paths: dict[str, str] = field(default_factory=dict)
-    """By the attributes that lead from the model to the variable."""
-
-
-def _read_names(path: str) -> _Names:
+    The names that the variables were created with, and the attributes that lead to them.
+    """
     # TensorFlow has no public name for the proto that describes how objects are nested.
     from tensorflow.core.protobuf import trackable_object_graph_pb2  # noqa: PLC0415
 
     reader = tf.train.load_checkpoint(path)
+    names: dict[str, str] = {}
+    paths: dict[str, str] = {}
     if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        return _Names()
+        return names, paths
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
     )
     # The optimizer refers to the weights as well: walk from the model only.
     model = [child.node_id for child in graph.nodes[0].children if child.local_name == "model"]
-    names, visited = _Names(), set[int]()
+    visited = set[int]()
     stack = [(number, "") for number in model or [0]]
     while stack:
         number, parents = stack.pop()
@@ -205,12 +201,12 @@ def _read_names(path: str) -> _Names:
         visited.add(number)
         for attribute in graph.nodes[number].attributes:
             if not attribute.full_name.endswith("seed_generator_state"):
-                names.full[attribute.full_name] = attribute.checkpoint_key
-                names.paths[parents.lstrip("/")] = attribute.checkpoint_key
+                names[attribute.full_name] = attribute.checkpoint_key
+                paths[parents.lstrip("/")] = attribute.checkpoint_key
         for child in graph.nodes[number].children:
             if not _is_from_compile(child.local_name):
                 stack.append((child.node_id, f"{parents}/{child.local_name}"))
-    return names
+    return names, paths
 
 
 def _is_from_compile(name: str) -> bool:

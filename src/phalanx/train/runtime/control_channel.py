@@ -5,8 +5,6 @@ one address, which TensorFlow itself listens on. So a message is an operation: t
 receiver's server write a file, and that file is a pipe that the receiver reads.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -16,19 +14,36 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Task
 from phalanx.cluster.spec import split_address
-from phalanx.train.runtime.descriptors import CONTROL_CHANNEL, duplicate_to, path_of
+from phalanx.open_files import allow_open_files
 from phalanx.train.runtime.topology import job_and_index
 
 LOG = logging.getLogger("phalanx")
 
+# File descriptors with the same number in every process of a job: an operation that one task sends
+# to another names a file of the receiver, and the sender cannot ask for its path.
+CONTROL_CHANNEL = 1013
+WORKER_DATA = 1014
+
 # A pipe takes this many bytes in one atomic write, so that messages never mix.
 _MAX_BYTES = 4000
 _SEND_SECONDS = 15.0
+
+
+def path_of(descriptor: int) -> str:
+    """Return the path by which operations open a descriptor of the process that runs them."""
+    return f"/dev/fd/{descriptor}"
+
+
+def duplicate_to(source: int, descriptor: int) -> None:
+    """Make one of these descriptors refer to an open file."""
+    allow_open_files(max(CONTROL_CHANNEL, WORKER_DATA) + 1)
+    os.dup2(source, descriptor, inheritable=False)
 
 
 class MessageType(StrEnum):
@@ -54,7 +69,7 @@ class Message:
         return json.dumps({"word": self.type, "sender": self.sender, "text": self.text}) + "\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Message:
+    def decode(cls, line: bytes) -> Self:
         found = json.loads(line)
         return cls(MessageType(found["word"]), found["sender"], found["text"])
 

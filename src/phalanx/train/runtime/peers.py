@@ -23,8 +23,15 @@ from phalanx.train.runtime.control_channel import (
     send,
 )
 from phalanx.train.runtime.signals import catch_sigterm
-from phalanx.train.runtime.topology import Topology, job_and_index, ps_jobs
-from phalanx.train.types import Server
+from phalanx.train.runtime.topology import (
+    Strategy,
+    Topology,
+    find_devices,
+    job_and_index,
+    join_all_reduce_strategy,
+    ps_jobs,
+)
+from phalanx.train.types import Server, TFStrategy
 
 LOG = logging.getLogger("phalanx")
 
@@ -74,6 +81,23 @@ def accept_connections(address: str) -> Iterator[None]:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
+
+
+def join_trainers(
+    topology: Topology, config: RunConfig, channel: ControlChannel
+) -> tuple[TFStrategy, list[str]]:
+    """Return the strategy of one process or of all-reduce, and this host's devices."""
+    if topology.strategy is not Strategy.ALL_REDUCE:
+        devices = find_devices(config)
+        if len(devices) > 1:
+            return tf.distribute.MirroredStrategy(devices), devices
+        return tf.distribute.get_strategy(), devices
+    channel.open()
+    # TensorFlow waits for all peers without a limit, and blocks all other threads meanwhile.
+    with accept_connections(topology.cluster.addresses[topology.task]):
+        wait_for_peers(topology, config.wait_seconds)
+    tf_strategy = join_all_reduce_strategy(topology)
+    return tf_strategy, list(tf_strategy.extended.worker_devices)
 
 
 def run_server(

@@ -130,13 +130,6 @@ def find_devices(config: RunConfig) -> list[str]:
     return names
 
 
-def make_local_strategy(devices: list[str]) -> TFStrategy:
-    """Return a strategy with one replica on each device of this host."""
-    if len(devices) > 1:
-        return tf.distribute.MirroredStrategy(devices)
-    return tf.distribute.get_strategy()
-
-
 def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
     """Return the all-reduce strategy over all hosts; call it before any other TensorFlow code."""
     # TensorFlow reads TF_CONFIG when the strategy is made, and knows fewer roles than we do.
