@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
@@ -115,13 +115,8 @@ class RunConfig:
             if choices and value not in choices:
                 expected = " or ".join(map(repr, choices))
                 raise ConfigurationError(f"{name} is {value!r}: it must be {expected}")
-        if self.mode is not None and not isinstance(self.mode, Mode):
-            try:
-                object.__setattr__(self, "mode", Mode(self.mode))
-            except ValueError:
-                raise ConfigurationError(
-                    f"mode is {self.mode!r}: it must be 'sync' or 'async'"
-                ) from None
+        if self.mode is not None:
+            object.__setattr__(self, "mode", Mode(self.mode))
 
     @classmethod
     def add_flags(cls, parser: argparse.ArgumentParser) -> None:
@@ -145,15 +140,9 @@ class RunConfig:
                         f"--{mode}", dest="mode", action="store_const", const=mode, default=unset,
                         help=f"Train {adverb}.",
                     )  # fmt: skip
-            elif field.type == "bool":
-                group.add_argument(
-                    flag, action=argparse.BooleanOptionalAction, default=unset, help=text
-                )
             else:
-                group.add_argument(
-                    flag, type=_parser(str(field.type)), default=unset, help=text,
-                    choices=_choices(str(field.type)), metavar=_metavar(str(field.type)),
-                )  # fmt: skip
+                options = _flag_options(str(field.type))
+                group.add_argument(flag, default=unset, help=text, **options)
 
     @classmethod
     def from_flags(cls, arguments: argparse.Namespace, **settings: Any) -> RunConfig:
@@ -199,21 +188,24 @@ class RunConfig:
         )
 
 
-def _parser(annotation: str) -> Callable[[str], object]:
-    if annotation.startswith("int"):
-        return int
-    if annotation.startswith("float"):
-        return float
-    if annotation.startswith("tuple"):
-        return lambda text: int(text) if text.isdecimal() else tuple(text.split(","))
-    return str
-
-
 def _choices(annotation: str) -> list[str] | None:
+    if annotation.startswith("Mode"):
+        return [str(mode) for mode in Mode]
     return re.findall(r"['\"](\w+)['\"]", annotation) if annotation.startswith("Literal") else None
 
 
-def _metavar(annotation: str) -> str | None:
-    if annotation.startswith("Literal"):
-        return None
-    return {"int": "N", "float": "X"}.get(annotation.split(" ", maxsplit=1)[0], "VALUE")
+def _flag_options(annotation: str) -> dict[str, Any]:
+    """Return what `add_argument` takes for a setting of this type."""
+    if annotation == "bool":
+        return {"action": argparse.BooleanOptionalAction}
+    if choices := _choices(annotation):
+        return {"choices": choices}
+    if annotation.startswith("int"):
+        return {"type": int, "metavar": "N"}
+    if annotation.startswith("float"):
+        return {"type": float, "metavar": "X"}
+    return {"type": _parse_devices if annotation.startswith("tuple") else str, "metavar": "VALUE"}
+
+
+def _parse_devices(text: str) -> int | tuple[str, ...]:
+    return int(text) if text.isdecimal() else tuple(text.split(","))

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from types import TracebackType
+from typing import Any
 
 from phalanx.errors import PhalanxError
 from phalanx.train.runtime.background_calls import wait_for_background_calls
@@ -28,13 +28,11 @@ def explain_errors() -> None:
     if getattr(before, "explains_phalanx", False):
         return
 
-    def explain(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def explain(kind: type[BaseException], error: BaseException, *trace: Any) -> None:
         if isinstance(error, PhalanxError):
             print(f"phalanx: {error}", file=sys.stderr)
         else:
-            before(kind, error, trace)
+            before(kind, error, *trace)
         code = getattr(error, "exit_code", 130 if kind is KeyboardInterrupt else 1)
         # A background call that does not return would keep the interpreter from exiting.
         if not wait_for_background_calls():

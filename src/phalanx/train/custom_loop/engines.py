@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -32,18 +31,8 @@ _POLL_SECONDS = 1.0
 _STEPS_PER_WORKER = 2
 
 
-class CustomEngine(Engine, Protocol):
-    """An engine that runs a step of the user."""
-
-    def use(self, function: UserFunction) -> None:
-        """Set the step that `advance` runs."""
-
-    def agree_to_stop(self, wants_to: bool) -> bool:
-        """Return whether any task wants to stop: the same answer in all tasks."""
-
-
-class _StepRunner(CustomEngine):
-    """What both engines share: the step in use, traced once."""
+class CustomEngine(Engine):
+    """An engine that runs a step of the user, traced once."""
 
     def __init__(self, tf_strategy: TFStrategy, step: CustomStep) -> None:
         self._strategy = tf_strategy
@@ -54,8 +43,13 @@ class _StepRunner(CustomEngine):
         self.variables: CustomVariables = step.variables
 
     def use(self, function: UserFunction) -> None:
+        """Set the step that `advance` runs."""
         self._function = self._traced.get(function) or self._trace(function)
         self._traced[function] = self._function
+
+    def agree_to_stop(self, wants_to: bool) -> bool:
+        """Return whether any task that runs the loop wants to stop: the same answer in all."""
+        return wants_to
 
     def rewind(self) -> None:
         """Do nothing: the data repeats, so it never ends."""
@@ -79,7 +73,7 @@ class _StepRunner(CustomEngine):
         return tf.function(run)  # type: ignore[no-any-return]
 
 
-class ReplicatedEngine(_StepRunner):
+class ReplicatedEngine(CustomEngine):
     """Runs one step per call on every replica, in all processes at the same time."""
 
     def __init__(
@@ -171,7 +165,7 @@ class ReplicatedEngine(_StepRunner):
         return self._step.report(returned, tf.zeros([sum(lengths) * self._hosts]))
 
 
-class DispatchedEngine(_StepRunner):
+class DispatchedEngine(CustomEngine):
     """Dispatches each step to a free worker; the step updates the variables on the ps."""
 
     def __init__(
@@ -215,10 +209,6 @@ class DispatchedEngine(_StepRunner):
 
     def is_interrupted(self) -> bool:
         return self._ps_cluster.is_interrupted()
-
-    def agree_to_stop(self, wants_to: bool) -> bool:
-        """Return `wants_to`: only the chief runs the loop."""
-        return wants_to
 
     def finish(self, error: BaseException | None) -> None:
         """Do nothing: after an error, steps in flight are not waited for."""

@@ -10,6 +10,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
@@ -186,9 +187,7 @@ class TaskSpecDef:
             evaluator if task == last else task: at for task, at in cluster.addresses.items()
         }
         task = evaluator if self.config.task == last else self.config.task
-        self.config = TFConfig(
-            Cluster(addresses), task, self.trial, self.config.model_dir, self.config.environment
-        )
+        self.config = replace(self.config, cluster=Cluster(addresses), task=task, trial=self.trial)
 
     user_last_worker_as_evaluator = use_last_worker_as_evaluator
     """An old misspelling that programs still use."""

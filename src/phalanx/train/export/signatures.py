@@ -86,8 +86,7 @@ def trace_signatures(servable: Servable) -> dict[str, Signature]:
     signatures = {}
     for name, function in servable.functions.items():
         inputs = servable.inputs[name]
-        traced = tf.function(function, input_signature=list(inputs.values()))
-        concrete = traced.get_concrete_function()
+        concrete = tf.function(function, input_signature=[*inputs.values()]).get_concrete_function()
         call = _call_by_name(concrete, inputs)
         signatures[name] = Signature(inputs, concrete.structured_outputs, call)
     return signatures

@@ -116,9 +116,8 @@ def needs_local_copy(directory: str | None) -> bool:
 def open_local_copy(remote: str, evaluates: bool) -> Iterator[str]:
     """Work on a local copy: the evaluator (`evaluates`) writes evaluations, the chief the rest."""
     local = tempfile.mkdtemp(prefix="phalanx-model-")
-    mirror = Mirror(
-        remote, local, lambda name: name.startswith(f"{EVALUATION_FOLDER}/") == evaluates
-    )
+    folder = f"{EVALUATION_FOLDER}/"
+    mirror = Mirror(remote, local, lambda name: name.startswith(folder) == evaluates)
     LOG.info("model_dir is %s; TensorFlow works on a local copy in %s", remote, local)
     try:
         mirror.pull(everything=True)

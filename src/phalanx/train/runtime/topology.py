@@ -49,12 +49,10 @@ class Topology:
             # On parameter servers the trainer itself splits its batch for accumulation.
             config = config.replace(accumulate=1)
         context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
-        if self.strategy is Strategy.ASYNC_PS:
-            return replace(context, examples_per_update=context.batch_size)
-        if self.strategy is Strategy.SYNC_PS and config.replicas_to_aggregate:
-            update = context.batch_size * config.replicas_to_aggregate
-            return replace(context, examples_per_update=update)
-        return context
+        count = 1 if self.strategy is Strategy.ASYNC_PS else config.replicas_to_aggregate
+        if not self.strategy.has_ps or not count:
+            return context
+        return replace(context, examples_per_update=context.batch_size * count)
 
 
 def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
