@@ -221,7 +221,7 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     train(tmp_path, settings={"save_steps": 4})
     data = next((tmp_path / "run").glob("model.ckpt-7.data-*"))
     data.write_bytes(data.read_bytes()[:100])
-    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to go on", steps=9)
+    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to continue", steps=9)
     for file in (tmp_path / "run").glob("model.ckpt-7.*"):
         file.unlink()
     steps: list[int] = []
@@ -256,7 +256,7 @@ def test_invalid_models_and_losses_are_rejected(tmp_path: Path) -> None:
     bad(tmp_path, "one for each example", tf.errors.InvalidArgumentError,
         loss=lambda y, p: tf.zeros([3]), optimizer="sgd")  # fmt: skip
     bad(tmp_path, "return a keras.Model", model=lambda: 3)
-    bad(tmp_path, r"does not take what the data gives \(\(4,\) float32, .*in batches",
+    bad(tmp_path, r"does not accept the batches of the data \(\(4,\) float32, .*data is batched",
         train_data=lambda context: read(context).unbatch())  # fmt: skip
     bad(tmp_path, "has no optimizer", model=lambda: keras.Sequential([keras.Input((4,))]))
 

@@ -91,7 +91,7 @@ def test_async_applies_every_gradient_once_and_learns(
     dump = tmp_path / "begin.npz"
     tasks = start_cluster(
         "c w w p p", "--model-dir", str(tmp_path), "--train-steps", "400", "--count-updates",
-        "--dump-at-begin", str(dump), *FLAGS,
+        "--dump-at-begin", str(dump), "--use-ema", *FLAGS,
     )  # fmt: skip
     tasks.check()
     log = tasks.log("chief-0")
