@@ -221,7 +221,7 @@ def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     train(tmp_path, settings={"save_steps": 4})
     data = next((tmp_path / "run").glob("model.ckpt-7.data-*"))
     data.write_bytes(data.read_bytes()[:100])
-    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to continue", steps=9)
+    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to resume", steps=9)
     for file in (tmp_path / "run").glob("model.ckpt-7.*"):
         file.unlink()
     steps: list[int] = []
