@@ -264,7 +264,7 @@ def test_invalid_models_and_losses_are_rejected(tmp_path: Path) -> None:
         def __call__(self, x: Any) -> Any:
             return x @ tf.Variable(tf.zeros([4, 1]))
 
-    bad(tmp_path, "makes variables each time", model=Forgetful, loss="mse", optimizer="sgd")
+    bad(tmp_path, "creates variables each time", model=Forgetful, loss="mse", optimizer="sgd")
 
 
 def test_invalid_directories_are_rejected(tmp_path: Path) -> None:
