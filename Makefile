@@ -5,28 +5,46 @@ MORE   := .venv/.more
 
 JAR    := java/build/phalanx-hadoop.jar
 
-.PHONY: help jar demo test test-all check format docs bench clean
+.PHONY: help jar demo test test-all check fuzz format docs lock audit bench clean
+
+# The lock has the hashes of the files for one platform; elsewhere the newest versions are installed.
+LOCK   := requirements-dev.lock
+HERE    = $(shell $(PYTHON) -c 'import platform, sys; print("Python %d.%d on" % sys.version_info[:2], platform.system(), platform.machine())')
 
 help:            ## show this help
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
-$(READY): pyproject.toml setup.py $(wildcard src/phalanx/records/native/*)
+$(READY): pyproject.toml requirements-dev.lock setup.py $(wildcard src/phalanx/records/native/* src/phalanx/guard/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "Phalanx needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev]'
+	@if head -1 $(LOCK) | grep -q 'For $(HERE)\.'; then set -x; \
+	    $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $(LOCK) && \
+	    $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	else set -x; \
+	    $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cpu,dev,audit]'; \
+	fi
 	@touch $@
 
 $(MORE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark,ray,hdfs]'
 	@touch $@
 
-jar: $(JAR)      ## build the Hadoop input and output formats
+jar: $(JAR)      ## build the Hadoop input and output formats; HADOOP_JARS=DIR: against these jars
 
-$(JAR): $(wildcard java/src/phalanx/hadoop/*.java) | $(MORE)
-	@rm -rf java/build && mkdir -p java/build/classes
+# The jars of a Hadoop installation, of the pyspark in .venv, or of a pyspark for this purpose alone.
+HADOOP_JARS ?= $(shell ls -d .venv/lib/python3*/site-packages/pyspark/jars 2>/dev/null)
+
+$(JAR): $(wildcard java/src/phalanx/hadoop/*.java)
+	@rm -rf java/build/classes && mkdir -p java/build/classes
+	@jars="$(HADOOP_JARS)"; \
+	if [ -z "$$jars" ]; then \
+	    $(PYTHON) -m venv java/build/venv && \
+	    java/build/venv/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4.3,<4.4'; \
+	    jars=$$(echo java/build/venv/lib/python3*/site-packages/pyspark/jars); \
+	fi; \
 	javac --release 11 -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes \
-	    -cp "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars/*" $^
+	    -cp "$$jars/*" $^
 	jar --create --file $@ -C java/build/classes phalanx
 
 demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and a ps
@@ -51,6 +69,9 @@ check: $(READY)  ## check format, lint, types and docs
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/python docs/generate.py --check
 
+fuzz: $(READY)   ## try 100,000 inputs of each kind that Phalanx reads from others
+	PHALANX_FUZZ=100000 $(BIN)/pytest --timeout=0 -n auto --dist worksteal tests/security/fuzz_*.py
+
 format: $(READY) ## format the code and sort the imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -58,8 +79,14 @@ format: $(READY) ## format the code and sort the imports
 docs: $(READY)   ## write docs/cli.md from the --help of every command
 	$(BIN)/python docs/generate.py
 
+lock: $(READY)   ## write requirements-dev.lock from pyproject.toml, with the newest versions
+	$(BIN)/python tools/lock.py
+
+audit: $(READY)  ## look for known vulnerabilities in the locked packages, and write an SBOM
+	$(BIN)/python tools/audit.py
+
 bench: $(MORE)  ## measure every published figure
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and build outputs
-	rm -rf .venv build dist java/build src/*.egg-info src/phalanx/records/*.so
+	rm -rf .venv build dist java/build src/*.egg-info src/phalanx/records/*.so src/phalanx/guard/*.so

@@ -1,7 +1,13 @@
-"""Write docs/cli.md from the --help of every command; with --check, fail if it is out of date."""
+"""Write the pages that are generated; with --check, fail if one is out of date.
+
+docs/cli.md comes from the --help of every command, docs/guide/keras-differences.md from the table
+of tests/parity.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +15,7 @@ import click
 
 from phalanx.cli import cli
 
-TARGET = Path(__file__).with_name("cli.md")
+DOCS = Path(__file__).parent
 HEAD = """\
 # Command reference
 
@@ -32,14 +38,33 @@ def describe(command: click.Command, context: click.Context) -> list[str]:
     return parts
 
 
-def main() -> None:
-    """Write the page, or compare it with the commands."""
+def describe_commands() -> str:
     context = cli.make_context("phalanx", [], resilient_parsing=True, terminal_width=100)
-    text = "\n".join([HEAD, *describe(cli, context)])
-    if "--check" not in sys.argv:
-        TARGET.write_text(text)
-    elif not TARGET.exists() or TARGET.read_text() != text:
-        sys.exit("docs/cli.md is out of date: run `make docs`")
+    return "\n".join([HEAD, *describe(cli, context)])
+
+
+def describe_differences() -> str:
+    # The tests are no package that is installed; and TensorFlow reports much when it is imported.
+    sys.path.insert(0, str(DOCS.parent))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    page: str = importlib.import_module("tests.parity.page").describe()
+    return page
+
+
+PAGES = {
+    DOCS / "cli.md": describe_commands,
+    DOCS / "guide" / "keras-differences.md": describe_differences,
+}
+
+
+def main() -> None:
+    """Write the pages, or compare them with what would be written."""
+    for path, describe_page in PAGES.items():
+        text = describe_page()
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            sys.exit(f"{path.relative_to(DOCS.parent)} is out of date: run `make docs`")
 
 
 if __name__ == "__main__":

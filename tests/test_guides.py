@@ -41,8 +41,8 @@ def run_python(code: str, folder: Path) -> str:
     return run(sys.executable, "guide.py", cwd=folder)
 
 
-@pytest.mark.parametrize("page", ["records.md", "data.md"])
-def test_guides_to_records_and_data_run(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["records.md", "data.md", "fit.md"])
+def test_guides_to_data_and_fit_run(page: str, tmp_path: Path) -> None:
     run_python("".join(code_blocks(page)), tmp_path)
 
 
@@ -80,9 +80,24 @@ def test_guide_to_hdfs_runs(tmp_path: Path) -> None:
             run("bash", "-c", typed.replace("hdfs://namenode:8020", address), cwd=tmp_path)
 
 
+def test_programs_of_the_guide_to_tensorflow_1_run(tmp_path: Path) -> None:
+    program, ported = code_blocks("tf1.md")
+    (tmp_path / "old.py").write_text(program)
+    printed = run(sys.executable, "-m", "phalanx.compat.tf1", "old.py", cwd=tmp_path)
+    assert printed == "error: 0.000\n"
+    assert run_python(ported, tmp_path) == "1 0.2\n"
+
+
 def test_loop_of_the_guide_to_sessions_runs(tmp_path: Path) -> None:
     assert run_python(code_blocks("session.md")[0], tmp_path) == "step 200 is done\n"
     assert (tmp_path / "runs/own/model.ckpt-200.index").exists()
+
+
+def test_graph_of_the_guide_to_sessions_runs(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras", reason="not installed: pip install 'phalanx[tf1]'")
+    (tmp_path / "graph.py").write_text(code_blocks("session.md")[-1])
+    run(sys.executable, "-m", "phalanx.compat.tf1", "graph.py", cwd=tmp_path)
+    assert (tmp_path / "runs/graph/model.ckpt-100.index").exists()
 
 
 def test_hooks_and_preprocessing_of_the_guides_work() -> None:
@@ -105,14 +120,16 @@ def test_guide_to_hooks_mentions_every_hook() -> None:
     assert [name for name in hooks.__all__ if name not in text] == []
 
 
-def test_guide_to_cifar10_quotes_the_example() -> None:
-    quoted = [block for block in code_blocks("cifar10.md") if block.startswith("# examples/")]
+@pytest.mark.parametrize("page", ["cifar10.md", "porting-tf1.md"])
+def test_guides_quote_the_examples(page: str) -> None:
+    quoted = [block for block in code_blocks(page) if block.startswith("# examples/")]
     assert len(quoted) >= 3
     for block in quoted:
         first, _, code = block.partition("\n")
         source = (ROOT / first.removeprefix("# ")).read_text()
-        for part in re.split(r"\n{2,}", code.strip()):
-            assert textwrap.indent(part, "    ") in source, f"{first} no longer has:\n{part}"
+        for part in re.split(r"\n{3,}", code.strip()):
+            found = part in source or textwrap.indent(part, "    ") in source
+            assert found, f"{first} no longer has:\n{part}"
 
 
 def test_hook_of_the_guide_to_cifar10_prints_the_speed(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 from collections.abc import Iterator
 
 import pytest
 
 from phalanx import ConfigurationError
-from phalanx.open_files import allow_open_files
+from phalanx.open_files import allow_more_open_files, allow_open_files
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +37,12 @@ def test_more_files_than_the_hard_limit_is_an_error(limits: tuple[int, int]) -> 
         pytest.skip("there is no hard limit here")
     with pytest.raises(ConfigurationError, match=f"hard limit of this process is {hard}"):
         allow_open_files(hard + 1)
+
+
+def test_files_that_are_open_already_do_not_count() -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        allow_more_open_files(250)
+        for _ in range(250):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))

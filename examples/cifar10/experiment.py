@@ -73,6 +73,7 @@ class Cifar10(phalanx.Experiment):
     momentum: float = 0.9
     weight_decay: float = 2e-4
     batch_norm_decay: float = 0.9
+    batch_norm_epsilon: float = 1e-5
     label_smoothing: float = 0.0
     many_views: bool = False
     data_format: DataFormat | None = None
@@ -84,6 +85,7 @@ class Cifar10(phalanx.Experiment):
             classes=len(self.images.classes()),
             weight_decay=0.0,  # the optimizer applies it
             batch_norm_decay=self.batch_norm_decay,
+            batch_norm_epsilon=self.batch_norm_epsilon,
             data_format=self.data_format,
             log_shapes=self.log_shapes,
         )

@@ -20,6 +20,7 @@ from experiment import Cifar10, Schedule
 from pictures import Cifar10Images
 
 import phalanx
+from phalanx.train.flags import ObsoleteFlag
 
 # The default settings of each schedule; flags override them.
 RECIPES = {
@@ -39,6 +40,7 @@ RECIPES = {
     },
 }
 VARIABLES = {"CPU": "cpu", "GPU": "device"}
+BATCH_SIZE = 128
 
 
 class InputImages(phalanx.hooks.Hook):
@@ -61,8 +63,9 @@ def parse_flags() -> argparse.Namespace:
     add = parser.add_argument
     add("--data-dir", required=True, help="the output directory of `phalanx dataset cifar10`")
     add("--num-layers", type=int, default=44, help="6n+2: 20, 32, 44, 56, 110")
-    add("--train-batch-size", type=int, default=128, metavar="N", dest="global_batch_size",
-        help="images per update; in asynchronous training, the trainers divide it")  # fmt: skip
+    add("--train-batch-size", type=int, metavar="N", dest="global_batch_size",
+        help="images per update; in asynchronous training, the trainers divide it; default: 128, "
+        "rounded down to a multiple of the number of replicas")  # fmt: skip
     add("--eval-batch-size", type=int, default=100, metavar="N")
     add("--schedule", choices=list(RECIPES), default="staged",
         help="staged: x 1, 0.1, 0.01, 0.002 at epochs 82, 123, 300; one-cycle: warm-up, then "
@@ -76,8 +79,10 @@ def parse_flags() -> argparse.Namespace:
     add("--momentum", type=float, default=0.9, metavar="X")
     add("--weight-decay", type=float, metavar="X", help="2e-4, or 5e-4 with one-cycle")
     add("--batch-norm-decay", type=float, default=0.9, metavar="X")
+    add("--batch-norm-epsilon", type=float, default=1e-5, metavar="X")
     add("--label-smoothing", type=float, metavar="X", help="0, or 0.1 with one-cycle")
-    add("--use-distortion", action=argparse.BooleanOptionalAction, default=True,
+    add("--use-distortion", "--use-distortion-for-training", default=True,
+        action=argparse.BooleanOptionalAction,
         help="augment with random crops and flips")  # fmt: skip
     add("--change-light", action=argparse.BooleanOptionalAction, default=False,
         help="also change brightness and contrast at random")  # fmt: skip
@@ -92,11 +97,17 @@ def parse_flags() -> argparse.Namespace:
         help="with several GPUs: the weights on each GPU, or once on the host")  # fmt: skip
     add("--num-intra-threads", type=int, default=0, metavar="N",
         help="threads per operation; 0: one per core")  # fmt: skip
+    add("--num-inter-threads", type=int, default=0, metavar="N",
+        help="operations at the same time; 0: TensorFlow decides")  # fmt: skip
+    add("--log-device-placement", action=argparse.BooleanOptionalAction, default=False)
     add("--contact-sheet", metavar="FILE",
         help="write a PNG of test images with their predictions")  # fmt: skip
     add("--log-shapes", action="store_true", help="log the shape of the image after each unit")
+    add_flags_of_2017(parser)
     phalanx.RunConfig.add_flags(parser)
     arguments = parser.parse_args()
+    if arguments.global_batch_size is None:
+        arguments.global_batch_size, arguments.round_batch_size = BATCH_SIZE, True
     recipe = dict(RECIPES[arguments.schedule])
     if "train_steps" in arguments:
         recipe["epochs"] = None
@@ -106,11 +117,28 @@ def parse_flags() -> argparse.Namespace:
     return arguments
 
 
+def add_flags_of_2017(parser: argparse.ArgumentParser) -> None:
+    """Accept the other flags of TensorFlow's CIFAR-10 tutorial of 2017."""
+    add = parser.add_argument_group("flags of TensorFlow's CIFAR-10 tutorial").add_argument
+    add("--job-dir", dest="model_dir", default=argparse.SUPPRESS, metavar="DIR",
+        help="the same as --model-dir")  # fmt: skip
+    add("--is-cpu-ps", dest="variable_strategy", action="store_const", const="CPU",
+        help="the same as --variable-strategy CPU")  # fmt: skip
+    add("--no-is-cpu-ps", dest="variable_strategy", action="store_const", const="GPU",
+        help="the same as --variable-strategy GPU")  # fmt: skip
+    add("--num-workers", action=ObsoleteFlag, help="TF_CONFIG says how many workers there are")
+    add("--run-experiment", action=ObsoleteFlag, help="every run is that of an experiment")
+    add("--force-gpu-compatible", action=ObsoleteFlag, help="TensorFlow 2 has no such setting")
+
+
 def choose_devices(arguments: argparse.Namespace) -> dict[str, Any]:
     """Configure devices and threads; must run before TensorFlow executes anything."""
     settings: dict[str, Any] = {}
     if arguments.num_intra_threads:
         tf.config.threading.set_intra_op_parallelism_threads(arguments.num_intra_threads)
+    if arguments.num_inter_threads:
+        tf.config.threading.set_inter_op_parallelism_threads(arguments.num_inter_threads)
+    tf.debugging.set_log_device_placement(arguments.log_device_placement)
     if arguments.variable_strategy:
         settings["variables"] = VARIABLES[arguments.variable_strategy]
     if arguments.simulate_gpus:
@@ -135,6 +163,7 @@ def main() -> None:
         momentum=arguments.momentum,
         weight_decay=arguments.weight_decay,
         batch_norm_decay=arguments.batch_norm_decay,
+        batch_norm_epsilon=arguments.batch_norm_epsilon,
         label_smoothing=arguments.label_smoothing,
         many_views=arguments.many_views,
         data_format=arguments.data_format,

@@ -25,8 +25,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5)
     arguments, _ = parser.parse_known_args()
 
-    spec = phalanx.TaskSpec()
-    spec.use_last_worker_as_evaluator()
+    spec = phalanx.TaskSpec().use_last_worker_as_evaluator()
     spec.create_server()
     with phalanx.DistributedSession(
         spec,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from phalanx import join_on_import
 from phalanx.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from phalanx.cluster import Task as Task
     from phalanx.cluster import TFConfig as TFConfig
     from phalanx.cluster import detect as detect
+    from phalanx.errors import ArgumentError as ArgumentError
     from phalanx.errors import ClusterError as ClusterError
     from phalanx.errors import ConfigurationError as ConfigurationError
     from phalanx.errors import DataError as DataError
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from phalanx.train.custom_loop.task_spec import TaskSpec as TaskSpec
     from phalanx.train.custom_loop.task_spec import TaskSpecDef as TaskSpecDef
     from phalanx.train.experiment import Experiment as Experiment
+    from phalanx.train.keras_fit.functions import evaluate as evaluate
+    from phalanx.train.keras_fit.functions import fit as fit
+    from phalanx.train.keras_fit.functions import predict as predict
     from phalanx.train.runner import Result as Result
     from phalanx.train.runner import run as run
     from phalanx.train.schedules import LinearScaling as LinearScaling
@@ -51,6 +56,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "phalanx.cluster": ("Cluster", "Role", "TFConfig", "Task", "detect"),
         "phalanx.errors": (
+            "ArgumentError",
             "ClusterError",
             "ConfigurationError",
             "DataError",
@@ -72,7 +78,20 @@ __getattr__, __dir__, __all__ = lazy_names(
         "phalanx.train.experiment": ("Experiment",),
         "phalanx.train.hooks": ("hooks",),
         "phalanx.train.layers": ("layers",),
+        "phalanx.train.keras_fit.functions": ("evaluate", "fit", "predict"),
         "phalanx.train.runner": ("Result", "run"),
         "phalanx.train.schedules": ("LinearScaling",),
     },
 )
+
+
+def _join(seconds: float | None) -> None:
+    from phalanx.cluster import detect  # noqa: PLC0415
+
+    if len(detect().cluster.addresses) > 1:
+        from phalanx.train.runtime.joining import join_early  # noqa: PLC0415
+
+        join_early(seconds)
+
+
+join_on_import.install(_join)

@@ -5,6 +5,7 @@ PhalanxError                     exit code 1
 │   ├── ClusterError             TF_CONFIG, or another description of the cluster, is wrong
 │   ├── DataError                the data does not exist, or cannot be used as requested
 │   └── JobError                 a job cannot be launched as described
+│       └── ArgumentError        an argument is wrong; also a ValueError
 ├── RecordError                  a record is damaged or has unexpected content
 ├── LaunchError                  a launched job failed for a reason outside of its program
 │   └── NotFoundError            the backend has no such object
@@ -39,6 +40,10 @@ class DataError(ConfigurationError):
 
 class JobError(ConfigurationError):
     """A job cannot be launched as described."""
+
+
+class ArgumentError(JobError, ValueError):
+    """An argument has a value that cannot work, which callers may expect as a ValueError."""
 
 
 class RecordError(PhalanxError):

@@ -1,6 +1,7 @@
 """The limit of open files of this process."""
 
 import resource
+from pathlib import Path
 
 from phalanx.errors import ConfigurationError
 
@@ -16,3 +17,9 @@ def allow_open_files(count: int) -> None:
             f"raise the limit (ulimit -Hn {count})"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def allow_more_open_files(count: int) -> None:
+    """Raise the limit so that `count` files can be opened besides those that are open now."""
+    # A program may hold hundreds of files, and descriptors are given out from the lowest free one.
+    allow_open_files(sum(1 for _ in Path("/dev/fd").iterdir()) + count)

@@ -96,7 +96,7 @@ def test_dry_run_prints_the_plan_and_starts_nothing(phalanx: Phalanx, tmp_path: 
 def test_dry_run_prints_environment_and_module(phalanx: Phalanx) -> None:
     shape = ["--workers", 1, "--env", "SEED=7", "--env", "NOTE=a b"]
     for flag in ("-m", "--module"):
-        done = phalanx("run", "--dry-run", *shape, flag, "json.tool", "{role}")
+        done = phalanx("run", "--dry-run", "--show-secrets", *shape, flag, "json.tool", "{role}")
         assert done.stdout.count("\nSEED=7 ") == 2
         assert done.stdout.count("\nNOTE='a b' ") == 2
         assert done.stdout.endswith(" -m json.tool worker\n")

@@ -2,6 +2,7 @@
 
 import json
 import string
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx import Cluster, ClusterError, Role, Task, TFConfig
 from phalanx.cluster.lint import lint
-from phalanx.cluster.tf_config import loads, read_variable
+from phalanx.cluster.tf_config import loads, names_master, read_variable
 
 HOSTS = st.text(string.ascii_lowercase + string.digits + "-.", min_size=1, max_size=20) | st.just(
     "[fe80::1]"
@@ -104,6 +105,12 @@ def test_master_is_read_and_written_as_chief() -> None:
     assert config.task == Task(Role.CHIEF)
     assert config.is_chief()
     assert json.loads(config.dumps())["cluster"] == {"chief": ["m:1"], "worker": ["a:1"]}
+    old = replace(config, master=True).dumps()
+    assert json.loads(old)["cluster"] == {"master": ["m:1"], "worker": ["a:1"]}
+    assert json.loads(old)["task"]["type"] == "master"
+    assert names_master({"TF_CONFIG": old})
+    assert not names_master({"TF_CONFIG": config.dumps()})
+    assert not names_master({})
 
 
 def test_worker_0_is_chief_in_a_cluster_without_a_chief() -> None:

@@ -35,19 +35,16 @@ def jar() -> Path:
     return JAR
 
 
-@pytest.fixture(scope="module")
-def word_count(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run the example as a MapReduce job."""
+def compile_program(jar: Path, source: Path, classes: Path) -> Run:
+    """Compile a program, and return a function that runs it."""
     import pyspark
 
-    classes = tmp_path_factory.mktemp("classes")
     jars = f"{jar}:{Path(pyspark.__file__).parent}/jars/*"
-    source = ROOT / "examples/hadoop/WordCount.java"
     subprocess.run(["javac", "-cp", jars, "-d", classes, source], check=True, timeout=120)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["java", "-cp", f"{classes}:{jars}", "WordCount", *map(str, arguments)],
+            ["java", "-cp", f"{classes}:{jars}", source.stem, *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=200,
@@ -55,6 +52,19 @@ def word_count(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def word_count(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run the example as a MapReduce job."""
+    source = ROOT / "examples/hadoop/WordCount.java"
+    return compile_program(jar, source, tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="module")
+def habits(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    source = Path(__file__).parent / "Habits.java"
+    return compile_program(jar, source, tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +122,42 @@ def test_failed_job_leaves_no_output(word_count: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob("part-*"))
     assert not (tmp_path / "out/_SUCCESS").exists()
     assert word_count(tmp_path / "in").returncode == 2
+
+
+def test_collected_keys_are_exactly_the_records(habits: Run, tmp_path: Path) -> None:
+    lines = write(tmp_path / "a", 30)
+    assert habits("collect", tmp_path).stdout.encode().splitlines() == lines
+
+
+def test_checksums_are_ignored_if_the_configuration_says_so(habits: Run, tmp_path: Path) -> None:
+    write(tmp_path / "a", 1)
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[12] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    assert "record 0 at offset 0: the data does not fit" in habits("collect", tmp_path).stderr
+    read_anyway = habits("-D", "tensorflow.read.crc32check=false", "collect", tmp_path)
+    assert read_anyway.stdout == "uhe cat 0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ([], "part-00000.tfrecord"),
+        (["-D", "phalanx.tfrecord.extension=none"], "part-00000"),
+        (["-D", "mapreduce.output.fileoutputformat.compress=true"], "part-00000.tfrecord.deflate"),
+    ],
+)
+def test_older_api_writes_records(
+    habits: Run, tmp_path: Path, options: list[str], name: str
+) -> None:
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    done = habits(*options, "write", tmp_path / "lines", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert list(records.read_records(tmp_path / "out" / name)) == [b"one", b"two"]
+
+
+def test_streams_of_records_are_written_and_read(habits: Run) -> None:
+    assert habits("copy").stdout.split() == ["one", "two"]
 
 
 def test_indexed_file_is_split(spark: Any, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_docker_plan_of_data_workers() -> None:
     assert "--env=PHALANX_DATA_SERVICE" in tasks["chief-0"][0]
     host = "digits-data-worker-1"
     served = f"{SERVE} worker digits-dispatcher-0:2222 --host={host} --port=2222"
-    assert tasks["data-worker-1"][0].endswith(f"digits:1 {served}")
+    assert tasks["data-worker-1"][0].endswith(f" -- {served}")
     assert "digits-data-worker-1" in plan.processes.cleanup[0]
 
 
@@ -96,7 +96,11 @@ def test_slurm_plan_of_data_workers() -> None:
     ],
 )
 def test_pod_of_a_data_worker(task: str, said: str) -> None:
-    assert run_pod(task) == f"{said}\n"
+    printed = run_pod(task)
+    assert printed.startswith(
+        f"-m phalanx guard --host=digits-{task}.digits --peers=digits-chief-0"
+    )
+    assert printed.endswith(f" -- echo {said}\n")
 
 
 def test_pod_of_a_trainer_knows_the_dispatcher() -> None:
@@ -121,13 +125,14 @@ def run_pod(task: str) -> str:
     """What is printed if all that trains prints its variables, and `echo` is Python."""
     program = Program(ProgramKind.COMMAND, "printenv", ("TF_CONFIG", "PHALANX_DATA_SERVICE"))
     launcher = KubernetesLauncher(Container("x", python="echo"), PodOptions())
+    off = {"PHALANX_GUARD": "off"}
     role, _, index = task.rpartition("-")
     [container] = next(
         each["spec"]["template"]["spec"]["containers"]
-        for each in launcher.plan(replace(JOB, program=program)).objects
+        for each in launcher.plan(replace(JOB, program=program, environment=off)).objects
         if each["kind"] == "Job" and each["metadata"]["name"] == f"digits-{role}"
     )
-    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
     return subprocess.run(
         container["command"],
         env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": index, **variables},

@@ -34,7 +34,13 @@ def test_kubernetes(manifest: Callable[..., str]) -> None:
     text = manifest("kubernetes", "gs://bucket/models/digits/", *needs, *more)
     assert problems(text) == []
     objects: dict[str, Any] = {each["kind"]: each for each in yaml.safe_load_all(text)}
-    assert list(objects) == ["Secret", "Deployment", "Service", "PodDisruptionBudget"]
+    assert list(objects) == [
+        "Secret",
+        "Deployment",
+        "Service",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+    ]
     for version in VERSIONS:
         for each in objects.values():
             kubernetes_validate.validate(each, version, strict=True)
@@ -45,6 +51,16 @@ def test_kubernetes(manifest: Callable[..., str]) -> None:
     ]
     assert main["readinessProbe"]["httpGet"]["path"] == "/v1/models/digits"
     assert main["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_network_policy_admits_the_named_namespaces(manifest: Callable[..., str]) -> None:
+    text = manifest("kubernetes", "gs://bucket/digits", "--allow-namespace", "web")
+    objects: dict[str, Any] = {each["kind"]: each for each in yaml.safe_load_all(text)}
+    policy = objects["NetworkPolicy"]["spec"]
+    web = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}}
+    assert policy["ingress"][0]["from"] == [{"podSelector": {}}, web]
+    assert [each["port"] for each in policy["ingress"][0]["ports"]] == [8500, 8501]
+    assert [each["port"] for each in policy["egress"][0]["ports"]] == [53, 53, 443]
 
 
 def test_compose(manifest: Callable[..., str]) -> None:
@@ -62,6 +78,12 @@ def test_compose(manifest: Callable[..., str]) -> None:
                 ],
                 "ports": ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"],
                 "restart": "unless-stopped",
+                "user": "1000",
+                "cap_drop": ["ALL"],
+                "security_opt": ["no-new-privileges:true"],
+                "pids_limit": 16384,
+                "read_only": True,
+                "tmpfs": ["/tmp"],
                 "volumes": [
                     {
                         "type": "bind",

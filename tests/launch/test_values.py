@@ -4,7 +4,13 @@ import pytest
 
 from phalanx import ConfigurationError
 from phalanx.cluster.spec import Role
-from phalanx.launch.values import parse_duration, parse_pair, parse_per_role, parse_size
+from phalanx.launch.values import (
+    parse_duration,
+    parse_label,
+    parse_pair,
+    parse_per_role,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +41,14 @@ def test_invalid_duration_is_rejected(text: str) -> None:
 
 def test_pair_keeps_everything_after_the_first_equals_sign() -> None:
     assert parse_pair("OPTIONS=a=b") == ("OPTIONS", "a=b")
+
+
+def test_label_may_have_a_prefix() -> None:
+    assert parse_label("kubernetes.io/arch=amd64") == ("kubernetes.io/arch", "amd64")
+    assert parse_label("team=a=b") == ("team", "a=b")
+    for text in ("team", "=a", "a/b/c=d", "/a=b", "a b=c"):
+        with pytest.raises(ValueError, match="is not NAME=VALUE"):
+            parse_label(text)
 
 
 def test_amount_is_for_one_role_or_for_all() -> None:

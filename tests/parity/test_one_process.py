@@ -1,60 +1,29 @@
-"""Phalanx in one process computes what `model.fit` computes."""
+"""`phalanx.fit` in one process computes what `model.fit` computes."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import keras
-import numpy as np
 import pytest
-from tests.parity.cases import BATCH, CASES, TOLERANCE, Case
+from tests.parity.all_cases import CASES
+from tests.parity.custom_steps import CUSTOM_STEPS
+from tests.parity.table import Case, Mode
+from tests.parity.training import compare, train_with_keras, train_with_phalanx
 
 import phalanx
-
-EPOCHS = 2
-SEED = 7
+from phalanx.errors import ConfigurationError
 
 
-def start() -> None:
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(SEED)
-
-
-def train_with_keras(case: Case) -> tuple[Any, dict[str, float]]:
-    start()
-    model = case.make_model()
-    model.fit(case.make_data(), epochs=EPOCHS, verbose=0, shuffle=False)
-    return model, model.evaluate(case.make_data(), verbose=0, return_dict=True)
-
-
-def train_with_phalanx(case: Case, directory: Path) -> tuple[Any, dict[str, float]]:
-    start()
-    experiment = phalanx.Experiment(
-        model=case.make_model, train_data=case.make_data, eval_data=case.make_data
-    )
-    config = phalanx.RunConfig(model_dir=str(directory), epochs=EPOCHS, global_batch_size=BATCH)
-    result = phalanx.run(experiment, config)
-    return result.model, result.metrics
-
-
-def distance(ours: list[Any], theirs: list[Any]) -> float:
-    """The largest difference between two lists of variables."""
-    pairs = [
-        (np.asarray(a, "float64"), np.asarray(b, "float64"))
-        for a, b in zip(ours, theirs, strict=True)
-    ]
-    return max(float(np.max(np.abs(a - b))) for a, b in pairs)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_results_equal_those_of_keras(case: Case, tmp_path: Path) -> None:
-    theirs, their_metrics = train_with_keras(case)
-    ours, our_metrics = train_with_phalanx(case, tmp_path)
-    weights = distance(ours.variables, theirs.variables)
-    if case.difference:
-        assert weights > TOLERANCE, "this case no longer differs: remove its `difference`"
+@pytest.mark.parametrize("case", [*CASES, *CUSTOM_STEPS], ids=lambda case: case.name)
+def test_results_equal_those_of_keras(case: Case) -> None:
+    if message := case.refused.get(Mode.ONE_PROCESS):
+        with pytest.raises(ConfigurationError, match=message):
+            train_with_phalanx(case, phalanx.RunConfig())
         return
-    assert weights < TOLERANCE
-    assert distance(ours.optimizer.variables, theirs.optimizer.variables) < TOLERANCE
-    assert our_metrics == pytest.approx(their_metrics, abs=1e-4)
+    theirs = train_with_keras(case)
+    compare(case, Mode.ONE_PROCESS, train_with_phalanx(case, phalanx.RunConfig()), theirs)
+
+
+def test_a_metric_of_the_user_can_be_used_again() -> None:
+    case = next(case for case in CASES if case.name == "a metric of the user that is a sum")
+    model = case.make_model()
+    first = [phalanx.fit(model, **case.evaluation_data(), verbose=0) for _ in range(2)][-1]
+    assert 0 <= first.history["count_large"][0] <= 64

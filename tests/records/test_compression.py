@@ -1,10 +1,11 @@
+import bz2
 import io
 import random
 from pathlib import Path
 
 import pytest
 
-from phalanx.errors import RecordError
+from phalanx.errors import DataError, RecordError
 from phalanx.records import Compression, RecordWriter, read_records
 from phalanx.records.compression import compression_for, detect_compression
 
@@ -45,6 +46,12 @@ def test_truncated_compressed_file_yields_its_complete_records(tmp_path: Path, n
             found.append(record)
     assert 0 < len(found) < len(records)
     assert found == records[: len(found)]
+
+
+def test_foreign_compression_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.bz2").write_bytes(bz2.compress(b"record"))
+    with pytest.raises(DataError, match=r"a.bz2 is compressed with bzip2, which TensorFlow does"):
+        list(read_records(tmp_path / "a.bz2"))
 
 
 def test_given_compression_overrides_detection(tmp_path: Path) -> None:

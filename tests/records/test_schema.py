@@ -85,6 +85,41 @@ def test_infer_schema_reads_at_most_n_records(tmp_path: Path) -> None:
     assert infer_schema(tmp_path / "1", most=2).names == ["a"]
 
 
+@pytest.mark.parametrize("values", [[1, 1.5], [1.5, 1]])
+def test_feature_of_integers_and_floats_is_a_float(
+    tmp_path: Path, values: list[int | float]
+) -> None:
+    with RecordWriter(tmp_path / "mixed") as writer:
+        for value in values:
+            writer.write_all(encode_examples([{"a": value, "b": 7}]))
+    for number, value in enumerate(values):
+        write_examples(tmp_path / f"{number}", [{"a": value, "b": 7}])
+    for paths in (tmp_path / "mixed", [tmp_path / "0", tmp_path / "1"]):
+        a, b = summarize(paths).features
+        assert (a.feature, b.feature.kind) == (Feature("a", Kind.FLOAT), Kind.INT64)
+        assert (a.values, a.least, a.greatest) == (2, 1, 1.5)
+    # The column can be left out; to read it would round large integers.
+    assert read_table(tmp_path / "mixed", columns=["b"]).to_pydict() == {"b": [7, 7]}
+    with pytest.raises(RecordError, match="'a' holds int64 values, and float values were expected"):
+        read_table(tmp_path / "mixed")
+
+
+def test_feature_list_hides_a_context_feature_of_the_same_name(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "1") as writer:
+        writer.write_all(encode_examples([{"x": 1, "y": [[1.5], [2.5]]}]))
+        writer.write_all(encode_examples([{"x": [[1], [2]]}]))
+    schema = infer_schema(tmp_path / "1")
+    assert [feature.describe() for feature in schema.features] == ["int64[steps]", "float[steps]"]
+
+
+def test_range_of_a_summary_leaves_nan_out(tmp_path: Path) -> None:
+    rows = [{"a": float("nan"), "b": float("nan")}, {"a": 1.5, "b": float("nan")}]
+    write_examples(tmp_path / "1", rows)
+    a, b = summarize(tmp_path / "1").features
+    assert (a.values, a.least, a.greatest) == (2, 1.5, 1.5)
+    assert (b.values, b.least, b.greatest) == (2, None, None)
+
+
 def test_change_of_kind_between_files_names_the_record(tmp_path: Path) -> None:
     write_examples(tmp_path / "1", [{"a": 1}])
     write_examples(tmp_path / "2", [{"b": 1}, {"a": b"text"}])

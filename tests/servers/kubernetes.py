@@ -8,6 +8,7 @@ DNS name, so that all pods can use the same port.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import json
@@ -25,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.launch.pod_security import templates, violations
 
 Manifest = dict[str, Any]
 KUBECONFIG = """\
@@ -88,6 +91,7 @@ class Pod:
         self.labels = {**template["metadata"]["labels"], **labels}
         self.log = cluster.directory / f"{self.name}.log"
         self.terminated_at: float | None = None
+        self.disrupted = False
         self.restarts = 0
         self.grace = template["spec"].get("terminationGracePeriodSeconds", 30)
         [self.container] = template["spec"]["containers"]
@@ -99,6 +103,9 @@ class Pod:
         """Start or restart the container."""
         variables: dict[str, str] = dict(self.given)
         for entry in self.container.get("env", []):
+            if "valueFrom" in entry:
+                variables[entry["name"]] = self.cluster.read_key(entry["valueFrom"]["secretKeyRef"])
+                continue
             variables[entry["name"]] = expand(entry["value"], variables)
             if entry["value"] == ACCOUNT:
                 variables[entry["name"]] = str(self.cluster.make_account(self.account))
@@ -114,6 +121,11 @@ class Pod:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def evict(self) -> None:
+        """Evict the pod, as the scheduler does for one of a higher priority."""
+        self.disrupted = True
+        self.terminate()
 
     def terminate(self) -> None:
         if self.terminated_at is None and self.process.poll() is None:
@@ -167,10 +179,17 @@ class Kubernetes:
         self.address: dict[str, str] = {}
         # With a quota no pod is created, and the controller reports it in an event.
         self.quota = ""
+        # Whether admission refuses pods that violate the Pod Security Standard "restricted".
+        self.restricted = False
         # The kinds that an unprivileged user may not create.
         self.refused: set[str] = set()
         # Why no pod starts, as the container status or the scheduler reports it.
         self.waiting: Manifest = {}
+
+    def read_key(self, reference: Manifest) -> str:
+        """Return the value of a key of a Secret."""
+        secret = self.objects["Secret", reference["name"]]
+        return base64.b64decode(secret["data"][reference["key"]]).decode()
 
     def make_account(self, name: str) -> Path:
         """Write the files that a pod of this service account has mounted."""
@@ -246,7 +265,9 @@ class Kubernetes:
         """Run the control loops of the controllers until the server stops."""
         while not self.stopping.is_set():
             with self.lock:
-                for (kind, _), manifest in [] if self.quota else list(self.objects.items()):
+                for (kind, _), manifest in list(self.objects.items()):
+                    if self.refusal(manifest):
+                        continue
                     if kind == "Job":
                         self._control_job(manifest)
                     elif kind == "TFJob":
@@ -265,6 +286,19 @@ class Kubernetes:
                     or (pod.owner in self.objects and not pod.terminated_at)
                 ]
             time.sleep(0.05)
+
+    def refusal(self, manifest: Manifest) -> str:
+        """Return why admission refuses the pods of an object, or an empty text."""
+        found = list(templates(manifest))
+        if manifest.get("kind") == "TrainJob":
+            runtime = manifest["spec"]["runtimeRef"]["name"]
+            found = list(templates(self.objects["TrainingRuntime", runtime]))
+        if self.quota and found:
+            return self.quota
+        broken = [each for template in found for each in violations(template["spec"])]
+        if self.restricted and broken:
+            return f'violates PodSecurity "restricted:latest": {", ".join(broken)}'
+        return ""
 
     def _control_job(self, job: Manifest) -> None:
         spec, status = job["spec"], job.setdefault("status", {"conditions": []})
@@ -307,7 +341,7 @@ class Kubernetes:
             return
         name, prefix = job["metadata"]["name"], "training.kubeflow.org"
         mine = [pod for pod in self.pods if pod.owner == ("TFJob", name)]
-        if not mine:
+        if len(mine) < sum(each["replicas"] for each in spec["tfReplicaSpecs"].values()):
             replicas = [
                 (kind.lower(), number, replica["template"])
                 for kind, replica in spec["tfReplicaSpecs"].items()
@@ -322,6 +356,8 @@ class Kubernetes:
                 # The operator sets no TF_CONFIG for a single replica.
                 given = {"TF_CONFIG": tf_config(job, kind, number)} if len(replicas) > 1 else {}
                 hostname = f"{name}-{kind}-{number}"
+                if hostname in [pod.hostname for pod in mine]:
+                    continue
                 self.pods.append(Pod(self, ("TFJob", name), hostname, template, labels, given))
             return
         ending = None
@@ -330,7 +366,7 @@ class Kubernetes:
             replica = next(
                 each for key, each in spec["tfReplicaSpecs"].items() if key.lower() == kind
             )
-            if pod.phase() != "Failed":
+            if pod.phase() != "Failed" or pod.disrupted:
                 continue
             spent = sum(each.restarts for each in mine)
             if (
@@ -391,7 +427,7 @@ class Kubernetes:
                     if pod.index == str(index) and labels.items() <= pod.labels.items()
                 ]
                 failed = bool(pods) and pods[-1].phase() == "Failed"
-                if not pods or (failed and len(pods) <= spec["backoffLimitPerIndex"]):
+                if not pods or (failed and _is_tried_again(spec, pods)):
                     hostname = f"{name}-{each['name']}-0-{index}"
                     given = {"JOB_COMPLETION_INDEX": str(index)}
                     owner = ("TrainJob", name)
@@ -438,13 +474,24 @@ def tf_config(job: Manifest, kind: str, number: int) -> str:
 
 
 def _is_tried_again(spec: Manifest, pods: list[Pod]) -> bool:
-    """Whether a Job creates another pod after one that failed."""
+    """Whether a Job creates another pod after one that failed; ignored failures do not count."""
+    actions = [_find_action(spec, pod) for pod in pods]
+    if actions[-1] == "FailJob":
+        return False
+    limit = int(spec["backoffLimitPerIndex" if "completionMode" in spec else "backoffLimit"])
+    return actions[-1] == "Ignore" or actions.count("Count") <= limit
+
+
+def _find_action(spec: Manifest, pod: Pod) -> str:
+    """Return the action of the first rule of the podFailurePolicy that matches a failed pod."""
+    code = pod.process.poll()
     for rule in spec["podFailurePolicy"]["rules"]:
-        codes = rule.get("onExitCodes", {}).get("values", [])
-        if rule["action"] == "FailJob" and pods[-1].process.poll() in codes:
-            return False
-    indexed = "completionMode" in spec
-    return len(pods) <= int(spec["backoffLimitPerIndex" if indexed else "backoffLimit"])
+        kinds = [each["type"] for each in rule.get("onPodConditions", [])]
+        if code in rule.get("onExitCodes", {}).get("values", []):
+            return str(rule["action"])
+        if pod.disrupted and "DisruptionTarget" in kinds:
+            return str(rule["action"])
+    return "Count"
 
 
 def _condition(kind: str, reason: str, message: str) -> Manifest:
@@ -490,8 +537,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         with self.cluster.lock:
             if resource == "events":
-                items = [self._complaint(name) for _, name in self.cluster.objects]
-                self._answer(200, {"items": items if self.cluster.quota else []})
+                items = [
+                    self._complaint(kind, name, reason)
+                    for (kind, name), manifest in self.cluster.objects.items()
+                    if (reason := self.cluster.refusal(manifest))
+                ]
+                self._answer(200, {"items": items})
             elif resource == "pods":
                 query = parse_qs(urlsplit(self.path).query)["labelSelector"][0]
                 wanted = dict(each.split("=") for each in query.split(","))
@@ -534,9 +585,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(403, f'{resource} "{name}" is forbidden: "{account}" cannot {verb} it')
         return allowed
 
-    def _complaint(self, name: str) -> Manifest:
-        message = f'Error creating: pods "{name}-0" is forbidden: {self.cluster.quota}'
-        about = {"involvedObject": {"name": name}, "reason": "FailedCreate"}
+    def _complaint(self, kind: str, name: str, reason: str) -> Manifest:
+        message = f'Error creating: pods "{name}-0" is forbidden: {reason}'
+        # The pods of a Deployment are created by a ReplicaSet.
+        owner = f"{name}-5d4f89" if kind == "Deployment" else name
+        about = {"involvedObject": {"name": owner}, "reason": "FailedCreate"}
         return {**about, "message": message, "lastTimestamp": "1"}
 
     def _target(self) -> tuple[str, str, str]:

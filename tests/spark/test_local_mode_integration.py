@@ -151,7 +151,7 @@ def test_output_that_cannot_be_shown_does_not_end_the_job() -> None:
         [Task(Role.CHIEF)], show, wait_seconds=600, on_absent=lambda tasks: None
     )
     with controller, closing(Connection.connect("127.0.0.1", controller.port)) as connection:
-        connection.send(task="chief-0", token=controller.token)
+        connection.answer(controller.token, "chief-0")
         connection.send(lines=["hello"])
         connection.send(ended=None)
         assert connection.receive(30) == {"leave": True}
@@ -167,7 +167,7 @@ def test_connection_without_the_token_is_closed() -> None:
         on_absent=absent.append,
     )
     with controller, closing(Connection.connect("127.0.0.1", controller.port)) as connection:
-        connection.send(task="chief-0", token="guessed")
+        connection.answer("guessed", "chief-0")
         connection.send(lines=["hello"])
         assert connection.receive(30) is None
         wait_for(lambda: absent)

@@ -42,14 +42,14 @@ def test_every_task_has_the_cluster_and_its_own_gpu(cluster: Any) -> None:
         "chief": 1, "worker": 2, "ps": 1,
     }  # fmt: skip
     visible = {name: each["CUDA_VISIBLE_DEVICES"] for name, each in told.items()}
-    assert visible.pop("ps-0") == "-1"
+    assert visible.pop("ps-0") == ""
     assert set(visible.values()) == {"3", "7"}
 
     def see() -> str:
         return os.environ["CUDA_VISIBLE_DEVICES"]
 
     assert run(see, workers=1, gpus_per_task=2, spark=cluster) == "3,7"
-    assert run(see, workers=1, gpus_per_task=0, spark=cluster) == "-1"
+    assert run(see, workers=1, gpus_per_task=0, spark=cluster) == ""
 
 
 def test_failed_task_ends_the_stage_with_its_traceback(cluster: Any) -> None:
@@ -183,6 +183,50 @@ def test_mirrored_strategy_runner_uses_as_many_gpus_as_slots(cluster: Any) -> No
 
     runner = MirroredStrategyRunner(num_slots=2, use_custom_strategy=True)
     assert runner.run(see) in ("3", "7")
+
+
+def test_function_can_use_the_context_of_its_barrier_stage(cluster: Any) -> None:
+    def ask() -> tuple[int, int, list[str]]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        context.barrier()
+        told = context.allGather(f"I am {context.partitionId()}")
+        return context.partitionId(), len(context.getTaskInfos()), told
+
+    runner = MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True)
+    assert runner.run(ask) == (0, 2, ["I am 0", "I am 1"])
+    assert (runner.sc, runner.get_num_tasks()) == (cluster.sparkContext, 2)
+
+
+def test_encrypted_session_is_refused_unless_it_says_otherwise(cluster: Any) -> None:
+    def answer() -> int:
+        return 42
+
+    cluster.conf.set("spark.ssl.enabled", "true")
+    try:
+        with pytest.raises(JobError, match="TensorFlow are not encrypted: set tensorflow"):
+            run(answer, spark=cluster)
+        cluster.conf.set("tensorflow.spark.distributor.ignore_ssl", "true")
+        assert run(answer, spark=cluster) == 42
+    finally:
+        cluster.conf.unset("spark.ssl.enabled")
+        cluster.conf.unset("tensorflow.spark.distributor.ignore_ssl")
+
+
+def test_fit_of_keras_fails_with_one_sentence(cluster: Any) -> None:
+    def train() -> None:
+        import keras
+        import numpy as np
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
+
+    with pytest.raises(ConfigurationError) as caught:
+        MirroredStrategyRunner(num_slots=2, use_gpu=False).run(train)
+    assert str(caught.value).startswith("fit of Keras 3 does not train under a MultiWorker")
+    assert "\n" not in str(caught.value)
 
 
 def test_mirrored_strategy_runner_in_local_mode(cluster: Any) -> None:

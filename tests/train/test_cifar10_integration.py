@@ -72,6 +72,31 @@ def test_one_process_with_four_devices(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(PNG)
 
 
+def test_flags_as_the_tutorial_of_2017_spelt_them(run: Run, tmp_path: Path) -> None:
+    flags = (
+        "--num_layers=8 --train_steps=2 --train_batch_size=16 --eval_batch_size=25 --momentum=0.9 "
+        "--learning_rate=0.1 --weight_decay=0.0002 --use_distortion_for_training=True --num_gpus=0 "
+        "--is_cpu_ps=True --run_experiment=True --sync=True --num_workers=2 --job-dir=model "
+        "--num_intra_threads=1 --num_inter_threads=0 --log_device_placement=False "
+        "--force_gpu_compatible=True --batch-norm-decay=0.997 --batch-norm-epsilon=1e-5"
+    )
+    result = run(*flags.split())
+    assert result.returncode == 0, result.stderr
+    for flag in ("num-workers", "run-experiment", "force-gpu-compatible"):
+        assert f"--{flag} has no effect: " in result.stderr
+    assert [line["step"] for line in evaluations(tmp_path / "model")] == [2]
+
+
+@pytest.mark.slow
+def test_three_trainers_round_the_default_batch(phalanx: Run, data: Path) -> None:
+    result = phalanx(
+        "run", "--workers", 2, PROGRAM, "--data-dir", data, "--model-dir", "model",
+        "--num-layers", "8", "--train-steps", "1", timeout=600,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "global_batch_size is 126, so that 3 replicas share it evenly" in result.stdout
+
+
 @pytest.mark.slow
 def test_two_workers_in_step(phalanx: Run, data: Path, tmp_path: Path) -> None:
     result = phalanx(

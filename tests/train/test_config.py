@@ -82,3 +82,16 @@ def test_code_overrides_flags_and_flags_override_tf_config(
     assert run("--model-dir", str(tmp_path / "flag")) == str(tmp_path / "flag")
     code = str(tmp_path / "code")
     assert run("--model-dir", str(tmp_path / "flag"), model_dir=code) == code
+
+
+def test_abbreviated_flag_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for parse in (phalanx.RunConfig.parse, _parse_with_own_parser):
+        with pytest.raises(SystemExit):
+            parse(["--steps", "6000"])
+        assert "unrecognized arguments: --steps 6000" in capsys.readouterr().err
+
+
+def _parse_with_own_parser(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    phalanx.RunConfig.add_flags(parser)
+    parser.parse_args(argv)

@@ -77,3 +77,26 @@ def test_optimizer_that_is_in_use_is_rejected() -> None:
 def test_missing_functions_are_named(method: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Experiment has {reason}"):
         call(getattr(phalanx.Experiment(), method), CONTEXT)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_optimizer_of_the_experiment_scales_the_loss_of_float16(policy: str) -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.dtype_policy = keras.DTypePolicy(policy)
+    experiment = phalanx.Experiment(optimizer=lambda: keras.optimizers.SGD(0.1))
+    optimizer = make_optimizer(experiment, model, CONTEXT)
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    assert scales == (policy == "mixed_float16")
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+    model.compile(keras.optimizers.SGD(), "mse", auto_scale_loss=False)
+    assert make_optimizer(phalanx.Experiment(), model, CONTEXT) is model.optimizer
+
+
+def test_optimizer_of_several_optimizers_is_rejected() -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    inner = keras.optimizers.SGD()
+    experiment = phalanx.Experiment(
+        optimizer=lambda: keras.optimizers.MultiOptimizer(lambda variable: inner)
+    )
+    with pytest.raises(ConfigurationError, match="the optimizer is a MultiOptimizer"):
+        make_optimizer(experiment, model, CONTEXT)

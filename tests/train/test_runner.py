@@ -14,6 +14,8 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.loop.session import Session
+from phalanx.train.runner import check_recurrent_layers
+from phalanx.train.step.step_function import StepFunction
 
 Fit = Callable[..., phalanx.Result]
 
@@ -290,3 +292,26 @@ def test_settings_that_do_not_fit_the_run_are_rejected(tmp_path: Path) -> None:
         " take 15 or 18", settings={"accumulate": 3})  # fmt: skip
     bad(tmp_path, "mode is async, but this is one process", settings={"mode": "async"})
     bad(tmp_path, "devices is 3, but this host has 0 GPUs", settings={"devices": 3})
+
+
+@pytest.mark.parametrize(
+    ("replicas", "accumulate", "found"),
+    [(2, 1, "2 replicas train"), (1, 4, "gradients are accumulated"), (1, 1, None)],
+)
+@pytest.mark.parametrize("wrap", [lambda layer: layer, keras.layers.Bidirectional])
+def test_stateful_recurrent_layer_is_rejected_where_batches_do_not_follow_each_other(
+    replicas: int, accumulate: int, found: str | None, wrap: Any
+) -> None:
+    def make_recurrent() -> Any:
+        layer = wrap(keras.layers.LSTM(2, stateful=True, name="memory"))
+        model = keras.Sequential([keras.Input(batch_shape=(4, 3, 2)), layer])
+        model.compile("sgd", "mse")
+        return model
+
+    step_function = StepFunction(phalanx.Experiment(model=make_recurrent), phalanx.Context())
+    config = phalanx.RunConfig(accumulate=accumulate)
+    if found is None:
+        check_recurrent_layers(config, step_function, replicas)
+        return
+    with pytest.raises(ConfigurationError, match=rf"memory \(LSTM\) is stateful.*{found}"):
+        check_recurrent_layers(config, step_function, replicas)

@@ -20,7 +20,17 @@ _MODULES = {
     "models": ("evaluate", "export", "predict", "serve"),
     "runs": ("board", "compare", "runs"),
 }
-_ALONE = ("data-service", "dataset", "image", "launch", "manifest", "records", "run")
+_ALONE = (
+    "data-service",
+    "dataset",
+    "guard",
+    "image",
+    "launch",
+    "manifest",
+    "records",
+    "run",
+    "tf1",
+)
 COMMANDS = {name: f"phalanx.cli.{name}".replace("-", "_") for name in _ALONE} | {
     name: f"phalanx.cli.{module}:{name}".replace("-", "_")
     for module, names in _MODULES.items()

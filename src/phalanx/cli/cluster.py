@@ -54,7 +54,8 @@ def make(
     """Print the TF_CONFIG of the task INDEX of ROLE; INDEX is 0 by default.
 
     Repeat --worker and --ps for each address, in the same order for every task. An evaluator needs
-    no address.
+    no address. Start the tasks with `phalanx guard`, and with the same PHALANX_SECRET_FILE on all
+    hosts: otherwise everybody can connect to them.
 
     \b
     Example:

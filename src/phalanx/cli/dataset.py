@@ -1,15 +1,32 @@
 """`phalanx dataset`: write well-known datasets as TFRecord files."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.progress import show_progress
 
+if TYPE_CHECKING:
+    from phalanx.data.datasets import RecordNames
+
 _OUT = click.option("--out", "-o", required=True, metavar="DIR", help="The directory to write to.")
 _SHARDS = count_option("--shards", text="Number of files per split.")
+_SUFFIX = click.option(
+    "--suffix",
+    default="tfrecord",
+    metavar="NAME",
+    show_default=True,
+    help="How the names of the files end; TensorFlow 1 programs often read train.tfrecords.",
+)
+_IMAGE = click.option(
+    "--image-feature",
+    default="image",
+    metavar="NAME",
+    show_default=True,
+    help="The feature with the image; TensorFlow 1 programs often read image_raw.",
+)
 _VALIDATION = click.option(
     "--validation", is_flag=True, help="Split 10,000 training examples off for validation."
 )
@@ -22,6 +39,7 @@ def command() -> None:
     \b
     Example:
       phalanx dataset cifar10 --source cifar-10-python.tar.gz --out data/cifar10
+      phalanx dataset mnist --suffix tfrecords --image-feature image_raw --out data/mnist
       phalanx dataset synthetic --count 5000 --out data/synthetic
     """
 
@@ -35,6 +53,8 @@ def command() -> None:
 @_OUT
 @_VALIDATION
 @_SHARDS
+@_SUFFIX
+@_IMAGE
 def cifar10(**options: Any) -> None:
     """Write CIFAR-10: 50,000 training and 10,000 evaluation images of 32 x 32 pixels.
 
@@ -59,6 +79,8 @@ def cifar10(**options: Any) -> None:
 @_OUT
 @_VALIDATION
 @_SHARDS
+@_SUFFIX
+@_IMAGE
 def mnist(**options: Any) -> None:
     """Write MNIST: 60,000 training and 10,000 evaluation digits of 28 x 28 pixels.
 
@@ -79,27 +101,39 @@ def mnist(**options: Any) -> None:
 @count_option("--seed", text="The seed of the random images.", default=0, least=0)
 @_OUT
 @_SHARDS
-def synthetic(out: str, **options: Any) -> None:
+@_SUFFIX
+@_IMAGE
+def synthetic(out: str, suffix: str, image_feature: str, **options: Any) -> None:
     """Generate images that a small network learns quickly, for tests and demonstrations.
 
     \b
     Example:
       phalanx dataset synthetic --count 5000 --out data/synthetic
     """
-    from phalanx.data.datasets import make_synthetic  # noqa: PLC0415
+    from phalanx.data.datasets import RecordNames, make_synthetic  # noqa: PLC0415
 
-    _print_counts(out, make_synthetic(out, **options))
-
-
-def _print_counts(out: str, counts: dict[str, int]) -> None:
-    for name, count in counts.items():
-        click.echo(f"{count}\t{out.rstrip('/')}/{name}.tfrecord")
+    names = RecordNames(suffix, image_feature)
+    _print_counts(out, names, make_synthetic(out, names=names, **options))
 
 
-def _download(convert: Callable[..., dict[str, int]], out: str, **options: Any) -> None:
+def _print_counts(out: str, names: "RecordNames", counts: dict[str, int]) -> None:
+    for split, count in counts.items():
+        click.echo(f"{count}\t{out.rstrip('/')}/{names.file(split)}")
+
+
+def _download(
+    convert: Callable[..., dict[str, int]],
+    out: str,
+    suffix: str,
+    image_feature: str,
+    **options: Any,
+) -> None:
+    from phalanx.data.datasets import RecordNames  # noqa: PLC0415
+
+    names = RecordNames(suffix, image_feature)
     with show_progress("downloading", style="download") as update:
         progress = update and (
             lambda done, total: update(completed=done, total=total or None, visible=True)
         )
-        counts = convert(out=out, progress=progress, **options)
-    _print_counts(out, counts)
+        counts = convert(out=out, progress=progress, names=names, **options)
+    _print_counts(out, names, counts)

@@ -5,16 +5,22 @@ from typing import Any
 
 import click
 
-from phalanx.cli.options import ParsedType, add_options
+from phalanx.cli.options import CheckedCommand, ParsedType, add_options
 from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.options import CREDENTIALS, LABEL, MOUNT
 from phalanx.launch.job import Resources, check_name, make_name
 from phalanx.launch.kube.pods import PodOptions
-from phalanx.launch.tf_serving import IMAGE, TensorFlowServing, render_compose, render_kubernetes
+from phalanx.launch.tf_serving import (
+    IMAGE,
+    USER,
+    TensorFlowServing,
+    render_compose,
+    render_kubernetes,
+)
 from phalanx.launch.values import parse_cpus, parse_gpus, parse_size
 
 
-@click.command()
+@click.command(cls=CheckedCommand)
 @click.argument("kind", metavar="KIND", type=click.Choice(["compose", "kubernetes"]))
 @click.argument("model", metavar="MODEL")
 @click.option("--name", help="The name of the model.  [default: that of its directory]")
@@ -30,6 +36,21 @@ from phalanx.launch.values import parse_cpus, parse_gpus, parse_size
 )
 @click.option(
     "--namespace", default="default", show_default=True, help="The namespace in Kubernetes."
+)
+@click.option(
+    "--allow-namespace",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    help="Kubernetes: let the pods of this namespace connect, too. Can be repeated.",
+)
+@click.option(
+    "--run-as-user",
+    type=click.IntRange(min=1),
+    default=USER,
+    show_default=True,
+    metavar="UID",
+    help="The user that the server runs as.",
 )
 def command(kind: str, model: str, **values: Any) -> None:
     """Print a manifest that serves MODEL with TensorFlow Serving; KIND is kubernetes or compose.
@@ -48,11 +69,19 @@ def command(kind: str, model: str, **values: Any) -> None:
     needs = Resources(values["cpus"], values["memory"], values["gpus"] or 0)
     labels, credentials = dict(values["label"]), values["credentials"]
     container = Container(
-        values["image"], mounts=values["mount"], labels=labels, credentials=credentials
+        values["image"],
+        mounts=values["mount"],
+        labels=labels,
+        credentials=credentials,
+        user=values["run_as_user"],
     )
-    server = TensorFlowServing(name, model.rstrip("/"), container, needs, values["replicas"])
+    replicas, clients = values["replicas"], values["clients"]
+    server = TensorFlowServing(name, model.rstrip("/"), container, needs, replicas, clients)
     if kind == "compose":
         click.echo(render_compose(server))
     else:
         key = Path(credentials).read_bytes() if credentials else None
-        click.echo(render_kubernetes(server, PodOptions(values["namespace"], credentials=key)))
+        options = PodOptions(
+            values["namespace"], credentials=key, run_as_user=values["run_as_user"]
+        )
+        click.echo(render_kubernetes(server, options))

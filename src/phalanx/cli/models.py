@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from phalanx.cli.option_factories import count_option, port_option, time_option
+from phalanx.cli.options import ParsedType
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
+from phalanx.launch.values import parse_size
 from phalanx.train.console import show_log
 from phalanx.train.model_dir.layout import choose_checkpoint, step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
@@ -293,6 +295,41 @@ def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
 @port_option(8501)
 @count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
 @time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
+@click.option(
+    "--max-body",
+    type=ParsedType(parse_size),
+    default="16M",
+    show_default=True,
+    metavar="SIZE",
+    help="The longest request; all requests at a time may have eight times as much.",
+)
+@time_option("--timeout", "The time for a whole request and its answer.", "60s")
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A host name by which clients call the server, * for any. Can be repeated.  "
+    "[default: addresses, localhost and this host]",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Answer only requests with the header Authorization: Bearer and the token in FILE.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Serve HTTPS with the certificate in this PEM file.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The key of the certificate, a PEM file without a password.",
+)
 def serve(
     directory: str,
     name: str | None,
@@ -301,22 +338,44 @@ def serve(
     port: int,
     max_batch: int,
     batch_wait: float,
+    max_body: int,
+    timeout: float,
+    names: tuple[str, ...],
+    token_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
 ) -> None:
     """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
 
     The server answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET
-    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM. Simultaneous requests
-    are batched into one call of the model. The server is for development: it has neither TLS nor
-    authentication.
+    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM, and then finishes the
+    requests in flight. Simultaneous requests are batched into one call of the model.
+
+    Everyone who can reach the address can call the model, and read what is sent: before you listen
+    on another address than this machine's own, set --token-file, --tls-cert and --tls-key.
 
     \b
     Example:
       phalanx serve models/digits --port 8501
       curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
     """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together: set both, or neither")
     silence_tensorflow()
-    from phalanx.serving.server import ModelServer, ServedModel  # noqa: PLC0415
+    try:
+        from phalanx.serving.server import Certificate, ModelServer  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in ("uvicorn", "httptools"):
+            raise
+        raise ConfigurationError("serving needs uvicorn: pip install 'phalanx[serve]'") from None
+    from phalanx.serving.access import Access, read_token  # noqa: PLC0415
+    from phalanx.serving.application import Limits  # noqa: PLC0415
+    from phalanx.serving.batcher import ServedModel  # noqa: PLC0415
     from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
+
+    access = Access(host, names, read_token(token_file) if token_file else None)
+    limits = Limits(body_bytes=max_body, all_bytes=8 * max_body, seconds=timeout)
+    certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
 
     path, number = saved_model.find_version(directory.rstrip("/"), version)
     full = Path(directory).resolve()
@@ -324,9 +383,11 @@ def serve(
     name = name or (full.parent.name if full.name.isdecimal() else full.name)
     loaded = signatures.load_signatures(path)
     model = ServedModel(name, number, loaded, max_batch, batch_wait)
-    server = ModelServer(model, host, port)
+    server = ModelServer(model, host, port, access=access, limits=limits, certificate=certificate)
     signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
     signal.signal(signal.SIGINT, lambda *_: server.shut_down())
-    url = f"http://{host}:{server.port}/v1/models/{name}:predict"
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "https" if certificate else "http"
+    url = f"{scheme}://{shown}:{server.port}/v1/models/{name}:predict"
     click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
     server.run()

@@ -1,15 +1,32 @@
 """The options that commands share: declared options as click options, PROGRAM, and the job."""
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from phalanx.cluster.spec import Role
 from phalanx.errors import ConfigurationError, JobError
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
-from phalanx.launch.options import Choice, FilePath, IntegerRange, Option, OptionValues
-from phalanx.launch.values import parse_duration, parse_positive_duration
+from phalanx.launch.options import (
+    Choice,
+    FilePath,
+    IntegerRange,
+    Option,
+    OptionValues,
+    hides_secrets,
+)
+from phalanx.launch.secrets import HIDDEN, hide_values
+from phalanx.launch.values import (
+    has_control_characters,
+    parse_duration,
+    parse_positive_duration,
+)
+
+_LONGEST_FILE_NAME = 255
 
 Function = TypeVar("Function", bound=Callable[..., None])
 Decorator = Callable[[Function], Function]
@@ -34,11 +51,28 @@ class ParsedType(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
+class _Path(click.Path):
+    """A path from phalanx.toml, which can hold characters that no argument can."""
+
+    def convert(
+        self,
+        value: "str | os.PathLike[str]",
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        if "\0" in str(value):
+            self.fail(f"{value!r} has a null character", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 DURATION = ParsedType(parse_duration)
 POSITIVE_DURATION = ParsedType(parse_positive_duration)
 
 DRY_RUN: Decorator[Any] = click.option(
     "--dry-run", is_flag=True, help="Print what would be done, and do nothing."
+)
+SHOW_SECRETS: Decorator[Any] = click.option(
+    "--show-secrets", is_flag=True, help="With --dry-run: print values that may be secrets, too."
 )
 MODULE: Decorator[Any] = click.option(
     "-m", "--module", is_flag=True, help="PROGRAM is a module, as in `python -m`."
@@ -88,7 +122,7 @@ def _make_click_type(
         case Choice(values):
             return click.Choice(values)
         case FilePath(exists, absolute):
-            return click.Path(exists=exists, dir_okay=False, resolve_path=absolute)
+            return _Path(exists=exists, dir_okay=False, resolve_path=absolute)
     return ParsedType(declared)
 
 
@@ -100,10 +134,50 @@ def _make_refusal(option: Option) -> Callable[[click.Context, click.Parameter, o
     return refuse
 
 
-class ProgramCommand(click.Command):
+class CheckedCommand(click.Command):
+    """A command whose values end in file names, scripts and manifests: each is one line."""
+
+    # The arguments and variables of a program are quoted wherever they are used.
+    _FREE = ("arguments", "env")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        self.check_texts(ctx)
+        return rest
+
+    def check_texts(self, ctx: click.Context) -> None:
+        for parameter in self.params:
+            value = None if parameter.name in self._FREE else ctx.params.get(parameter.name or "")
+            for text in _list_texts(value):
+                if has_control_characters(text):
+                    reason = f"{text!r} has a line break or another control character"
+                    raise click.BadParameter(reason, ctx, parameter)
+                longest = max(len(part.encode(errors="replace")) for part in text.split("/"))
+                if longest > _LONGEST_FILE_NAME and isinstance(parameter, click.Option):
+                    reason = f"{text[:40]!r}… is longer than {_LONGEST_FILE_NAME} bytes"
+                    raise click.BadParameter(reason, ctx, parameter)
+
+
+def _list_texts(value: object) -> Iterator[str]:
+    """Yield every text in the value of an option, which may be parsed already."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _list_texts([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _list_texts(each)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from _list_texts(getattr(value, each.name))
+
+
+class ProgramCommand(CheckedCommand):
     """A command that runs PROGRAM [ARGS]…: a file, with -m a module or, after --, any command.
 
-    click does not tell whether `--` came before the program, which makes it a command.
+    click does not tell whether `--` came before the program, which makes it a command. An option of
+    the command after PROGRAM is an error, unless `--` follows PROGRAM or the option is also a flag
+    of `phalanx.RunConfig`: a misplaced --dry-run would submit the job.
     """
 
     _MARK = "\0"
@@ -113,20 +187,57 @@ class ProgramCommand(click.Command):
         marked = list(args)
         if "--" in marked:
             marked.insert(marked.index("--") + 1, self._MARK)
-        rest = super().parse_args(ctx, marked)
+        rest = click.Command.parse_args(self, ctx, marked)
         program, arguments = ctx.params["program"], ctx.params["arguments"]
         ctx.params["is_command"] = program == self._MARK or ctx.params.get("is_command", False)
         if program != self._MARK:
-            ctx.params["arguments"] = tuple(each for each in arguments if each != self._MARK)
+            ctx.params["arguments"] = self._check_arguments(ctx, program, arguments)
         elif arguments:
             ctx.params["program"], *ctx.params["arguments"] = arguments
         else:
             ctx.fail("there is nothing after --: name the command to run")
+        self.check_texts(ctx)
         return rest
+
+    def _check_arguments(
+        self, ctx: click.Context, program: str | None, arguments: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the program's arguments; fail if one of them is an option of this command."""
+        given = [each for each in arguments if each != self._MARK]
+        if given[:1] == ["--"]:
+            return tuple(given[1:])
+        if ctx.get_parameter_source("arguments") is not ParameterSource.COMMANDLINE:
+            return tuple(given)
+        ours = {name for each in self.params for name in each.opts if name.startswith("--")}
+        own = given[: given.index("--")] if "--" in given else given
+        misplaced = [flag for each in own if (flag := each.partition("=")[0]) in ours]
+        if misplaced and (found := [each for each in misplaced if not _is_run_flag(each)]):
+            ctx.fail(
+                f"{found[0]} comes after {program} and would go to the program: put it before "
+                f"{program}, or -- after {program} if the program has an option of this name"
+            )
+        return tuple(given)
+
+
+def _is_run_flag(flag: str) -> bool:
+    from phalanx.train.config import RunConfig  # noqa: PLC0415
+
+    return flag.removeprefix("--").replace("-", "_") in RunConfig.__dataclass_fields__
+
+
+def print_plan(text: str, values: OptionValues) -> None:
+    """Print the plan of a dry run, and whether it is incomplete because of hidden values."""
+    click.echo(text)
+    if hides_secrets(values) and HIDDEN in text:
+        click.echo(
+            f"phalanx: values that may be secrets are printed as {HIDDEN}: add --show-secrets to "
+            "print a plan that can be used",
+            err=True,
+        )
 
 
 def make_job(values: OptionValues) -> Job:
-    """Return the job that the options of a command describe."""
+    """Return the job that the options of a command describe; a dry run hides its secrets."""
     program = values["program"]
     if not program:
         raise click.UsageError("Missing argument 'PROGRAM': give it, or put it into phalanx.toml")
@@ -134,11 +245,12 @@ def make_job(values: OptionValues) -> Job:
     kind = next((kinds[flag] for flag in kinds if values[flag]), ProgramKind.FILE)
     name = values.get("name") or make_name(program)
     check_name(name)
-    if "TF_CONFIG" in dict(values["env"]):
+    if "TF_CONFIG" in {**dict(values["env"]), **dict(values.get("env_from_secret") or ())}:
         raise JobError("--env TF_CONFIG cannot be set: every task gets one of its own")
+    environment = dict(values["env"])
     job = Job(
         name=name,
-        program=Program(kind, program, tuple(values["arguments"])),
+        program=Program(kind, program, tuple(values["arguments"]), tf1=values["tf1"]),
         chief=not values["no_chief"],
         workers=values["workers"] or 0,
         ps=values["ps"] or 0,
@@ -146,10 +258,12 @@ def make_job(values: OptionValues) -> Job:
         model_dir=values["model_dir"],
         restarts=values["restarts"],
         threads=values.get("threads"),
-        environment=dict(values["env"]),
+        environment=hide_values(environment) if hides_secrets(values) else environment,
         resources=_make_resources(values),
         time_limit=values.get("time_limit"),
         data_workers=values.get("data_workers") or 0,
+        master=values["master"] or (values["tf1"] and not values["no_chief"]),
+        secrets=dict(values.get("env_from_secret") or ()),
     )
     job.validate()
     return job

@@ -16,15 +16,19 @@ from rich.console import Console
 
 from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
 from phalanx.cli.follow import print_result
+from phalanx.cli.guard import show_warning
 from phalanx.cli.options import (
     ARGUMENTS,
     DRY_RUN,
     MODULE,
+    SHOW_SECRETS,
     ProgramCommand,
     add_options,
     make_job,
+    print_plan,
 )
 from phalanx.cluster.spec import Task, count_roles
+from phalanx.guard.plan import LOOPBACK, plan_guard
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
@@ -32,6 +36,7 @@ from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
 from phalanx.launch.options import (
     DATA_WORKERS,
+    ENV_FROM_FILE,
     GRACE_PERIODS,
     SHAPE,
     TASK_COUNT,
@@ -40,6 +45,7 @@ from phalanx.launch.options import (
 )
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
+from phalanx.launch.values import parse_duration, parse_size
 
 _LAST_OUTPUT_SECONDS = 10.0
 
@@ -47,6 +53,7 @@ _LAST_OUTPUT_SECONDS = 10.0
 @click.command(cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @add_options(
     *SHAPE,
+    ENV_FROM_FILE,
     DATA_WORKERS,
     Option(
         "--threads",
@@ -68,8 +75,24 @@ _LAST_OUTPUT_SECONDS = 10.0
         metavar="DIR",
         help="The directory for the output of the tasks  [default: phalanx-logs/PROGRAM-TIME]",
     ),
+    Option(
+        "--log-limit",
+        "How much output of each task to keep, the newest.",
+        parse_size,
+        "SIZE",
+        default="1G",
+    ),
     *GRACE_PERIODS,
+    Option(
+        "--silence-limit",
+        "Without a chief: fail if a worker is idle and silent for so long after another worker has "
+        "succeeded. 0: never.",
+        parse_duration,
+        "TIME",
+        default="600s",
+    ),
     DRY_RUN,
+    SHOW_SECRETS,
     MODULE,
     click.argument("program", metavar="PROGRAM"),
     ARGUMENTS,
@@ -96,6 +119,8 @@ def command(**values: Any) -> None:
     check_program(job.program)
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
+    guard = plan_guard(LOOPBACK, (), {**os.environ, **job.environment})
+    show_warning(guard)
     with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
@@ -104,10 +129,13 @@ def command(**values: Any) -> None:
             run_id=run_id,
             share=not values["no_share"],
             grace_periods=make_grace_periods(values),
+            silence_limit=values["silence_limit"] or None,
+            guard=guard.variables,
+            log_limit=values["log_limit"],
         )
         plan = launcher.plan(job)
         if values["dry_run"]:
-            click.echo(plan.render())
+            print_plan(plan.render(), values)
         else:
             sys.exit(_run(launcher, plan))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from phalanx.cluster.spec import Role, Task, split_address
 from phalanx.cluster.tf_config import TFConfig
-from phalanx.open_files import allow_open_files
+from phalanx.open_files import allow_more_open_files
 
 _RETRY_SECONDS = 0.2
 
@@ -36,7 +36,7 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
         for task in config.cluster.tasks()
         if task != config.task and task.role is not Role.EVALUATOR
     ]
-    allow_open_files(len(peers) + 64)
+    allow_more_open_files(len(peers) + 64)
     started = time.monotonic()
     deadline = started + timeout
     attempts = [_Attempt(address, deadline, wait) for _, address in peers]

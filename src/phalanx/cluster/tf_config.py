@@ -30,6 +30,8 @@ class TFConfig:
         trial: The number of a hyperparameter tuning trial.
         model_dir: Where checkpoints and summaries go, if the launcher sets it.
         environment: `local`, or `cloud` on Cloud ML.
+        master: Whether `dumps` calls the chief `master`, as TensorFlow 1 programs expect.
+            TensorFlow 2 rejects that name, so that it must be asked for.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -37,6 +39,7 @@ class TFConfig:
     trial: int = 0
     model_dir: str | None = None
     environment: Environment = "local"
+    master: bool = field(default=False, compare=False)
 
     def is_chief(self) -> bool:
         """Whether this process acts as chief. A single process always does."""
@@ -45,11 +48,11 @@ class TFConfig:
         return self.task == self.cluster.chief()
 
     def dumps(self) -> str:
-        """Return the text of TF_CONFIG. `master` is not used: TensorFlow 2 rejects it."""
+        """Return the text of TF_CONFIG."""
         config: dict[str, object] = {}
         if self.cluster.addresses:
-            config["cluster"] = _dump_cluster(self.cluster)
-        task = {"type": str(self.task.role), "index": self.task.index}
+            config["cluster"] = _dump_cluster(self.cluster, self.master)
+        task = {"type": _dump_role(self.task.role, self.master), "index": self.task.index}
         config["task"] = {**task, "trial": self.trial} if self.trial else task
         if self.model_dir is not None:
             config["model_dir"] = self.model_dir
@@ -59,7 +62,12 @@ class TFConfig:
 
 
 def dump_each(
-    cluster: Cluster, tasks: Iterable[Task], model_dir: str | None = None
+    cluster: Cluster,
+    tasks: Iterable[Task],
+    model_dir: str | None = None,
+    environment: Environment = "local",
+    *,
+    master: bool = False,
 ) -> Iterator[tuple[Task, str]]:
     """Yield each task with the text of its TF_CONFIG; the shared part is rendered only once.
 
@@ -68,9 +76,10 @@ def dump_each(
     >>> all(TFConfig(cluster, task).dumps() == text for task, text in texts.items())
     True
     """
-    shared = json.dumps(_dump_cluster(cluster))
+    shared = json.dumps(_dump_cluster(cluster, master))
     for task in tasks:
-        alone = TFConfig(task=task, model_dir=model_dir).dumps()
+        config = TFConfig(task=task, model_dir=model_dir, environment=environment, master=master)
+        alone = config.dumps()
         yield task, f'{{"cluster": {shared}, {alone[1:]}'
 
 
@@ -92,13 +101,23 @@ def loads(text: str, source: str = VARIABLE) -> TFConfig:
     )
 
 
+def names_master(environ: Mapping[str, str]) -> bool:
+    """Whether the variable TF_CONFIG, which must be valid, calls the chief `master`."""
+    config = json.loads(environ.get(VARIABLE, "").strip() or "{}")
+    return "master" in (*config.get("cluster", {}), config.get("task", {}).get("type"))
+
+
 def read_variable(environ: Mapping[str, str], argv: Sequence[str] = ()) -> TFConfig | None:
     """Read the variable TF_CONFIG; it may be unset or empty."""
     text = environ.get(VARIABLE, "").strip()
     return loads(text) if text else None
 
 
-def _dump_cluster(cluster: Cluster) -> dict[str, list[str] | dict[str, str]]:
+def _dump_role(role: Role, master: bool) -> str:
+    return "master" if master and role is Role.CHIEF else role.value
+
+
+def _dump_cluster(cluster: Cluster, master: bool) -> dict[str, list[str] | dict[str, str]]:
     """Write a role as a list if its indices have no gap, otherwise in TensorFlow's sparse form."""
     dumped: dict[str, list[str] | dict[str, str]] = {}
     for role in Role:
@@ -106,5 +125,5 @@ def _dump_cluster(cluster: Cluster) -> dict[str, list[str] | dict[str, str]]:
         if hosts:
             has_gap = list(hosts) != list(range(len(hosts)))
             sparse = {str(index): address for index, address in hosts.items()}
-            dumped[role.value] = sparse if has_gap else list(hosts.values())
+            dumped[_dump_role(role, master)] = sparse if has_gap else list(hosts.values())
     return dumped

@@ -11,8 +11,7 @@ format is that of CIFAR-10.
 
 import gzip
 import hashlib
-import io
-import pickle
+import math
 import struct
 import tarfile
 import tempfile
@@ -21,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, BinaryIO, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import numpy as np
 import pyarrow as pa
 
+from phalanx.data.array_pickle import load_batch
 from phalanx.data.types import Array
 from phalanx.errors import DataError
 from phalanx.records import Feature, Kind, Schema, write_examples
@@ -48,23 +48,39 @@ MNIST_FILES = {
 }
 _MNIST_VALIDATION = 10_000
 
-SCHEMA = Schema((Feature("image", Kind.BYTES), Feature("label", Kind.INT64)))
 CLASSES_FILE = "classes.txt"
 _DOWNLOAD_BLOCK = 1 << 20
 _TIMEOUT_SECONDS = 60
 _WRITE_BATCH = 2048
 _DRAW_BATCH = 4096
-_SAFE_CLASSES = {
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
+_MOST_FILE_BYTES = 64 << 20
+_MOST_ARCHIVE_BYTES = 512 << 20
+_MOST_MEMBERS = 1000
 
 Progress = Callable[[int, int], None]
 """A function that is called with the bytes downloaded so far and in all."""
 Reader = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True)
+class RecordNames:
+    """The names that programs read the images by: `train.tfrecord`, with the feature `image`."""
+
+    suffix: str = "tfrecord"
+    image: str = "image"
+
+    def __post_init__(self) -> None:
+        if not self.image or self.image == "label" or not self.suffix.strip("."):
+            raise DataError(
+                f"the images cannot be the feature {self.image!r} of files that end with "
+                f"{self.suffix!r}: use names such as image_raw and tfrecords"
+            )
+
+    def file(self, split: str) -> str:
+        return f"{split}.{self.suffix.lstrip('.')}"
+
+    def schema(self) -> Schema:
+        return Schema((Feature(self.image, Kind.BYTES), Feature("label", Kind.INT64)))
 
 
 @dataclass(frozen=True)
@@ -80,12 +96,12 @@ class LabelledImages:
     def __getitem__(self, part: slice) -> "LabelledImages":
         return LabelledImages(self.images[part], self.labels[part])
 
-    def batches(self) -> Iterable[pa.RecordBatch]:
+    def batches(self, names: RecordNames) -> Iterable[pa.RecordBatch]:
         for begin in range(0, len(self), _WRITE_BATCH):
             part = self[begin : begin + _WRITE_BATCH]
             images = pa.array([image.tobytes() for image in part.images], pa.binary())
             labels = pa.array(part.labels.astype(np.int64))
-            yield pa.RecordBatch.from_arrays([images, labels], ["image", "label"])
+            yield pa.RecordBatch.from_arrays([images, labels], [names.image, "label"])
 
 
 def write_splits(
@@ -96,6 +112,7 @@ def write_splits(
     *,
     shards: int | None,
     validation: int = 0,
+    names: RecordNames = RecordNames(),
 ) -> dict[str, int]:
     """Write each split to `OUT/NAME.tfrecord`, or to its shards, and return the counts.
 
@@ -108,10 +125,10 @@ def write_splits(
         splits = {"train": train, "validation": held_out, "eval": evaluation}
     directory = Path(out)
     counts = {
-        name: write_examples(directory / f"{name}.tfrecord", images.batches(), shards=shards)
-        for name, images in splits.items()
+        split: write_examples(directory / names.file(split), images.batches(names), shards=shards)
+        for split, images in splits.items()
     }
-    SCHEMA.save(directory / SCHEMA_FILE)
+    names.schema().save(directory / SCHEMA_FILE)
     (directory / CLASSES_FILE).write_text("".join(f"{name}\n" for name in classes))
     return counts
 
@@ -144,6 +161,7 @@ def convert_cifar10(
     validation: bool = False,
     shards: int | None = None,
     progress: Progress | None = None,
+    names: RecordNames = RecordNames(),
 ) -> dict[str, int]:
     """Write train, eval and optionally validation TFRecords to the directory `out`.
 
@@ -155,7 +173,9 @@ def convert_cifar10(
     images, labels = zip(*((part.images, part.labels) for part in parts[:5]), strict=True)
     train = LabelledImages(np.concatenate(images), np.concatenate(labels))
     held_out = len(parts[4]) if validation else 0
-    return write_splits(train, parts[5], CLASSES, out, shards=shards, validation=held_out)
+    return write_splits(
+        train, parts[5], CLASSES, out, shards=shards, validation=held_out, names=names
+    )
 
 
 @contextmanager
@@ -170,7 +190,7 @@ def _open_cifar10(source: str | Path | None, progress: Progress | None) -> Itera
     path = Path(source)
     if path.is_dir():
         yield lambda name: next(
-            (p.read_bytes() for p in (path / name, *path.glob(f"*/{name}")) if p.is_file()), None
+            (_read_file(p) for p in (path / name, *path.glob(f"*/{name}")) if p.is_file()), None
         )
         return
     if not path.exists():
@@ -178,11 +198,77 @@ def _open_cifar10(source: str | Path | None, progress: Progress | None) -> Itera
             f"there is no {path}: give the directory cifar-10-batches-py or its archive"
         )
     try:
-        with tarfile.open(path) as archive_file:
-            members = {Path(m.name).name: m for m in archive_file.getmembers() if m.isfile()}
+        with (
+            _BoundedFile(_open_compressed(path), path) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive_file,
+        ):
+            members = _list_members(path, archive_file)
             yield lambda name: _read_member(archive_file, members.get(name))
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not an archive of CIFAR-10: {error}") from None
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not an archive of CIFAR-10 (.tar.gz or .tar): {error}"
+        ) from None
+
+
+def _open_compressed(path: Path) -> BinaryIO:
+    """Open a file that may be compressed with gzip."""
+    with path.open("rb") as file:
+        is_compressed = file.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path)) if is_compressed else path.open("rb")
+
+
+def _too_large(path: Path | str, most: int) -> DataError:
+    return DataError(f"{path} has more than {most >> 20} MiB: it is not a published file")
+
+
+def _read_file(path: Path) -> bytes:
+    """Read a file that may be compressed with gzip."""
+    with _open_compressed(path) as file:
+        try:
+            data = file.read(_MOST_FILE_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{path} is damaged: {error}") from None
+    if len(data) > _MOST_FILE_BYTES:
+        raise _too_large(path, _MOST_FILE_BYTES)
+    return data
+
+
+class _BoundedFile:
+    """The file of an archive: headers that demand large reads, and bombs, are errors."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path = file, path
+
+    def __enter__(self) -> IO[bytes]:
+        return cast(IO[bytes], self)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _MOST_FILE_BYTES:
+            raise _too_large(self._path, _MOST_FILE_BYTES)
+        return self._file.read(size)
+
+    def seek(self, position: int) -> int:
+        if not 0 <= position <= _MOST_ARCHIVE_BYTES:
+            raise _too_large(self._path, _MOST_ARCHIVE_BYTES)
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _list_members(path: Path, archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
+    members = {}
+    for number, member in enumerate(archive):
+        if not 0 <= member.size <= _MOST_FILE_BYTES:
+            raise _too_large(f"{member.name!r} in {path}", _MOST_FILE_BYTES)
+        if number == _MOST_MEMBERS:
+            raise DataError(f"{path} has more than {_MOST_MEMBERS} files: it is not CIFAR-10")
+        if member.isfile():
+            members[Path(member.name).name] = member
+    return members
 
 
 def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> bytes | None:
@@ -193,7 +279,10 @@ def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> by
 def _read_cifar10_part(read: Reader, name: str) -> LabelledImages:
     data = read(name)
     if data is not None:
-        return _parse_pickle(name, data)
+        try:
+            return LabelledImages(*load_batch(data))
+        except ValueError as error:
+            raise DataError(f"{name} is not a batch of CIFAR-10: {error}") from None
     data = read(f"{name}.bin")
     if data is None:
         raise DataError(f"neither {name} nor {name}.bin is in the source: it is not the complete "
@@ -204,29 +293,6 @@ def _read_cifar10_part(read: Reader, name: str) -> LabelledImages:
     return LabelledImages(rows[:, 1:], rows[:, 0].astype(np.int64))
 
 
-class _SafeUnpickler(pickle.Unpickler):
-    """Loads arrays and nothing else: a downloaded pickle must not run code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        current_module = module.replace("numpy.core", "numpy._core")
-        if (current_module, name) in _SAFE_CLASSES:
-            return super().find_class(current_module, name)
-        raise pickle.UnpicklingError(f"it refers to {module}.{name}")
-
-
-def _parse_pickle(name: str, data: bytes) -> LabelledImages:
-    try:
-        batch = _SafeUnpickler(io.BytesIO(data), encoding="bytes").load()
-        images = np.asarray(batch[b"data"], np.uint8)
-        labels = np.asarray(batch[b"labels"], np.int64)
-    except (pickle.UnpicklingError, KeyError, TypeError, ValueError, EOFError, IndexError) as error:
-        raise DataError(f"{name} is not a batch of CIFAR-10: {error}") from None
-    if images.ndim != 2 or images.shape[1] != _CIFAR10_IMAGE_BYTES or len(images) != len(labels):
-        raise DataError(f"{name} holds {images.shape} images and {len(labels)} labels, "
-                        "not (n, 3072) and n")  # fmt: skip
-    return LabelledImages(images, labels)
-
-
 def convert_mnist(
     source: str | Path | None,
     out: str | Path,
@@ -234,6 +300,7 @@ def convert_mnist(
     validation: bool = False,
     shards: int | None = None,
     progress: Progress | None = None,
+    names: RecordNames = RecordNames(),
 ) -> dict[str, int]:
     """Write train, eval and optionally validation TFRecords to the directory `out`.
 
@@ -246,12 +313,14 @@ def convert_mnist(
                 download(f"{MNIST_URL}{name}.gz", md5, directory, progress=progress)
         else:
             directory = Path(source)
-        train, test = _read_mnist(directory, "train"), _read_mnist(directory, "t10k")
+        train, test = read_mnist(directory, "train"), read_mnist(directory, "t10k")
     held_out = _MNIST_VALIDATION if validation else 0
-    return write_splits(train, test, map(str, range(10)), out, shards=shards, validation=held_out)
+    digits = map(str, range(10))
+    return write_splits(train, test, digits, out, shards=shards, validation=held_out, names=names)
 
 
-def _read_mnist(directory: Path, part: str) -> LabelledImages:
+def read_mnist(directory: Path, part: str) -> LabelledImages:
+    """Read the images and labels of a part, train or t10k, from the published files."""
     images = _read_array(directory, f"{part}-images-idx3-ubyte", 3)
     labels = _read_array(directory, f"{part}-labels-idx1-ubyte", 1)
     if len(images) != len(labels):
@@ -264,17 +333,12 @@ def _read_array(directory: Path, name: str, dimensions: int) -> Array:
     path = next((p for p in (directory / name, directory / f"{name}.gz") if p.is_file()), None)
     if path is None:
         raise DataError(f"there is no {name} or {name}.gz in {directory}")
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{path} is damaged: {error}") from None
+    data = _read_file(path)
     header = 4 + 4 * dimensions
     if len(data) < header or data[:4] != bytes([0, 0, 8, dimensions]):
         raise DataError(f"{path} is not a file of MNIST: it begins with {data[:4]!r}")
     shape = struct.unpack_from(f">{dimensions}I", data, 4)
-    if len(data) - header != np.prod(shape, dtype=np.int64):
+    if len(data) - header != math.prod(shape):
         raise DataError(f"{path} should hold {shape} bytes, and holds {len(data) - header}")
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
@@ -288,6 +352,7 @@ def make_synthetic(
     size: int = 32,
     seed: int = 0,
     shards: int | None = None,
+    names: RecordNames = RecordNames(),
 ) -> dict[str, int]:
     """Write `count` training images and `evaluation` others, by default a fifth, to `out`."""
     if count < 1 or classes < 2 or size < 4:
@@ -297,7 +362,7 @@ def make_synthetic(
     train = draw(count, classes, size, seed)
     test = draw(eval_count, classes, size, seed + 1_000_003)
     directions = [f"{180 * number / classes:.3g}°" for number in range(classes)]
-    return write_splits(train, test, directions, out, shards=shards)
+    return write_splits(train, test, directions, out, shards=shards, names=names)
 
 
 def draw(count: int, classes: int, size: int, seed: int) -> LabelledImages:

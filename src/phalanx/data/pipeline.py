@@ -281,7 +281,8 @@ class Pipeline:
                 self, batch_size, share=share, epochs=epochs, drop_remainder=is_fixed, start=start
             )
 
-        passes = count()
+        # A restarted run continues with the order of the pass that it has reached.
+        passes = count(getattr(share, "epoch", 0))
 
         def generate() -> Iterator[tuple[dict[str, Tensor], int]]:
             number = next(passes)

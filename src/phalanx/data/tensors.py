@@ -139,6 +139,7 @@ def graph_dataset(
         )
     # Positions count the examples that all workers have read before, as in `Pipeline.dataset`.
     first, step = start + share.shard, batch_size * share.num_shards
+    first += getattr(share, "epoch", 0) * (epochs or 0) * len(source)
     numbered = dataset.enumerate().map(lambda number, batch: (batch, first + number * step))
     return pipeline.apply(numbered)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from phalanx.errors import JobError
+from phalanx.launch.private_files import open_private
 
 
 def header(command: str) -> str:
@@ -24,10 +25,14 @@ def check_generated(path: Path, command: str) -> None:
         raise JobError(f"{path} is there, and was not written by `phalanx {command}`: move it away")
 
 
-def write_generated(path: Path, text: str, command: str) -> None:
+def write_generated(path: Path, text: str, command: str, private: bool = False) -> None:
     """Write a file that begins with `header(command)`, unless another file is in its place."""
     check_generated(path, command)
     try:
-        path.write_text(text)
+        if private:
+            with open_private(path, "wb") as file:
+                file.write(text.encode())
+        else:
+            path.write_text(text)
     except OSError as error:
         raise JobError(f"{path} cannot be written: {error.strerror}") from None

@@ -9,6 +9,7 @@ from enum import Enum
 from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
 from phalanx.launch.placeholders import check_placeholders
+from phalanx.launch.values import has_control_characters
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -21,17 +22,22 @@ class ProgramKind(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """The program that every task runs. Placeholders such as `{role}` are allowed in arguments."""
+    """The program that every task runs. Placeholders such as `{role}` are allowed in arguments.
+
+    With `tf1` it is a TensorFlow 1 program, which `phalanx.compat.tf1` runs.
+    """
 
     kind: ProgramKind
     target: str
     arguments: tuple[str, ...] = ()
+    tf1: bool = False
 
     def command(self, python: str = "python") -> list[str]:
         """Return the command without its arguments, with this interpreter for a file or module."""
+        start = [python, "-m", "phalanx.compat.tf1"] if self.tf1 else [python]
         commands = {
-            ProgramKind.FILE: [python, self.target],
-            ProgramKind.MODULE: [python, "-m", self.target],
+            ProgramKind.FILE: [*start, self.target],
+            ProgramKind.MODULE: [*start, "-m", self.target],
             ProgramKind.COMMAND: [self.target],
         }
         return commands[self.kind]
@@ -50,7 +56,10 @@ class Resources:
 class Job:
     """A program and the cluster that it runs on, independent of the backend.
 
-    Each task may be restarted `restarts` times. `time_limit` is in seconds.
+    Each task may be restarted `restarts` times. `time_limit` is in seconds. With `master`,
+    TF_CONFIG is that of Cloud ML: the chief is called `master`, and the environment is `cloud`.
+    `secrets` are variables whose values are not in the job: it names the file or the secret of the
+    backend that has them.
     """
 
     name: str
@@ -66,6 +75,8 @@ class Job:
     resources: Mapping[Role, Resources] = field(default_factory=dict)
     time_limit: float | None = None
     data_workers: int = 0
+    master: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def needs(self, role: Role) -> Resources:
         return self.resources.get(role, Resources())
@@ -102,9 +113,22 @@ class Job:
     def validate(self) -> None:
         """Raise a JobError if no backend can run this job."""
         check_placeholders(self.program.arguments)
+        if self.program.tf1 and self.program.kind is ProgramKind.COMMAND:
+            raise JobError(
+                f"--tf1 needs a Python program, and {self.program.target} is a command: name the "
+                "file, or -m MODULE, or call python -m phalanx.compat.tf1 in the command yourself"
+            )
+        if self.master and not self.chief:
+            raise JobError("--master names the chief, and --no-chief leaves it out: drop one")
         check_counts(self._counts())
-        if self.model_dir == "":
-            raise JobError("the model directory is empty: name one, or leave out --model-dir")
+        if self.model_dir is not None:
+            _check_model_dir(self.model_dir)
+        for text in (self.program.target, *self.program.arguments, *self.environment.values()):
+            if "\0" in text:
+                raise JobError(f"{text!r} has a null character, which no program can be given")
+        both = sorted(self.environment.keys() & self.secrets.keys())
+        if both:
+            raise JobError(f"{both[0]} is set by --env and by --env-from-secret: leave one out")
 
     def _counts(self) -> dict[Role, int]:
         return cluster_counts(self.chief, self.workers, self.ps, self.evaluators)
@@ -133,6 +157,14 @@ def check_counts(counts: Mapping[Role, int]) -> None:
             f"{counts[Role.PS]} ps but no worker: parameter servers serve workers; set workers to "
             "at least 1, or leave out ps"
         )
+
+
+def _check_model_dir(path: str) -> None:
+    if not path:
+        raise JobError("the model directory is empty: name one, or leave out --model-dir")
+    if path.startswith("-") or has_control_characters(path):
+        raise JobError(f"{path!r} cannot be a model directory: write ./{path} if its name begins "
+                       "with a hyphen; it cannot have control characters")  # fmt: skip
 
 
 def check_name(name: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from phalanx.errors import JobError, LaunchError
+from phalanx.launch.private_files import make_private_directory, write_atomically
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,17 @@ class JobStore:
         return sorted(path.stem for path in self.directory.glob("*.json"))
 
     def write(self, record: JobRecord) -> None:
-        path = self.directory / f"{record.name}.json"
+        path = self._path(record.name)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self.directory)
+            self.directory.chmod(0o700)
             write_atomically(path, json.dumps(asdict(record), indent=1).encode())
         except OSError as error:
             raise LaunchError(f"the job cannot be recorded in {path}: {error.strerror}") from None
 
     def find(self, name: str) -> JobRecord | None:
         try:
-            text = (self.directory / f"{name}.json").read_text()
+            text = self._path(name).read_text()
             return JobRecord(**json.loads(text))
         except FileNotFoundError:
             return None
@@ -63,18 +65,16 @@ class JobStore:
     def forget(self, name: str) -> None:
         """Remove the job's record; the job itself is not touched."""
         try:
-            (self.directory / f"{name}.json").unlink()
+            self._path(name).unlink()
         except FileNotFoundError:
             raise self._unknown(name) from None
+
+    def _path(self, name: str) -> Path:
+        if name != Path(name).name or len(name) > 100 or "\0" in name:
+            raise self._unknown(name)
+        return self.directory / f"{name}.json"
 
     def _unknown(self, name: str) -> JobError:
         known = ", ".join(self.names())
         found = f"there are {known}" if known else "none was launched from here"
         return JobError(f"there is no job {name!r}: {found}")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that other processes may be reading."""
-    new = path.with_suffix(".new")
-    new.write_bytes(data)
-    new.replace(path)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeGuard
 
 from phalanx.launch.base import LastingLauncher, PlanT
 from phalanx.launch.job import Job
+from phalanx.launch.secrets import parse_secret, parse_secret_file
 from phalanx.launch.termination import GracePeriods
 from phalanx.launch.values import (
     Amount,
@@ -129,6 +130,16 @@ SHAPE = (
     Option(
         "--no-chief", "Start workers only: worker 0 takes over the chief's duties.", is_flag=True
     ),
+    Option(
+        "--tf1",
+        "PROGRAM is a TensorFlow 1 program: run it with TensorFlow 1's names, and with --master.",
+        is_flag=True,
+    ),
+    Option(
+        "--master",
+        "Call the chief master in TF_CONFIG, and the environment cloud, as Cloud ML did.",
+        is_flag=True,
+    ),
     Option("--evaluator", "Add a task that evaluates each new checkpoint.", is_flag=True),
     Option("--model-dir", "The model_dir of TF_CONFIG.", metavar="DIR"),
     Option(
@@ -142,6 +153,14 @@ SHAPE = (
         "--restarts", "How often a task that fails is restarted.", IntegerRange(0), "N", default=0
     ),
 )
+ENV_FROM_FILE = Option(
+    "--env-from-secret",
+    "Set a variable of every task to the content of a file of mode 0600. Can be repeated.",
+    parse_secret_file,
+    "NAME=FILE",
+    multiple=True,
+)
+ENV_FROM_SECRET = replace(ENV_FROM_FILE, type=parse_secret, metavar="NAME=SECRET")
 DATA_WORKERS = Option(
     "--data-workers",
     "The number of processes that prepare data (tf.data service). A dispatcher is added.",
@@ -213,7 +232,12 @@ NO_TENSORBOARD = replace(
     ),
 )
 # The options of backends that run plain processes on a cluster.
-PROCESSES = (DATA_WORKERS, *RESOURCES, START_WITHIN, NO_TENSORBOARD)
+PROCESSES = (ENV_FROM_FILE, DATA_WORKERS, *RESOURCES, START_WITHIN, NO_TENSORBOARD)
+
+
+def hides_secrets(values: OptionValues) -> bool:
+    """Return whether the values that may be secrets are hidden: in a dry run, unless asked for."""
+    return bool(values.get("dry_run") and not values.get("show_secrets"))
 
 
 def make_grace_periods(values: OptionValues) -> GracePeriods:

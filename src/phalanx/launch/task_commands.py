@@ -1,14 +1,16 @@
 """What each task is started with, on every backend: its command, variables and GPUs."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from phalanx.cluster.job_environment import DATA_SERVICE_VARIABLE, shape_variables
 from phalanx.cluster.lint import find_address_problem
-from phalanx.cluster.spec import Cluster, Role, Task
-from phalanx.cluster.tf_config import VARIABLE, dump_each
+from phalanx.cluster.spec import Cluster, Role, Task, split_address
+from phalanx.cluster.tf_config import VARIABLE, Environment, dump_each
 from phalanx.errors import JobError
+from phalanx.launch.guarded import guard_data_task, guard_prefix
 from phalanx.launch.job import Job
 from phalanx.launch.placeholders import fill
 
@@ -25,6 +27,11 @@ _MAX_TF_CONFIG_BYTES = (128 << 10) - 4096
 TENSORBOARD_PORT = 6006
 _DISPATCHER = Task(Role.DISPATCHER)
 
+RENAME_CHIEF = """TF_CONFIG=$(printf %s "$TF_CONFIG" | \\
+    sed 's/"chief": *\\[/"master": [/; s/"type": *"chief"/"type": "master"/')
+"""
+"""The lines of a script that call the chief of an exported TF_CONFIG `master`."""
+
 
 @dataclass(frozen=True)
 class TaskCommand:
@@ -36,23 +43,30 @@ class TaskCommand:
 
 
 def make_task_commands(
-    job: Job, addresses: Mapping[Task, str], python: str
+    job: Job, addresses: Mapping[Task, str], python: str, *, guarded: bool = True
 ) -> Iterator[TaskCommand]:
-    """Yield the command of each task, from the addresses of `job.listening_tasks()`."""
+    """Yield the command of each task, from the addresses of `job.listening_tasks()`.
+
+    With `guarded`, the commands start with `phalanx guard`.
+    """
     for task, address in addresses.items():
         problem = find_address_problem(f"the address of {task}", address)
         if problem:
             raise JobError(str(problem))
     cluster = job.cluster(addresses)
     program = job.program.command(python)
+    guard = guard_prefix(job, python) if guarded else ()
     common = evaluator_variables(job)
     if _DISPATCHER in addresses:
         common[DATA_SERVICE_VARIABLE] = addresses[_DISPATCHER]
-    for task, text in _tf_config_variables(cluster, job.tasks(), job.model_dir):
+    for task, text in _tf_config_variables(cluster, job):
         arguments = (fill(argument, task, cluster) for argument in job.program.arguments)
-        yield TaskCommand(task, (*program, *arguments), {VARIABLE: text, **common})
+        yield TaskCommand(task, (*guard, *program, *arguments), {VARIABLE: text, **common})
+    hosts = [split_address(address)[0] for address in addresses.values()]
     for task in job.data_tasks():
-        yield TaskCommand(task, _data_service_command(task, addresses, python), {})
+        host = split_address(addresses[task])[0]
+        guard = guard_data_task(job, python, host, hosts) if guarded else ()
+        yield TaskCommand(task, (*guard, *_data_service_command(task, addresses, python)), {})
 
 
 def _data_service_command(
@@ -96,10 +110,16 @@ def evaluator_variables(job: Job) -> dict[str, str]:
     return shape_variables(job.tasks()) if job.evaluators else {}
 
 
-def _tf_config_variables(
-    cluster: Cluster, tasks: Iterable[Task], model_dir: str | None
-) -> Iterator[tuple[Task, str]]:
-    for task, text in dump_each(cluster, tasks, model_dir):
+def tf_config_settings(job: Job) -> str:
+    """Return the settings that follow the task in TF_CONFIG, for a script that writes the rest."""
+    model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
+    return model_dir + (', "environment": "cloud"' if job.master else "")
+
+
+def _tf_config_variables(cluster: Cluster, job: Job) -> Iterator[tuple[Task, str]]:
+    environment: Environment = "cloud" if job.master else "local"
+    texts = dump_each(cluster, job.tasks(), job.model_dir, environment, master=job.master)
+    for task, text in texts:
         if len(text) > _MAX_TF_CONFIG_BYTES:
             raise JobError(
                 f"{VARIABLE} of {len(cluster.addresses)} tasks has {len(text) >> 10} KiB, but "

@@ -38,6 +38,14 @@ def has_succeeded(states: Mapping[Task, TaskState]) -> bool:
     return all(states[task] is TaskState.DONE for task in deciding_tasks(states))
 
 
+def late_tasks(states: Mapping[Task, TaskState]) -> list[Task]:
+    """Return the deciding tasks that still run although another one has succeeded."""
+    deciding = deciding_tasks(states)
+    if not any(states[task] is TaskState.DONE for task in deciding):
+        return []
+    return [task for task in deciding if states[task] is TaskState.RUNNING]
+
+
 def time_left(
     task: Task, running: Collection[Task], failed: bool, grace_periods: GracePeriods
 ) -> float:

@@ -7,26 +7,36 @@ from pathlib import PurePosixPath
 from phalanx.errors import JobError
 from phalanx.launch.containers.compose_file import make_mounts, make_volumes, render
 from phalanx.launch.containers.container import Container
+from phalanx.launch.containers.security import make_compose_settings
 from phalanx.launch.job import Resources
 from phalanx.launch.kube.manifest import Manifest, dump
-from phalanx.launch.kube.pods import PodOptions, make_header, make_secret, make_server
+from phalanx.launch.kube.pods import PodOptions, check_names, make_header, standard_labels
+from phalanx.launch.kube.servers import Server, make_server
 
 IMAGE = "tensorflow/serving:2.20.0"
+MODEL = "phalanx/model"
+# The image would run as root.
+USER = 1000
 _GRPC, _REST = 8500, 8501
 
 
 @dataclass(frozen=True)
 class TensorFlowServing:
-    """A model server: the model's path inside the container, its resources and replicas."""
+    """A model server: the model's path inside the container, its resources and replicas.
+
+    `clients` are namespaces whose pods may connect, in addition to its own.
+    """
 
     name: str
     model: str
     container: Container
     needs: Resources = field(default_factory=Resources)
     replicas: int = 1
+    clients: tuple[str, ...] = ()
 
     def validate(self) -> None:
         """Raise a JobError if the container cannot reach the model."""
+        self.container.validate()
         if "://" in self.model:
             return
         path = PurePosixPath(self.model)
@@ -50,31 +60,31 @@ class TensorFlowServing:
 def render_kubernetes(server: TensorFlowServing, options: PodOptions) -> str:
     """Render a Deployment and a Service, for `kubectl apply -f -`."""
     server.validate()
+    check_names(server.container, options)
     return dump(_make_objects(server, options))
 
 
-def _make_objects(server: TensorFlowServing, options: PodOptions) -> Iterator[Manifest]:
-    selector = {"phalanx.model": server.name}
-    labels = {**server.container.labels, **selector}
-    yield from make_secret(server.name, labels, options)
+def _make_objects(serving: TensorFlowServing, options: PodOptions) -> Iterator[Manifest]:
+    selector = {MODEL: serving.name}
+    labels = {**standard_labels(serving.name, "serving"), **serving.container.labels, **selector}
     # The probes of a server allow for minutes to load a large model.
-    yield from make_server(
-        server.name,
-        "serving",
-        server.container,
-        options,
+    server = Server(
+        name=serving.name,
+        part="serving",
+        command=serving.command(),
+        ports={"grpc": (_GRPC, _GRPC), "http": (_REST, _REST)},
+        path=f"/v1/models/{serving.name}",
         labels=labels,
         selector=selector,
-        command=server.command(),
-        ports={"grpc": (_GRPC, _GRPC), "http": (_REST, _REST)},
-        path=f"/v1/models/{server.name}",
-        secret=server.name,
-        needs=server.needs,
-        replicas=server.replicas,
+        remote="://" in serving.model,
+        needs=serving.needs,
+        replicas=serving.replicas,
+        clients=serving.clients,
     )
-    if server.replicas > 1:
+    yield from make_server(server, serving.container, options)
+    if serving.replicas > 1:
         yield {
-            **make_header("policy/v1", "PodDisruptionBudget", server.name, labels, options),
+            **make_header("policy/v1", "PodDisruptionBudget", serving.name, labels, options),
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
         }
 
@@ -94,6 +104,9 @@ def render_compose(server: TensorFlowServing) -> str:
         **({"environment": key} if key else {}),
         "ports": [f"127.0.0.1:{port}:{port}" for port in (_GRPC, _REST)],
         "restart": "unless-stopped",
+        **make_compose_settings(container.user),
+        "read_only": True,
+        "tmpfs": ["/tmp"],
         **({"labels": dict(container.labels)} if container.labels else {}),
         **make_mounts(container.mounts),
         **({"cpus": server.needs.cpus} if server.needs.cpus else {}),

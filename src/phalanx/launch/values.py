@@ -4,6 +4,7 @@ Each parser takes the text and raises a ValueError that says what to write inste
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -68,7 +69,27 @@ def parse_gpus(text: str) -> int:
 
 def parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w.-]{0,252}", name, re.ASCII):
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    if "\0" in value:
+        raise ValueError(f"the value of {name} has a null character, which no program can be given")
+    return name, value
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text could end a line, or change the terminal it is printed on."""
+    return any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text)
+
+
+def is_image(text: str) -> bool:
+    """Whether a text can be the name of a container image, and not an option of a command."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][\w./:@-]{0,511}", text, re.ASCII))
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE; the name of a label may have a prefix, as in kubernetes.io/arch=amd64."""
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"([A-Za-z0-9.-]+/)?[A-Za-z0-9_][\w.-]*", name):
         raise ValueError(f"{text!r} is not NAME=VALUE")
     return name, value
 

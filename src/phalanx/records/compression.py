@@ -5,6 +5,7 @@ import zlib
 from enum import StrEnum
 from typing import BinaryIO
 
+from phalanx.errors import DataError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.types import Buffer
 
@@ -20,6 +21,9 @@ class Compression(StrEnum):
     ZLIB = "zlib"
 
 
+_FOREIGN = {b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz"}
+
+
 def detect_compression(file: BinaryIO) -> Compression:
     """The compression of an open file, by its first bytes; the file is left at its beginning."""
     start = file.read(12)
@@ -28,6 +32,12 @@ def detect_compression(file: BinaryIO) -> Compression:
         return Compression.NONE
     if start[:2] == b"\x1f\x8b":
         return Compression.GZIP
+    for magic, name in _FOREIGN.items():
+        if start.startswith(magic):
+            raise DataError(
+                f"{getattr(file, 'name', 'the file')} is compressed with {name}, which TensorFlow "
+                "does not read: decompress it, or compress it with gzip"
+            )
     # A zlib stream begins with its method (8), and its first two bytes are a multiple of 31.
     if len(start) > 2 and start[0] & 0x8F == 8 and struct.unpack(">H", start[:2])[0] % 31 == 0:
         return Compression.ZLIB

@@ -6,6 +6,7 @@ convert("flowers/", "flowers.tfrecord")     # flowers/rose/1.jpg, flowers/tulip/
 """
 
 import base64
+import hashlib
 import io
 import json
 import os
@@ -32,6 +33,7 @@ from phalanx.records.types import Progress, Row, Value
 _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$|-\d+-of-\d+$")
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
 _ENDINGS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_LONGEST_NAME = 200
 FORMATS = ("tfrecord", "parquet", "csv", "jsonl", "images")
 
 
@@ -233,8 +235,14 @@ def _write_images(out: str, batches: Iterator[pa.RecordBatch], image: str | None
 
 def _directory_name(label: Value) -> str:
     """A label as the name of one directory, without unsafe characters."""
+    if label is None:
+        return ""
     text = label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
-    return "" if label is None else re.sub(r"[^\w .-]", "_", text).strip(". ") or "_"
+    name = re.sub(r"[^\w .-]", "_", text).strip(". ") or "_"
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"{name.encode()[: _LONGEST_NAME - 17].decode(errors='ignore')}-{digest}"
 
 
 def _find_image(row: Row) -> str:

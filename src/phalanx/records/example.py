@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 class ReadOptions(TypedDict, total=False):
     batch_size: int | None
     columns: Sequence[str] | None
-    threads: int
     compression: Compression | None
     check: bool
 
@@ -43,7 +40,6 @@ def read_batches(
     *,
     batch_size: int | None = None,
     columns: Sequence[str] | None = None,
-    threads: int = 1,
     compression: Compression | None = None,
     check: bool = True,
 ) -> Iterator[pa.RecordBatch]:
@@ -54,7 +50,6 @@ def read_batches(
         schema: The features; by default saved beside the files, or else inferred by reading them.
         batch_size: The rows of each batch but the last of a file; by default about 1 MB of records.
         columns: The features to decode, by default all of the schema.
-        threads: How many batches to decode in parallel; their order stays the same.
         compression: How the files are compressed; detected by default.
         check: Whether to check the checksums of the data.
 
@@ -73,27 +68,9 @@ def read_batches(
     if columns is not None:
         schema = schema.select(list(columns))
 
-    def decode(path: str, chunk: Chunk) -> pa.RecordBatch:
-        return to_batch(decode_chunk(path, chunk, schema), len(chunk), schema)
-
-    chunks = (
-        (path, chunk)
-        for path in files
-        for chunk in read_chunks(path, most=batch_size, compression=compression, check=check)
-    )
-    if threads <= 1:
-        for path, chunk in chunks:
-            yield decode(path, chunk)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        pending: deque[Future[pa.RecordBatch]] = deque()
-        for path, chunk in chunks:
-            copy = Chunk(memoryview(bytes(chunk.data)), chunk.spans, chunk.index, chunk.offset)
-            pending.append(pool.submit(decode, path, copy))
-            if len(pending) > 2 * threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+    for path in files:
+        for chunk in read_chunks(path, most=batch_size, compression=compression, check=check):
+            yield to_batch(decode_chunk(path, chunk, schema), len(chunk), schema)
 
 
 def read_table(

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from phalanx.errors import DataError
-from phalanx.open_files import allow_open_files
+from phalanx.open_files import allow_more_open_files
 from phalanx.records.compression import Compression
 from phalanx.records.framing import OVERHEAD, Damage, count_records, read_records, walk
 from phalanx.records.storage import file_size, is_remote
@@ -183,7 +183,7 @@ def shuffle(
                 tempfile.TemporaryDirectory(prefix=".shuffle-", dir=parent)
             )
             bucket_files = [[f"{directory}/{number}"] for number in range(buckets)]
-            allow_open_files(buckets + 64)
+            allow_more_open_files(buckets + 64)
             buffer = min(BUFFER, memory // buckets)
             with ExitStack() as bucket_stack:
                 bucket_writers = [

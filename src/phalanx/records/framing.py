@@ -23,6 +23,10 @@ _HEADER = 12
 _WINDOW = 1 << 20
 _LARGEST_BATCH = 1 << 26
 _LARGEST_AFTER_DAMAGE = 1 << 26
+_LARGEST_RECORD = (1 << 31) - 1
+_LARGEST_COMPRESSED_RECORD = 1 << 28
+_MOST_ROWS = 16384
+"""The records of a chunk of small records: rows that lack a feature take memory, too."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ class _Window:
         self._memory = memoryview(bytearray(_WINDOW))
         self._start = self._stop = 0
         self.left: int | None = None
+        self._wasted = 0
 
     @property
     def data(self) -> memoryview:
@@ -192,23 +197,44 @@ class _Window:
         """Why the compressed data ended early, if it did."""
         return self._file.damage if isinstance(self._file, Decompressor) else None
 
+    @property
+    def largest_record(self) -> int:
+        """A few bytes may expand to any length, and a damaged length demand any memory."""
+        is_plain = not isinstance(self._file, Decompressor)
+        return _LARGEST_RECORD if is_plain else _LARGEST_COMPRESSED_RECORD
+
+    def waste(self, size: int) -> bool:
+        """Count data whose checksum was wrong; is the search for records still worth it?
+
+        By chance this happens once for each damage. A file made so that it happens at every byte
+        would take a time that is quadratic in its size.
+        """
+        self._wasted += size
+        return self._wasted <= _LARGEST_AFTER_DAMAGE + 8 * (self.offset + len(self.data))
+
     def take(self, size: int) -> None:
         self._start += size
         self.offset += size
 
     def fill(self) -> None:
-        size = self._stop - self._start
-        memory = self._memory
-        if size == len(memory):
-            self._memory = memoryview(bytearray(2 * size))
-        self._memory[:size] = memory[self._start : self._stop]
-        self._start, self._stop = 0, size
-        free = self._memory[size:] if self.left is None else self._memory[size:][: self.left]
+        if self._stop == len(self._memory):
+            self._make_room()
+        free = self._memory[self._stop :]
+        if self.left is not None:
+            free = free[: self.left]
         count = self._file.readinto(free)  # type: ignore[union-attr]
         self._stop += count
         if self.left is not None:
             self.left -= count
         self.at_end = count == 0
+
+    def _make_room(self) -> None:
+        """Move the data to the beginning, or to more memory if that would free less than half."""
+        memory, size = self._memory, self._stop - self._start
+        if self._start < len(memory) // 2:
+            self._memory = memoryview(bytearray(2 * len(memory)))
+        self._memory[:size] = memory[self._start : self._stop]
+        self._start, self._stop = 0, size
 
 
 def _walk(
@@ -216,11 +242,12 @@ def _walk(
 ) -> Iterator[Chunk | Damage]:
     while True:
         data = window.data
-        spans, used, status, length = codec.scan(data, 0, most or len(data) // OVERHEAD + 1, check)
+        spans, used, status, length = codec.scan(data, 0, most or _MOST_ROWS, check)
         numbers = memoryview(spans).cast("B").cast("q")
         count = len(numbers) // 2
         is_short = count == 0 or (most is not None and count < most and used < _LARGEST_BATCH)
-        if status == FrameStatus.PARTIAL and is_short and not window.at_end:
+        is_long = length > window.largest_record
+        if status == FrameStatus.PARTIAL and is_short and not window.at_end and not is_long:
             window.fill()
         elif count > 0:
             yield Chunk(data[:used], numbers, index, window.offset)
@@ -232,15 +259,18 @@ def _walk(
             return
         else:
             offset, cut = window.offset, window.damage
-            reason = cut or _explain(FrameStatus(status), index, len(data), length)
-            _skip_damage(window, FrameStatus(status), length)
+            reason = cut or _explain(FrameStatus(status), index, window, length)
+            is_found = _skip_damage(window, FrameStatus(status), length)
+            if not is_found:
+                reason += "; the rest is not searched, because its lengths are made up"
             yield Damage(path, index, offset, window.offset - offset, reason)
             index += 1
-            if cut:
+            if cut or not is_found:
                 return
 
 
-def _explain(status: FrameStatus, index: int, left: int, length: int) -> str:
+def _explain(status: FrameStatus, index: int, window: _Window, length: int) -> str:
+    left = len(window.data)
     if status is FrameStatus.BAD_DATA:
         return f"the data ({length} bytes) does not fit its checksum"
     if status is FrameStatus.BAD_LENGTH:
@@ -248,28 +278,55 @@ def _explain(status: FrameStatus, index: int, left: int, length: int) -> str:
         return f"the length does not fit its checksum{hint}"
     if left < _HEADER:
         return f"the file ends after {left} bytes of the record's header"
+    if length > _LARGEST_RECORD:
+        return f"the record has {length} bytes of data, and 2 GiB is the limit of a message"
+    if length > window.largest_record:
+        return (f"the record has {length} bytes of data, and the limit in a compressed file is "
+                f"{window.largest_record >> 20} MiB: decompress the file first")  # fmt: skip
     return f"the record has {length} bytes of data, and the file ends after {left - _HEADER}"
 
 
-def _skip_damage(window: _Window, status: FrameStatus, length: int) -> None:
-    """Move the window to the next undamaged record, or to the end."""
-    if status is FrameStatus.BAD_DATA and _is_followed_by_record(window, OVERHEAD + length):
-        window.take(OVERHEAD + length)
-        return
+def _skip_damage(window: _Window, status: FrameStatus, length: int) -> bool:
+    """Move the window to the next undamaged record, or to the end; False gives up at the end.
+
+    Each byte is checked once as the beginning of a header. The data of a header is checked once;
+    `waste` limits how much data is checked in vain.
+    """
+    if status is FrameStatus.BAD_DATA:
+        if _is_followed_by_record(window, OVERHEAD + length):
+            window.take(OVERHEAD + length)
+            return True
+        if not window.waste(length):
+            return _give_up(window)
     start = 1
     while True:
-        where, is_whole = codec.find(window.data, start)
-        rest = window.data[where:]
-        if is_whole or (not rest and window.at_end):
-            window.take(where)
-            return
+        start = codec.find(window.data, start)
+        rest = window.data[start:]
         length = int.from_bytes(rest[:8], "little") if len(rest) >= _HEADER else 0
-        if window.at_end or length > _LARGEST_AFTER_DAMAGE:
-            start = where + 1
-        else:
-            window.take(where)
+        if length > _LARGEST_AFTER_DAMAGE:
+            start += 1
+        elif len(rest) < OVERHEAD + length and not window.at_end:
+            window.take(start)
             start = 0
             window.fill()
+        elif len(rest) < _HEADER:
+            window.take(len(window.data))
+            return True
+        elif codec.scan(rest, 0, 1, True)[2] == FrameStatus.GOOD:
+            window.take(start)
+            return True
+        elif not window.waste(min(length, len(rest))):
+            return _give_up(window)
+        else:
+            start += 1
+
+
+def _give_up(window: _Window) -> bool:
+    while not window.at_end:
+        window.take(len(window.data))
+        window.fill()
+    window.take(len(window.data))
+    return False
 
 
 def _is_followed_by_record(window: _Window, size: int) -> bool:

@@ -1,5 +1,6 @@
 """The offsets of a file's records, for random access and for splitting a file."""
 
+import operator
 import struct
 from array import array
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class RecordIndex:
         if (len(data) - _HEADER.size) % 8 == 0:
             offsets.frombytes(data[_HEADER.size :])
         is_sound = magic == _MAGIC and stride > 0 and len(offsets) == -(-count // stride) + 1
-        if not is_sound or size != file_size(path):
+        if not is_sound or size != file_size(path) or not _are_in_order(offsets, size):
             return None
         return cls(path, size, count, stride, offsets)
 
@@ -119,6 +120,13 @@ class RecordIndex:
             end = offset + (numbers[-2] + numbers[-1] + 4 if found else at)
             raise RecordError(self.path, start + found, end, explain(FrameStatus(status)))
         return Chunk(memoryview(data), numbers, start, offset)
+
+
+def _are_in_order(offsets: "array[int]", size: int) -> bool:
+    """Whether each record begins after the one before it, and the last ends with the file."""
+    if offsets[0] != (0 if len(offsets) > 1 else size) or offsets[-1] != size:
+        return False
+    return all(map(operator.lt, offsets, offsets[1:]))
 
 
 def explain(status: FrameStatus) -> str:

@@ -1,12 +1,14 @@
 """Schemas: the names, kinds and shapes of the features of Examples; finding them in the records."""
 
 import json
+import operator
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import RAGGED, RawColumn, codec
@@ -82,7 +84,7 @@ class Schema:
     features: tuple[Feature, ...]
 
     def __post_init__(self) -> None:
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise DataError(f"the schema names these features twice: {', '.join(twice)}")
 
@@ -142,11 +144,16 @@ class Schema:
             DataError: The text is not a schema.
         """
         try:
-            found = json.loads(text)
+            found = _parse_json(text)
             if found["version"] != _VERSION:
                 raise DataError(f"{source} has version {found['version']}, not {_VERSION}")
             features = tuple(
-                Feature(f["name"], Kind(f["kind"]), tuple(f["shape"]), bool(f["sequence"]))
+                Feature(
+                    _check_name(f["name"]),
+                    Kind(f["kind"]),
+                    tuple(size if size is None else operator.index(size) for size in f["shape"]),
+                    bool(f["sequence"]),
+                )
                 for f in found["features"]
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -165,6 +172,20 @@ class Schema:
             return cls.loads(file.read().decode("utf-8", "replace"), name)
 
 
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is not the name of a feature")
+    name.encode()  # A lone surrogate is not a name, and an error here.
+    return name
+
+
 @dataclass(frozen=True)
 class FeatureSummary:
     """Statistics of one feature.
@@ -175,8 +196,8 @@ class FeatureSummary:
         values: The number of values in all records.
         shortest: The smallest number of values, or of steps of a sequence, in a record.
         longest: The largest number of values, or of steps of a sequence, in a record.
-        least: The smallest value; of bytes, the smallest length.
-        greatest: The largest value; of bytes, the largest length.
+        least: The smallest value that is not NaN; of bytes, the smallest length.
+        greatest: The largest value that is not NaN; of bytes, the largest length.
     """
 
     feature: Feature
@@ -197,8 +218,13 @@ class Summary:
 
     @property
     def schema(self) -> Schema:
-        """The schema that fits all records that were read."""
-        return Schema(tuple(summary.feature for summary in self.features))
+        """The schema that fits all records that were read.
+
+        If a context feature and a feature list have the same name, it has the feature list.
+        """
+        found = [summary.feature for summary in self.features]
+        lists = {feature.name for feature in found if feature.sequence}
+        return Schema(tuple(each for each in found if each.sequence or each.name not in lists))
 
 
 def infer_schema(paths: Paths, *, most: int | None = None) -> Schema:
@@ -236,7 +262,8 @@ def summarize(paths: Paths, *, most: int | None = None) -> Summary:
         The summary.
 
     Raises:
-        RecordError: A record is damaged, or holds another kind of values than those before it.
+        RecordError: A record is damaged, or holds another kind of values than those before it. Only
+            int64 and float may be mixed, which makes the feature float.
     """
     found: dict[tuple[bytes, bool], _FeatureCounter] = {}
     records = 0
@@ -295,13 +322,15 @@ class _FeatureCounter:
         present = len(chunk) - column.missing
         if column.kind == 0 or present == 0:
             return
-        if self.kind not in (0, column.kind):
+        # As in one chunk: a feature holds floats if some of its values are int64.
+        is_mixed = {self.kind, column.kind} == {2, 3}
+        if self.kind not in (0, column.kind) and not is_mixed:
             row = _first_present(column)
             raise RecordError(path, chunk.index + row, chunk.offset_of(row),
                 f"feature {self.name.decode('utf-8', 'replace')!r} holds {KINDS[column.kind]} "
                 f"values, and {KINDS[self.kind]} values were expected",
             )  # fmt: skip
-        self.kind = column.kind
+        self.kind = 2 if is_mixed else column.kind
         self._measure(column)
 
     def _measure(self, column: RawColumn) -> None:
@@ -319,6 +348,8 @@ class _FeatureCounter:
             dtype = np.dtype("float32" if column.kind == 2 else "int64")
             values = np.frombuffer(memoryview(column.values), dtype)
         self.values += len(values)
+        if column.kind == 2:
+            values = values[~np.isnan(values)]
         if len(values) == 0:
             return
         least, greatest = values.min().item(), values.max().item()

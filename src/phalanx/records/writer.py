@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from phalanx.errors import DataError
-from phalanx.open_files import allow_open_files
+from phalanx.open_files import allow_more_open_files
 from phalanx.records.codec import codec
 from phalanx.records.compression import Compression, Compressor, compression_for
 from phalanx.records.framing import OVERHEAD, read_chunks
@@ -191,7 +191,7 @@ class ShardedWriter:
         self.count += 1
 
     def __enter__(self) -> Self:
-        allow_open_files(len(self.writers) + 64)
+        allow_more_open_files(len(self.writers) + 64)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -4,6 +4,7 @@ import base64
 import binascii
 import csv
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -146,7 +147,7 @@ def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number} is not JSON: {error}") from None
             if not isinstance(row, dict):
                 row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
@@ -197,7 +198,7 @@ def _to_bytes(value: object) -> object:
             raise DataError(f"'b64' is not base64: {error}") from None
     if isinstance(value, str):
         return value.encode()
-    raise DataError(f"{value!r} is neither a string nor {{'b64': ...}}")
+    raise DataError(f"{reprlib.repr(value)} is neither a string nor {{'b64': ...}}")
 
 
 def _find_only_input(signature: Signature, what: str) -> tuple[str, TensorSpec]:

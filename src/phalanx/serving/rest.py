@@ -28,13 +28,18 @@ class PredictRequest:
 def parse_request(body: bytes, signatures: Mapping[str, Signature]) -> PredictRequest:
     """Parse the body of a request and check it against the signature; raise DataError."""
     try:
-        request = json.loads(body)
+        return _parse(json.loads(body), signatures)
+    except RecursionError:
+        raise DataError("JSON Parse error: it is nested too deeply") from None
     except ValueError as error:
         raise DataError(f"JSON Parse error: {error}") from None
+
+
+def _parse(request: object, signatures: Mapping[str, Signature]) -> PredictRequest:
     if not isinstance(request, dict):
         raise DataError("the request must be a JSON object with 'instances' or 'inputs'")
     name = request.get("signature_name") or DEFAULT_SIGNATURE
-    if name not in signatures:
+    if not isinstance(name, str) or name not in signatures:
         known = ", ".join(sorted(signatures))
         raise DataError(f"Serving signature name: {name!r} not found; there are: {known}")
     specs = signatures[name].inputs

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phalanx import errors
-from phalanx.launch.job_store import write_atomically
+from phalanx.launch.private_files import write_atomically
+from phalanx.spark.barrier_context import restore_context
 from phalanx.spark.job_controller import Cause
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from phalanx.train.hooks.base import Hook
     from phalanx.train.runner import Result
 
-# The files of a task's folder: the function, and its value or its error.
-FUNCTION, VALUE, ERROR = "function", "value", "error.json"
+# The files of a task's folder: the function, Spark's context, and the function's value or error.
+FUNCTION, CONTEXT, VALUE, ERROR = "function", "context.json", "value", "error.json"
 
 
 def serialize(value: object, name: str) -> bytes:
@@ -58,11 +59,12 @@ def train_experiment(experiment: Experiment, config: RunConfig, hooks: Sequence[
     """Call `phalanx.run`, and return its result without the model, which the checkpoint has."""
     from phalanx.train.runner import run  # noqa: PLC0415
 
-    return dataclasses.replace(run(experiment, config, hooks=hooks), model=None)
+    return dataclasses.replace(run(experiment, config, hooks=hooks), model=None, history=None)
 
 
 def main(folder: Path) -> int:
     try:
+        restore_context((folder / CONTEXT).read_text())
         function = _load(folder / FUNCTION)
         value = serialize(function(), "what the function returned")
     except SystemExit as end:

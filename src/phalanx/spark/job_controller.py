@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Self
 
 from phalanx.cluster.spec import Role, Task
@@ -22,7 +22,9 @@ from phalanx.spark.connection import Connection, TaskMessage
 
 CAUSE_SECONDS = 5.0
 _TICK_SECONDS = 0.1
-_TOKEN_SECONDS = 10.0
+_GREETING_SECONDS = 10.0
+# Connections that have not proved yet that they come from a task; then the oldest is closed.
+_MAX_STRANGERS = 64
 _CLOSE_SECONDS = 10.0
 
 
@@ -96,6 +98,27 @@ class JobState:
         return now >= self._settled_at + left
 
 
+class _EventKind(Enum):
+    CONNECTED = "connected"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What has happened to a task; a task that has ended may have failed."""
+
+    task: Task
+    kind: _EventKind
+    failure: Failure | None = None
+
+
+def _parse_failure(task: Task, error: TaskMessage | None) -> Failure | None:
+    if not error:
+        return None
+    return Failure(task, str(error["text"]), Cause(error["cause"]), bool(error["is_final"]))
+
+
 class JobController:
     """Controls the tasks of one job from threads, as long as the `with` block lasts.
 
@@ -107,6 +130,7 @@ class JobController:
         tasks: Sequence[Task],
         show: Callable[[Task, list[str]], None],
         *,
+        host: str = "",
         port: int = 0,
         wait_seconds: float,
         on_absent: Callable[[list[Task]], None],
@@ -115,20 +139,23 @@ class JobController:
         self.absent: list[Task] = []
         self._tasks = {str(task): task for task in tasks}
         self._show = show
+        self._host = host
         self._requested_port = port
         self._wait_seconds = wait_seconds
         self._on_absent = on_absent
         self._state = JobState(tasks)
         self._connections: dict[Task, Connection] = {}
-        self._events: queue.Queue[tuple[Task, TaskMessage | None]] = queue.Queue()
+        self._events: queue.Queue[_Event] = queue.Queue()
         self._show_lock = threading.Lock()
         self._closed = threading.Event()
+        self._strangers: dict[Connection, None] = {}
+        self._strangers_lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        is_dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if is_dual else socket.AF_INET
-        address, backlog = ("", self._requested_port), len(self._tasks) + 16
+        is_dual = not self._host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual or ":" in self._host else socket.AF_INET
+        address, backlog = (self._host, self._requested_port), len(self._tasks) + 16
         try:
             self._server = socket.create_server(
                 address, family=family, dualstack_ipv6=is_dual, backlog=backlog
@@ -145,6 +172,9 @@ class JobController:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
+        with self._strangers_lock:
+            for stranger in self._strangers:
+                stranger.close()
         self.disconnect()
         for thread in self._threads:
             thread.join(_CLOSE_SECONDS)
@@ -165,7 +195,7 @@ class JobController:
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         name = "phalanx-job-controller"
         thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
-        self._threads.append(thread)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
     def _accept(self) -> None:
@@ -173,38 +203,51 @@ class JobController:
             try:
                 sock, _ = self._server.accept()
             except OSError:
-                return
-            self._start(self._receive_all, Connection(sock))
+                if self._closed.wait(_TICK_SECONDS):
+                    return
+                continue  # The stranger has left already, or there are too many open files.
+            connection = Connection(sock)
+            with self._strangers_lock:
+                self._strangers[connection] = None
+                if len(self._strangers) > _MAX_STRANGERS:
+                    oldest = next(iter(self._strangers))
+                    del self._strangers[oldest]
+                    oldest.close()
+            self._start(self._receive_all, connection)
 
     def _receive_all(self, connection: Connection) -> None:
-        """Receive the messages of one task, if its first one has the token."""
-        first = connection.receive(_TOKEN_SECONDS) or {}
-        task = self._tasks.get(str(first.get("task")))
-        is_valid = secrets.compare_digest(str(first.get("token")).encode(), self.token.encode())
-        if task is None or not is_valid or self._closed.is_set():
-            connection.close()
-            return
-        self._connections[task] = connection
-        self._events.put((task, first))
+        """Receive the messages of one task, if it proves to be one."""
+        task = self._tasks.get(connection.challenge(self.token, _GREETING_SECONDS) or "")
+        with self._strangers_lock:
+            self._strangers.pop(connection, None)
+            if task is None or task in self._connections or self._closed.is_set():
+                connection.close()
+                return
+            self._connections[task] = connection
+        self._events.put(_Event(task, _EventKind.CONNECTED))
         try:
             while (message := connection.receive()) is not None:
-                if lines := message.get("lines"):
+                lines = message.get("lines")
+                if isinstance(lines, list) and lines:
                     # Output that cannot be shown, as to a closed pipe, must not end the job.
                     with self._show_lock, contextlib.suppress(Exception):
-                        self._show(task, lines)
+                        self._show(task, list(map(str, lines)))
                 if "ended" in message:
-                    self._events.put((task, message))
+                    failure = _parse_failure(task, message["ended"])
+                    self._events.put(_Event(task, _EventKind.ENDED, failure))
+        except (KeyError, TypeError, ValueError):
+            connection.close()  # It does not speak as a task does, and counts as lost.
         finally:
-            self._events.put((task, None))
+            self._events.put(_Event(task, _EventKind.LOST))
 
     def _control(self) -> None:
         absent = set(self._tasks.values())
         deadline = time.monotonic() + self._wait_seconds
         while not self._closed.is_set():
             with contextlib.suppress(queue.Empty):
-                task, message = self._events.get(timeout=_TICK_SECONDS)
-                absent.discard(task)
-                self._handle_event(task, message)
+                event = self._events.get(timeout=_TICK_SECONDS)
+                absent.discard(event.task)
+                self._handle(event)
             now = time.monotonic()
             if absent and now > deadline:
                 self.absent = sorted(absent)
@@ -218,15 +261,10 @@ class JobController:
                     connection.send(leave=True)
                 return
 
-    def _handle_event(self, task: Task, message: TaskMessage | None) -> None:
-        now = time.monotonic()
-        if message is None:
-            if self._state.is_running(task):
-                lost = Failure(task, "its connection to the driver broke", Cause.LOST)
-                self._state.task_ended(task, lost, now)
-        elif "ended" in message:
-            failure = None
-            if error := message["ended"]:
-                cause, is_final = Cause(error["cause"]), bool(error["is_final"])
-                failure = Failure(task, str(error["text"]), cause, is_final)
-            self._state.task_ended(task, failure, now)
+    def _handle(self, event: _Event) -> None:
+        task, now = event.task, time.monotonic()
+        if event.kind is _EventKind.ENDED:
+            self._state.task_ended(task, event.failure, now)
+        elif event.kind is _EventKind.LOST and self._state.is_running(task):
+            lost = Failure(task, "its connection to the driver broke", Cause.LOST)
+            self._state.task_ended(task, lost, now)

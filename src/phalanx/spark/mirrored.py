@@ -1,17 +1,22 @@
 """For programs written for spark-tensorflow-distributor."""
 
+from __future__ import annotations
+
 import math
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.cluster.detect import detect
 from phalanx.cluster.spec import Role
-from phalanx.errors import JobError
+from phalanx.errors import ArgumentError, JobError
 from phalanx.launch.job import make_tasks
 from phalanx.spark.runner import Function, SparkJob, run_function
 from phalanx.spark.stage import find_session
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +49,28 @@ class MirroredStrategyRunner:
     use_custom_strategy: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_slots < 1:
-            raise JobError(f"num_slots is {self.num_slots}: it must be at least 1")
+        if not isinstance(self.num_slots, int) or self.num_slots < 1:
+            raise ArgumentError(f"num_slots is {self.num_slots!r}: it must be a number from 1 on")
+
+    @property
+    def sc(self) -> SparkContext:
+        """The context of the Spark session."""
+        return find_session().sparkContext
+
+    def get_num_tasks(self) -> int:
+        """Return the number of Spark tasks that run the function.
+
+        Raises:
+            ArgumentError: Spark assigns no GPUs to its tasks, and `use_gpu` is set.
+        """
+        if self.local_mode or not self.use_gpu:
+            return 1 if self.local_mode else self.num_slots
+        setting = f"spark.task.resource.{self.gpu_resource_name}.amount"
+        amount = self.sc.getConf().get(setting)
+        if amount is None or float(amount) < 1:
+            fix = "start Spark with GPUs for its tasks, at least one each, or set use_gpu=False"
+            raise ArgumentError(f"use_gpu is True, but {setting} is {amount or 'not set'}: {fix}")
+        return math.ceil(self.num_slots / int(float(amount)))
 
     def run(self, train_fn: Function, **kwargs: Any) -> Any:
         """Call the function on every task.
@@ -57,20 +82,25 @@ class MirroredStrategyRunner:
         Returns:
             What the function has returned on the first task.
         """
-        tasks = tuple(make_tasks({Role.WORKER: self._count_tasks()}))
+        tasks = tuple(make_tasks({Role.WORKER: self.get_num_tasks()}))
         gpus = None if self.use_gpu else 0
-        job = SparkJob(tasks, self.local_mode, gpus, self.gpu_resource_name)
+        environment = self._choose_driver_gpus()
+        job = SparkJob(tasks, self.local_mode, gpus, self.gpu_resource_name, environment)
         return run_function(partial(self._call, partial(train_fn, **kwargs)), job)
 
-    def _count_tasks(self) -> int:
-        if self.local_mode or not self.use_gpu:
-            return 1 if self.local_mode else self.num_slots
-        setting = f"spark.task.resource.{self.gpu_resource_name}.amount"
-        amount = find_session().sparkContext.getConf().get(setting)
-        if amount is None or float(amount) < 1:
-            fix = "start Spark with GPUs for its tasks, at least one each, or set use_gpu=False"
-            raise JobError(f"use_gpu is True, but {setting} is {amount or 'not set'}: {fix}")
-        return math.ceil(self.num_slots / int(float(amount)))
+    def _choose_driver_gpus(self) -> dict[str, str]:
+        """Return the variable that shows the function the GPUs that Spark gave to the driver."""
+        if not (self.local_mode and self.use_gpu):
+            return {}
+        found = _find_driver_gpus(self.gpu_resource_name)
+        if found is None:
+            return {}
+        if len(found) < self.num_slots:
+            raise ArgumentError(
+                f"num_slots is {self.num_slots}, but Spark's driver has {len(found)} GPUs: take "
+                "fewer, or set use_gpu=False"
+            )
+        return {"CUDA_VISIBLE_DEVICES": ",".join(found[: self.num_slots])}
 
     def _call(self, function: Function) -> Any:
         """Call the function on a task, in the scope of a strategy unless it creates its own."""
@@ -88,12 +118,29 @@ class MirroredStrategyRunner:
             return function()
         name = "MirroredStrategy" if self.local_mode else "MultiWorkerMirroredStrategy"
         with getattr(tf.distribute, name)().scope():
-            return function()
+            try:
+                return function()
+            except (TypeError, ValueError) as error:
+                if "PerReplica" in str(error):
+                    raise JobError(
+                        f"fit of Keras 3 does not train under a {name}: write a loop with "
+                        "strategy.run, or use phalanx.spark.run with an Experiment"
+                    ) from None
+                raise
 
 
 def count_gpus(num_slots: int, tasks: int, index: int) -> int:
     """Return how many of the requested GPUs the task with this index uses."""
     return num_slots // tasks + (index < num_slots % tasks)
+
+
+def _find_driver_gpus(resource_name: str) -> list[str] | None:
+    """Return the GPUs that Spark gave to the driver; None if it manages none, or does not run."""
+    try:
+        resource = find_session().sparkContext.resources.get(resource_name)
+    except JobError:
+        return None
+    return None if resource is None else list(resource.addresses)
 
 
 def _limit_gpus(num_slots: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import secrets
 import sys
@@ -11,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.spec import Cluster, Role, Task, count_roles
 from phalanx.errors import ConfigurationError, JobError, LaunchError, PhalanxError, WorkerError
+from phalanx.guard.library import ANY
+from phalanx.guard.own_address import find_own_address
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import check_counts, cluster_counts, make_tasks
 from phalanx.records.storage import is_remote
@@ -146,9 +150,11 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
     run_id = secrets.token_hex(8)
     tag = f"phalanx-{run_id}"
     if session is not None:
+        stage.check_encryption(session)
         needed = (job.gpus_per_task or 0, job.gpu_resource_name)
         count = partial(stage.count_slots, session.sparkContext, *needed)
-        stage.wait_for_slots(len(job.tasks), count_roles(job.tasks), count, job.wait_seconds)
+        roles, gpus = count_roles(job.tasks), job.gpus_per_task or 0
+        stage.wait_for_slots(len(job.tasks), roles, count, job.wait_seconds, gpus)
 
     def cancel(absent: Sequence[Task] = ()) -> None:
         if session is not None:
@@ -160,14 +166,22 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
     def show(task: Task, lines: list[str]) -> None:
         job.log("\n".join(f"{str(task).ljust(width)} | {line}" for line in lines))
 
+    host = bind = "127.0.0.1"
+    if session is not None:
+        conf = session.sparkContext.getConf()
+        host = conf.get("spark.driver.host", host)
+        bind = conf.get("spark.driver.bindAddress", host)
     with JobController(
-        job.tasks, show, port=job.driver_port, wait_seconds=_START_SECONDS, on_absent=cancel
+        job.tasks,
+        show,
+        host=_listening_address(bind),
+        port=job.driver_port,
+        wait_seconds=_START_SECONDS,
+        on_absent=cancel,
     ) as controller:
-        host = "127.0.0.1"
-        if session is not None:
-            host = session.sparkContext.getConf().get("spark.driver.host", host)
         origin = ((host, controller.port), controller.token, run_id)
-        assignment = Assignment(job.tasks, *origin, function, job.environment)
+        environment = with_secret(job.environment)
+        assignment = Assignment(job.tasks, *origin, function, environment)
         try:
             if session is None:
                 trainers = sum(task.role in (Role.CHIEF, Role.WORKER) for task in job.tasks)
@@ -175,11 +189,11 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
                 end = controller.disconnect
                 values = stage.run_on_driver(assignment, threads, job.gpus_per_task, end)
             else:
-                gpus = (job.gpus_per_task, job.gpu_resource_name)
-                values = stage.run_on_spark(session, assignment, tag, *gpus)
+                wanted = (job.gpus_per_task, job.gpu_resource_name)
+                values = stage.run_on_spark(session, assignment, tag, *wanted)
         except Exception as error:
             if controller.absent and session is not None:
-                raise stage.too_few_slots(len(job.tasks), count_roles(job.tasks), count()) from None
+                raise stage.too_few_slots(len(job.tasks), roles, count(), gpus) from None
             raise _explain(controller.failure, error) from error
         except BaseException:
             cancel()
@@ -189,6 +203,16 @@ def _run_once(function: bytes, job: SparkJob) -> Any:
     if value is None:
         raise _explain(controller.failure, None)
     return deserialize(value)
+
+
+def _listening_address(host: str) -> str:
+    """Return the address of this machine that Spark uses; "", for all, if it is only a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    address = find_own_address(host).address
+    return "" if address == ANY else address
 
 
 def _explain(failure: Failure | None, error: Exception | None) -> _AttemptError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,13 +13,17 @@ from typing import TYPE_CHECKING
 
 from phalanx.cluster.spec import split_address
 from phalanx.errors import JobError
-from phalanx.spark.task import Assignment, TaskPlacement, run_task
+from phalanx.spark.barrier_context import describe_context
+from phalanx.spark.task import Assignment, TaskPlacement, map_gpus, run_task
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 Values = Sequence[bytes | None]
+
+# The name of this setting in spark-tensorflow-distributor.
+_IGNORE_SSL = "tensorflow.spark.distributor.ignore_ssl"
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.5
@@ -49,6 +54,16 @@ def find_session(spark: SparkSession | None = None) -> SparkSession:
     return spark
 
 
+def check_encryption(spark: SparkSession) -> None:
+    """Raise a JobError if the user expects encrypted connections: TensorFlow has none."""
+    is_encrypted = spark.conf.get("spark.ssl.enabled", "false") == "true"
+    if is_encrypted and spark.conf.get(_IGNORE_SSL, "false") != "true":
+        raise JobError(
+            "spark.ssl.enabled is true, but the connections between the tasks of TensorFlow are "
+            f"not encrypted: set {_IGNORE_SSL} to true to train all the same"
+        )
+
+
 def run_on_spark(
     spark: SparkSession, assignment: Assignment, tag: str, gpus: int | None, gpu_resource_name: str
 ) -> Values:
@@ -63,9 +78,11 @@ def run_on_spark(
         index = barrier.partitionId()
         host, _ = split_address(barrier.getTaskInfos()[index].address)
         resource = barrier.resources().get(gpu_resource_name)
-        assigned = tuple(resource.addresses) if resource else None
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        assigned = map_gpus(resource.addresses, visible) if resource else None
         # GPUs that Spark does not manage stay visible, unless none are asked for.
-        placement = TaskPlacement(index, host, barrier.cpus(), () if gpus == 0 else assigned)
+        assigned = () if gpus == 0 else assigned
+        placement = TaskPlacement(index, host, barrier.cpus(), assigned, describe_context(barrier))
         yield run_task(assignment, placement, barrier.allGather)
 
     rdd = context.parallelize(range(count), count)
@@ -159,6 +176,7 @@ def wait_for_slots(
     tasks: str,
     count: Callable[[], SparkSlots],
     seconds: float,
+    gpus: int = 0,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -170,11 +188,16 @@ def wait_for_slots(
     deadline = clock() + seconds
     while (slots := count()).free < needed:
         if clock() >= deadline:
-            raise too_few_slots(needed, tasks, slots)
+            raise too_few_slots(needed, tasks, slots, gpus)
         sleep(_POLL_SECONDS)
 
 
-def too_few_slots(needed: int, tasks: str, slots: SparkSlots) -> JobError:
+def too_few_slots(needed: int, tasks: str, slots: SparkSlots, gpus: int = 0) -> JobError:
+    if gpus and not slots.total:
+        return JobError(
+            f"gpus_per_task is {gpus}, but no executor of Spark has so many GPUs: ask for fewer, "
+            "or start Spark with spark.executor.resource.gpu.amount"
+        )
     remedy = "wait until other jobs are done, or ask for fewer tasks"
     if slots.total < needed:
         settings = "(spark.executor.cores, spark.task.cpus)"

@@ -5,23 +5,25 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.job_environment import shape_variables
-from phalanx.cluster.spec import Cluster, Role, Task
+from phalanx.cluster.spec import Cluster, Role, Task, split_address
 from phalanx.cluster.tf_config import VARIABLE, TFConfig
 from phalanx.errors import WorkerError
+from phalanx.guard.plan import plan_guard
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
+from phalanx.launch.private_files import write_atomically
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.supervisor import start
 from phalanx.launch.task_commands import DEFAULTS, thread_variables
 from phalanx.launch.termination import GracePeriods
-from phalanx.spark.child_process import ERROR, FUNCTION, VALUE
+from phalanx.spark.child_process import CONTEXT, ERROR, FUNCTION, VALUE
 from phalanx.spark.connection import Connection, TaskMessage
 from phalanx.spark.job_controller import CAUSE_SECONDS, Cause
 
@@ -42,12 +44,16 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TaskPlacement:
-    """The index of a task, its host, and its share of it. With None all GPUs stay visible."""
+    """The index of a task, its host, and its share of it. With None all GPUs stay visible.
+
+    `context` describes Spark's own context of the task.
+    """
 
     index: int
     host: str
     threads: int | None = None
     gpus: tuple[str, ...] | None = None
+    context: str = ""
 
 
 def run_task(
@@ -65,10 +71,12 @@ def run_task(
         tempfile.TemporaryDirectory(prefix="phalanx-spark-", ignore_cleanup_errors=True) as path,
     ):
         folder = Path(path)
-        connection.send(task=str(task), token=assignment.token)
+        connection.answer(assignment.token, str(task))
         addresses = dict(zip(assignment.tasks, gather(f"{host}:{port}"), strict=True))
-        plan = plan_process(assignment, placement, Cluster(addresses), folder)
+        guard = _plan_guard(assignment, placement.host, addresses.values(), connection)
+        plan = plan_process(assignment, placement, Cluster(addresses), folder, guard)
         (folder / FUNCTION).write_bytes(assignment.function)
+        write_atomically(folder / CONTEXT, placement.context.encode())
         requests, observer = _DriverRequests(), _TaskObserver(connection, folder)
         result = _run_process(plan, observer, requests, connection)
         value = _report(task, observer.files, result, connection, requests)
@@ -76,7 +84,11 @@ def run_task(
 
 
 def plan_process(
-    assignment: Assignment, placement: TaskPlacement, cluster: Cluster, folder: Path
+    assignment: Assignment,
+    placement: TaskPlacement,
+    cluster: Cluster,
+    folder: Path,
+    guard: Mapping[str, str],
 ) -> ProcessPlan:
     task = assignment.tasks[placement.index]
     run_id = f"{assignment.run_id}-{task}"
@@ -89,6 +101,7 @@ def plan_process(
         **(thread_variables(placement.threads) if placement.threads else {}),
         **_gpu_variables(task, placement.gpus),
         **assignment.environment,
+        **guard,
         RUN_ID_VARIABLE: run_id,
         TASK_VARIABLE: str(task),
     }
@@ -99,11 +112,31 @@ def plan_process(
     return ProcessPlan(tasks, run_id, grace_periods=_GRACE_PERIODS, cleanup=cleanup)
 
 
+def _plan_guard(
+    assignment: Assignment, host: str, addresses: Iterable[str], connection: Connection
+) -> Mapping[str, str]:
+    """Return the variables that close the ports of the task to hosts that are not in the job."""
+    hosts = [split_address(address)[0] for address in addresses]
+    guard = plan_guard(host, hosts, {**os.environ, **assignment.environment})
+    if guard.warning:
+        connection.send(lines=[f"phalanx: warning: {guard.warning}"])
+    return guard.variables
+
+
 def _gpu_variables(task: Task, gpus: tuple[str, ...] | None) -> dict[str, str]:
     if gpus is None:
         return {}
     visible = () if task.role is Role.PS else gpus
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible) or "-1"}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
+
+
+def map_gpus(addresses: Sequence[str], visible: str | None) -> tuple[str, ...]:
+    """Return the GPUs behind Spark's addresses, which count those that the executor may see."""
+    shown = visible.split(",") if visible else []
+    return tuple(
+        shown[int(address)] if address.isdecimal() and int(address) < len(shown) else address
+        for address in addresses
+    )
 
 
 class _TaskObserver:

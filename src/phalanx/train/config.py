@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.flags import accept_old_spellings
 
 T = TypeVar("T")
 
@@ -48,6 +49,11 @@ class RunConfig:
     global_batch_size: int = setting(
         32, "Examples per synchronous update; an asynchronous trainer takes its share of them."
     )
+    round_batch_size: bool = setting(
+        False,
+        "Round `global_batch_size` down to a multiple of the number of replicas. By default, a "
+        "batch that they cannot share evenly is an error.",
+    )
     mode: Mode | None = setting(  # noqa: RUF009
         None, "How trainers update the weights. Unset: asynchronously if there are ps tasks."
     )
@@ -64,6 +70,9 @@ class RunConfig:
         10_000, "In addition to these, keep one checkpoint of every X hours."
     )
     summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
+    summary_seconds: float | None = setting(
+        None, "Write summaries every X seconds, instead of every `summary_steps`."
+    )
     log_steps: int | None = setting(100, "Log the loss, the metrics and the speed every N steps.")
     eval_steps: int | None = setting(
         None, "Evaluate at most this number of batches in each task. Unset: all evaluation data."
@@ -122,12 +131,17 @@ class RunConfig:
     def add_flags(cls, parser: argparse.ArgumentParser) -> None:
         """Add a flag for every setting to a parser; `from_flags` reads them.
 
+        The parser then accepts no abbreviations, because `--steps` must not set `--steps-per-call`,
+        and reads every flag in the spelling of TensorFlow 1 as well: `--model_dir`, `--xla=False`.
+
         >>> parser = argparse.ArgumentParser()
         >>> RunConfig.add_flags(parser)
         >>> arguments = parser.parse_args(["--model-dir", "runs/a", "--train-steps", "10"])
         >>> RunConfig.from_flags(arguments, seed=7).train_steps
         10
         """
+        parser.allow_abbrev = False
+        accept_old_spellings(parser)
         group = parser.add_argument_group("training")
         unset = argparse.SUPPRESS
         for field in dataclasses.fields(cls):
@@ -173,6 +187,13 @@ class RunConfig:
         parser = argparse.ArgumentParser()
         cls.add_flags(parser)
         return cls.from_flags(parser.parse_args(argv), **settings)
+
+    @classmethod
+    def parse_known(cls) -> RunConfig:
+        """Create a config from those flags of the process that are settings; ignore all others."""
+        parser = argparse.ArgumentParser(add_help=False)
+        cls.add_flags(parser)
+        return cls.from_flags(parser.parse_known_args()[0])
 
     def replace(self, **settings: Any) -> RunConfig:
         """Return a copy with some settings changed."""

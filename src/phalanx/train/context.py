@@ -22,6 +22,7 @@ class Context:
             all replicas in synchronous training, those of one in asynchronous training.
         num_replicas: How many replicas are trained: the factor of the linear scaling rule.
         seed: The seed of the run, the same for every task.
+        epoch: How many passes over the data a restarted run has completed.
         data_service: The address of the tf.data service dispatcher, if the job has data workers.
     """
 
@@ -32,4 +33,5 @@ class Context:
     examples_per_update: int = 32
     num_replicas: int = 1
     seed: int | None = None
+    epoch: int = 0
     data_service: str | None = None

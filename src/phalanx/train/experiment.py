@@ -203,6 +203,7 @@ def make_optimizer(experiment: Experiment, model: Model, context: Context) -> Op
     optimizer: Optimizer = experiment.optimizer
     if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
         optimizer = call(optimizer, context)
+    is_own = optimizer is not None
     if optimizer is None:
         optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
@@ -211,11 +212,22 @@ def make_optimizer(experiment: Experiment, model: Model, context: Context) -> Op
             "model"
         )
     optimizer = keras.optimizers.get(optimizer)
-    if optimizer.built:
+    if optimizer.built and optimizer is not getattr(model, "optimizer", None):
         raise ConfigurationError(
             f"the optimizer {optimizer.name} is already used by another model: create a new one in "
             "model() or optimizer()"
         )
+    # Keras has it since 3.15.
+    if isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ())):
+        raise ConfigurationError(
+            "the optimizer is a MultiOptimizer, which has no learning rate of its own, and chooses "
+            "its optimizers by variables that are trained in buffers: use one optimizer"
+        )
+    # As `compile` does: float16 gradients of a loss that is not scaled become zero.
+    policy = getattr(getattr(model, "dtype_policy", None), "name", None)
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if is_own and policy == "mixed_float16" and not scales:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
     return optimizer
 
 

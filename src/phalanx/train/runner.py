@@ -24,7 +24,7 @@ from phalanx.train.engines.base import TrainingEngine
 from phalanx.train.engines.ps_async import AsyncPSEngine
 from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, experiment_name, is_written
-from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
+from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
     evaluate_checkpoints,
@@ -33,20 +33,20 @@ from phalanx.train.loop.checkpoint_evaluator import (
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.evaluation import count_batches, evaluate
-from phalanx.train.loop.session import Session
-from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
+from phalanx.train.loop.session import Session, SessionCheckpoints
+from phalanx.train.model_dir.checkpoint import Checkpoints, NoCheckpoints, check_directory
 from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy
 from phalanx.train.model_dir.summaries import Summaries
-from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import join_trainers, run_server, wait_for_peers
+from phalanx.train.runtime.joining import join_trainers, open_channel
+from phalanx.train.runtime.peers import run_server
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
 from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
 from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
-from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import Model
+from phalanx.train.step.step_function import StepFunction, stateful_layers
+from phalanx.train.types import Callback, Model
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
@@ -65,6 +65,7 @@ class Result:
         model_dir: The directory of the run.
         checkpoint: The path of the last checkpoint.
         model: The trained model.
+        history: The `keras.callbacks.History` of a run with callbacks.
     """
 
     step: int = 0
@@ -73,6 +74,7 @@ class Result:
     model_dir: str = ""
     checkpoint: str = ""
     model: Model = None
+    history: Callback | None = None
 
 
 RunHandler: TypeAlias = Callable[[Experiment, RunConfig | None], Result]
@@ -81,7 +83,11 @@ _run_handler: RunHandler | None = None
 
 
 def run(
-    experiment: Experiment, config: RunConfig | None = None, *, hooks: Sequence[Hook] = ()
+    experiment: Experiment,
+    config: RunConfig | None = None,
+    *,
+    hooks: Sequence[Hook] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train an experiment: do what the role of this process in its cluster requires.
 
@@ -91,6 +97,8 @@ def run(
         experiment: What to train.
         config: How to train. By default, the flags of the command line.
         hooks: Hooks to call beside the default ones.
+        callbacks: Keras callbacks to call on the chief, as `fit` does. With evaluation data, each
+            epoch then ends with an evaluation. `hooks.CallbackHook` has further settings.
 
     Returns:
         On the chief (also in a run of one process), the result of the training; on an evaluator,
@@ -104,6 +112,8 @@ def run(
         return _run_handler(experiment, config)
     explain_errors()
     show_log()
+    if callbacks:
+        hooks = [CallbackHook(callbacks), *hooks]
     tf_config = detect()
     config = config or RunConfig.parse()
     if config.model_dir is None:
@@ -155,17 +165,38 @@ def _run_task(
             experiment_name(experiment), topology.strategy, topology.task,
             max(1, len(topology.cluster.addresses)), config.describe(),
         )  # fmt: skip
-    return _TaskRun(experiment, config, topology, hooks).run_role()
+    return TaskRun(experiment, config, topology, hooks).run_role()
 
 
 @dataclass(frozen=True)
-class _TaskRun:
-    """The part of this process in a run: one method for each role."""
+class TaskRun:
+    """The part of this process in a run: one method for each role.
+
+    Attributes:
+        experiment: What to train.
+        config: How to train. Without a model_dir, the run keeps nothing on disk.
+        topology: The part of this process.
+        hooks: The hooks to call beside the default ones.
+        steps_per_epoch: After how many steps an epoch ends. By default, at the end of the data.
+        steps_per_pass: How many steps a pass over the data has. By default, as many as its batches
+            make.
+        initial_epoch: The number of the first epoch, from 0.
+        arrive: Tells the chief that this task is ready, if other calls may follow in the program.
+            Parameter servers and their workers then serve until the chief's program ends.
+        data_name: Tells the worker data of this run from that of earlier ones in the program.
+        trains: Whether the run may train. If not, it evaluates, and traces no training step.
+    """
 
     experiment: Experiment
     config: RunConfig
     topology: Topology
     hooks: Sequence[Hook]
+    steps_per_epoch: int | None = None
+    steps_per_pass: int | None = None
+    initial_epoch: int = 0
+    arrive: Callable[[], None] | None = None
+    data_name: str = "train"
+    trains: bool = True
 
     def run_role(self) -> Result:
         if self.topology.task.role is Role.EVALUATOR:
@@ -190,9 +221,10 @@ class _TaskRun:
     def _run_all_reduce_trainer(self) -> Result:
         """Train in one process, or synchronously with the other workers; the chief leads."""
         config, topology = self.config, self.topology
-        channel = ControlChannel()
-        with propagate_failures(topology, channel):
-            tf_strategy, devices = join_trainers(topology, config, channel)
+        with propagate_failures(topology, open_channel(topology)):
+            if self.arrive is not None and not topology.is_chief:
+                self.arrive()
+            tf_strategy, devices = join_trainers(topology, config)
             # TensorFlow installs a SIGTERM handler with the strategy, so ours comes after it.
             with catch_sigterm() as stop:
                 context = topology.context_for(config, topology.task, len(devices))
@@ -214,24 +246,25 @@ class _TaskRun:
                     is_asked_to_stop=stop,
                 )
                 if topology.is_chief:
-                    return self._train(step_function, host_variables, engine, data, stop)
+                    return self._train(step_function, host_variables, engine, data, stop, context)
                 try:
                     engine.begin(0, 0)
                     engine.follow()
+                    engine.pull()
                 finally:
                     engine.close_data()
+                step_function.seeds.advance(engine.next_step)
                 if engine.is_interrupted():
                     raise Interrupted("the run received SIGTERM; the chief has saved: run it again")
                 return Result()
 
     def _run_ps_chief(self) -> Result:
         """Connect to the parameter servers and workers, and train on them."""
-        channel = ControlChannel()
-        channel.open()
-        with propagate_failures(self.topology, channel):
-            config = self.config
-            wait_for_peers(self.topology, config.wait_seconds)
-            ps_cluster = ParameterServerCluster(self.topology, config, self.experiment, channel)
+        channel = open_channel(self.topology)
+        with propagate_failures(self.topology, channel, releases=self.arrive is None):
+            ps_cluster = ParameterServerCluster(
+                self.topology, self.config, self.experiment, channel
+            )
             ps_cluster.connect()
             with catch_sigterm() as stop:
                 result = self._train_on_ps(ps_cluster, stop)
@@ -242,7 +275,13 @@ class _TaskRun:
     def _run_ps_server_or_worker(self) -> Result:
         """Execute what the chief sends, until the chief is done."""
         is_trainer = self.topology.task in self.topology.trainers
-        run_server(self.topology, self.config, self._serve_worker_data if is_trainer else None)
+        run_server(
+            self.topology,
+            self.config,
+            open_channel(self.topology),
+            self._serve_worker_data if is_trainer else None,
+            self.arrive if is_trainer or self.arrive is None else lambda: None,
+        )
         return Result()
 
     def _serve_worker_data(self) -> None:
@@ -251,7 +290,7 @@ class _TaskRun:
         make = partial(make_train_data, self.experiment, context)
         data = make()
         if not can_be_sent(data, make):
-            serve_worker_data(data)
+            serve_worker_data(data, self.data_name)
 
     def _train_on_ps(self, ps_cluster: ParameterServerCluster, stop: StopRequest) -> Result:
         context = ps_cluster.contexts[0]
@@ -260,10 +299,22 @@ class _TaskRun:
         element_spec, clipping = data.train.element_spec, make_clipping(step_function, self.config)
         if not can_be_sent(data.train, partial(make_train_data, self.experiment, context)):
             ps_cluster.worker_data = element_spec
+            ps_cluster.worker_data_name = self.data_name
         is_async = self.topology.strategy is Strategy.ASYNC_PS
         engine_class = AsyncPSEngine if is_async else SyncPSEngine
-        engine = engine_class(ps_cluster, step_function, host_variables, element_spec, clipping)
-        return self._train(step_function, host_variables, engine, data, stop)
+        engine = engine_class(
+            ps_cluster,
+            step_function,
+            host_variables,
+            element_spec,
+            clipping,
+            pauses=any(hook.needs_epochs for hook in self.hooks),
+        )
+        return self._train(step_function, host_variables, engine, data, stop, context)
+
+    def build_model(self) -> None:
+        """Build the model and the optimizer in a task that does not train them itself."""
+        self._build(self.topology.context_for(self.config, self.topology.task))
 
     def _build(self, context: Context) -> tuple[StepFunction, HostVariables, TaskData]:
         """Build the model, its variables and its data."""
@@ -273,11 +324,20 @@ class _TaskRun:
         train_data = make_train_data(experiment, context)
         make_evaluation = partial(make_eval_data, experiment, context)
         eval_data = None
-        if is_written(experiment, "train_step") or is_written(experiment, "eval_step"):
+        is_own = is_written(experiment, "train_step") or is_written(experiment, "eval_step")
+        if is_own or step_function.has_model_steps or not self.trains:
             eval_data = make_evaluation()
-        step_function.build(train_data.element_spec, getattr(eval_data, "element_spec", None))
+        train_spec = train_data.element_spec if self.trains else None
+        step_function.build(train_spec, getattr(eval_data, "element_spec", None))
+        check_recurrent_layers(self.config, step_function, context.num_replicas)
+        check_in_place(self.config, step_function)
         host_variables = step_function.make_host_variables()
-        return step_function, host_variables, TaskData(train_data, make_evaluation)
+        data = TaskData(
+            train_data,
+            make_evaluation,
+            lambda passes: make_train_data(experiment, replace(context, epoch=passes)),
+        )
+        return step_function, host_variables, data
 
     def _train(
         self,
@@ -286,19 +346,21 @@ class _TaskRun:
         engine: TrainingEngine,
         data: TaskData,
         stop: StopRequest,
+        context: Context,
     ) -> Result:
         """Run the training loop on the chief."""
         config = self.config
-        directory = str(config.model_dir)
-        checkpoints = Checkpoints(
-            directory,
-            step_function,
-            host_variables,
-            keep_max=config.keep_max,
-            keep_every_hours=config.keep_every_hours,
-            global_batch_size=config.global_batch_size,
-        )
-        summaries = Summaries(directory)
+        checkpoints: SessionCheckpoints = NoCheckpoints()
+        if config.model_dir is not None:
+            checkpoints = Checkpoints(
+                config.model_dir,
+                step_function,
+                host_variables,
+                keep_max=config.keep_max,
+                keep_every_hours=config.keep_every_hours,
+                global_batch_size=context.global_batch_size,
+            )
+        summaries = Summaries(config.model_dir)
         speed = ExamplesPerSecondHook(Every(steps=config.log_steps))
         eval_data = data.make_evaluation()
         evaluate_step = None
@@ -306,13 +368,18 @@ class _TaskRun:
             batches = count_batches(eval_data, config.eval_steps)
             evaluate_step = partial(evaluate, step_function, engine, summaries, batches)
         evaluates = evaluate_step is not None and not self.topology.has_evaluator
+        callback_hooks = [hook for hook in self.hooks if isinstance(hook, CallbackHook)]
+        hooks = [*default_hooks(config, speed, evaluates, callback_hooks), *self.hooks]
         session = Session(
             step_function,
             engine,
             checkpoints,
             summaries,
-            [*default_hooks(config, speed, evaluates), *self.hooks],
+            sorted(hooks, key=lambda hook: not hook.needs_epochs),
             epochs=config.epochs,
+            steps_per_epoch=self.steps_per_epoch,
+            steps_per_pass=self.steps_per_pass or count_steps(data, context),
+            initial_epoch=self.initial_epoch,
             evaluate=evaluate_step,
             resume_data=config.resume_data,
             is_asked_to_stop=stop,
@@ -323,21 +390,68 @@ class _TaskRun:
                     session.advance()
         finally:
             summaries.close()
+        step_function.seeds.advance(session.step)
         LOG.info("finished: %s", session.stop_reason)
         return Result(
             step=session.step,
             metrics=dict(session.evaluation),
             examples_per_second=speed.average,
-            model_dir=directory,
-            checkpoint=str(checkpoints.latest),
+            model_dir=config.model_dir or "",
+            checkpoint=checkpoints.latest or "",
             model=step_function.model,
+            history=callback_hooks[-1].history if callback_hooks else None,
         )
+
+
+def count_steps(data: TaskData, context: Context) -> int | None:
+    """Return how many steps one pass over the data has, if all shards are as long as the chief's.
+
+    None if the length of the data is unknown.
+    """
+    batches = int(data.train.cardinality())
+    examples = batches * context.batch_size * context.num_shards
+    return -(-examples // context.examples_per_update) if batches > 0 else None
+
+
+def check_recurrent_layers(config: RunConfig, step_function: StepFunction, replicas: int) -> None:
+    """Raise an error if recurrent layers keep state between batches that are not consecutive."""
+    for layer in stateful_layers(step_function.model):
+        if replicas > 1 or config.accumulate > 1:
+            found = f"{replicas} replicas train" if replicas > 1 else "gradients are accumulated"
+            raise ConfigurationError(
+                f"the layer {layer.name} ({type(layer).__name__}) is stateful, so each batch "
+                f"continues the sequences of the one before it, but {found}: train in one process "
+                "on one device, without accumulation, or set stateful=False"
+            )
+
+
+def check_in_place(config: RunConfig, step_function: StepFunction) -> None:
+    """Raise an error for settings that do not fit a step which updates weights while it runs."""
+    if step_function.updates_in_place:
+        if config.xla:
+            LOG.info("%s, so it runs without XLA", step_function.describe_updates())
+        advice = {
+            "accumulate": "set gradient_accumulation_steps of the optimizers",
+            "clip_norm": "set global_clipnorm of the optimizers",
+        }
+        defaults = RunConfig()
+        for name, remedy in advice.items():
+            if (value := getattr(config, name)) != getattr(defaults, name):
+                raise ConfigurationError(
+                    f"{name} is {value}, but {step_function.describe_updates()}, to which {name} "
+                    f"does not apply: {remedy}"
+                )
 
 
 def check_fits_ps(
     config: RunConfig, step_function: StepFunction, host_variables: HostVariables
 ) -> None:
     """Raise an error for settings and models that cannot be trained on parameter servers."""
+    if step_function.updates_in_place:
+        raise ConfigurationError(
+            f"{step_function.describe_updates()}, which parameter servers cannot do between the "
+            "transfers of a step: train without parameter servers"
+        )
     if isinstance(step_function.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ConfigurationError(
             "mixed_precision is float16, which needs a loss scale that parameter servers cannot "

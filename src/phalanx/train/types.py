@@ -24,13 +24,19 @@ GradientTape: TypeAlias = Any
 RemoteValue: TypeAlias = Any
 """What `ClusterCoordinator.schedule` returns."""
 GraphDef: TypeAlias = Any
+TensorProto: TypeAlias = Any
+"""A constant in a `GraphDef`."""
 
 Model: TypeAlias = Any
 """A `keras.Model`, or a callable `tf.Module`."""
 KerasVariable: TypeAlias = Any
+Layer: TypeAlias = Any
+"""A `keras.layers.Layer`."""
 Optimizer: TypeAlias = Any
 Metric: TypeAlias = Any
 Loss: TypeAlias = Any
+Callback: TypeAlias = Any
+"""A `keras.callbacks.Callback`."""
 Trackable: TypeAlias = Any
 """An object that `tf.train.Checkpoint` saves and restores."""
 

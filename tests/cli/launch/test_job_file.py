@@ -18,7 +18,7 @@ def program(tmp_path: Path) -> None:
 
 
 def plan(phalanx: Phalanx, *arguments: object) -> str:
-    done = phalanx("launch", "slurm", "--dry-run", *arguments)
+    done = phalanx("launch", "slurm", "--dry-run", "--show-secrets", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -49,7 +49,7 @@ def test_job_file_sets_all_options(phalanx: Phalanx, tmp_path: Path) -> None:
     assert "--job-name=digits\n" in text
     assert "--partition=gpu\n" in text
     assert "count=([chief]=1 [worker]=3 [evaluator]=1) cpus=([chief]=1 [worker]=4" in text
-    assert "env SEED=7 " in text
+    assert "export SEED=7\n" in text
     assert " train.py --rate 0.1\n" in text
 
 
@@ -57,7 +57,7 @@ def test_command_line_overrides_the_job_file(phalanx: Phalanx, tmp_path: Path) -
     (tmp_path / "my.toml").write_text(FILE)
     text = plan(phalanx, "-f", "my.toml", "--workers", 5, "--env", "SEED=8", "train.py", "--fast")
     assert "[worker]=5" in text
-    assert "env SEED=8 " in text
+    assert "export SEED=8\n" in text
     assert " train.py --fast\n" in text
 
 

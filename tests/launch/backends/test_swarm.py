@@ -54,11 +54,18 @@ def test_data_workers_are_services() -> None:
 
 def test_tensorboard_is_a_service_with_a_published_port() -> None:
     launcher = SwarmLauncher(CONTAINER, Path("jobs/digits"), "r1", tensorboard=True)
+    with pytest.raises(JobError, match="add --public-tensorboard to publish it on every node"):
+        launcher.plan(replace(JOB, model_dir="/models/digits"))
+    container = replace(CONTAINER, tensorboard_credentials="/home/ann/reader.json")
+    launcher = replace(launcher, container=container, public_tensorboard=True)
     text = launcher.plan(replace(JOB, model_dir="/models/digits")).render()
     service = yaml.safe_load(text)["services"]["tensorboard"]
     assert service["command"][3] == "--logdir=/models/digits"
     assert service["ports"] == ["6006:6006"]
-    assert service["secrets"]
+    assert [each["source"] for each in service["secrets"]] == ["tensorboard-credentials"]
+    assert yaml.safe_load(text)["secrets"]["tensorboard-credentials"] == {
+        "file": "/home/ann/reader.json"
+    }
     with pytest.raises(JobError, match="nothing to show without --model-dir"):
         launcher.plan(JOB)
 

@@ -107,7 +107,7 @@ def environment_of(role: str, index: int, job: Job = JOB) -> dict[str, str]:
         env={
             "PATH": "/usr/bin:/bin",
             **given,
-            **{entry["name"]: entry["value"] for entry in main["env"]},
+            **{entry["name"]: entry.get("value", "") for entry in main["env"]},
         },
         capture_output=True,
         text=True,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.launch.containers.image import Contents, lock_environment, plan_image
+from phalanx.launch.containers.image import Contents, plan_image
+from phalanx.launch.containers.package_lock import LockedPackage, Wheel, lock_environment
 from phalanx.launch.job import Program, ProgramKind
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -40,10 +41,21 @@ def test_gpu_image_has_the_same_tensorflow_with_cuda() -> None:
     ]
 
 
-def test_wheels_replace_a_package_index() -> None:
-    plan = plan_image(replace(CONTENTS, wheels=("phalanx-0.1.0-py3-none-any.whl",)))
+def test_wheels_are_installed_by_their_path() -> None:
+    wheel = Wheel("phalanx-0.1.0-py3-none-any.whl")
+    plan = plan_image(replace(CONTENTS, wheels=(wheel,)))
     assert 'COPY ["phalanx-0.1.0-py3-none-any.whl", "/wheels/"]\n' in plan.dockerfile
-    assert '"--find-links=/wheels"' in plan.dockerfile
+    assert '"phalanx[cpu] @ file:///wheels/phalanx-0.1.0-py3-none-any.whl"' in plan.dockerfile
+
+
+def test_lock_with_hashes_is_all_that_is_installed() -> None:
+    packages = (LockedPackage("click", "8.2", "ab"), LockedPackage("demo", "1", "cd", "demo-1.whl"))
+    plan = plan_image(replace(CONTENTS, packages=packages))
+    assert '"--no-deps", "--require-hashes", "--requirement=/requirements.lock"]' in plan.dockerfile
+    assert plan.lock.splitlines()[1:] == [
+        "click==8.2 --hash=sha256:ab",
+        "demo @ file:///wheels/demo-1.whl --hash=sha256:cd",
+    ]
 
 
 def test_lock_excludes_packages_of_local_directories(tmp_path: Path) -> None:
@@ -69,7 +81,7 @@ WITH = ["--requirements", "requirements.txt"]
 @pytest.mark.usefixtures("program")
 def test_generated_files_are_written_and_replaced(phalanx: Phalanx, tmp_path: Path) -> None:
     for _ in range(2):
-        done = phalanx("image", *WITH, "train.py")
+        done = phalanx("image", *WITH, "--no-hashes", "train.py")
         assert done.returncode == 0, done.stderr
     assert '"click"]\n' in (tmp_path / "Dockerfile").read_text()
     assert "\nclick==" in (tmp_path / "requirements.lock").read_text()
@@ -77,7 +89,7 @@ def test_generated_files_are_written_and_replaced(phalanx: Phalanx, tmp_path: Pa
 
 @pytest.mark.usefixtures("program")
 def test_dry_run_writes_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
-    done = phalanx("image", *WITH, "--dry-run", "train.py")
+    done = phalanx("image", *WITH, "--no-hashes", "--dry-run", "train.py")
     assert done.stdout.splitlines()[1].startswith("FROM python:3.")
     assert not (tmp_path / "Dockerfile").exists()
 
@@ -85,7 +97,7 @@ def test_dry_run_writes_nothing(phalanx: Phalanx, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("program")
 def test_edited_file_is_not_replaced(phalanx: Phalanx, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM mine\n")
-    done = phalanx("image", *WITH, "train.py")
+    done = phalanx("image", *WITH, "--no-hashes", "train.py")
     assert done.returncode == 2
     assert "Dockerfile is there, and was not written by `phalanx image`" in done.stderr
     assert (tmp_path / "Dockerfile").read_text() == "FROM mine\n"
@@ -121,6 +133,6 @@ def test_wrong_use(phalanx: Phalanx, tmp_path: Path, arguments: list[str], said:
     ],
 )
 def test_missing_engine_raises(phalanx: Phalanx, variables: dict[str, str], said: str) -> None:
-    done = phalanx("image", *WITH, "--build", "digits:1", "train.py", **variables)
+    done = phalanx("image", *WITH, "--no-hashes", "--build", "digits:1", "train.py", **variables)
     assert done.returncode == 2
     assert said in done.stderr

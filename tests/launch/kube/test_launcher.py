@@ -31,5 +31,5 @@ def test_interrupted_submit_deletes_all_objects(monkeypatch: pytest.MonkeyPatch)
     plan = launcher.plan(Job("digits", Program(ProgramKind.FILE, "train.py")))
     with pytest.raises(KeyboardInterrupt):
         launcher.submit(plan)
-    assert made == ["NetworkPolicy", "Service"]
+    assert made == ["Secret", "NetworkPolicy", "Service"]
     assert there == set()

@@ -38,7 +38,7 @@ def pod_patch(**pod: Any) -> dict[str, Any]:
 
 def test_patch_merges_a_container_by_its_name() -> None:
     before = patched()["spec"]["template"]["spec"]["containers"][0]
-    security = {"securityContext": {"runAsNonRoot": True}}
+    security = {"imagePullPolicy": "Always"}
     changed = patched(pod_patch(containers=[{"name": "task", **security}]))
     assert changed["spec"]["template"]["spec"]["containers"] == [{**before, **security}]
 
@@ -51,7 +51,7 @@ def test_patch_changes_adds_and_removes_variables() -> None:
     ]
     job = patched(pod_patch(containers=[{"name": "task", "env": entries}]))
     env = job["spec"]["template"]["spec"]["containers"][0]["env"]
-    values = {entry["name"]: entry["value"] for entry in env}
+    values = {entry["name"]: entry.get("value") for entry in env}
     assert values["PYTHONUNBUFFERED"] == "0"
     assert values["SEED"] == "1"
     assert "TF_ENABLE_ONEDNN_OPTS" not in values
@@ -87,11 +87,25 @@ def test_invalid_patch_raises(patch: dict[str, Any], said: str) -> None:
         patched(patch)
 
 
-def test_patch_must_name_one_of_several_objects() -> None:
+def test_patch_without_a_name_reaches_every_object_of_its_kind() -> None:
+    def pods(**pod: Any) -> dict[str, Any]:
+        patch = {"kind": "Job", "spec": {"template": {"spec": pod}}}
+        plan = KubernetesLauncher(Container("a"), PodOptions(patches=(patch,))).plan(JOB)
+        jobs = [each for each in plan.objects if each["kind"] == "Job"]
+        return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in jobs}
+
+    secrets = [{"name": "registry"}]
+    found = pods(imagePullSecrets=secrets)
+    assert set(found) == {"digits", "digits-chief", "digits-worker"}
+    assert all(pod["imagePullSecrets"] == secrets for pod in found.values())
+    found = pods(containers=[{"name": "task", "imagePullPolicy": "Always"}])
+    changed = {name: pod["containers"][0].get("imagePullPolicy") for name, pod in found.items()}
+    assert changed == {"digits": None, "digits-chief": "Always", "digits-worker": "Always"}
+
+
+def test_patch_with_a_name_reaches_that_object() -> None:
     tensorboard = PodOptions(tensorboard=True)
     service = {"kind": "Service", "spec": {"type": "NodePort"}}
-    with pytest.raises(JobError, match="name one of these objects"):
-        patched(service, place=tensorboard)
     patched({**service, "metadata": {"name": "digits-tensorboard"}}, place=tensorboard)
 
 

@@ -63,7 +63,7 @@ static void encode_again(const decoder *d) {
 
 static void decode(const uint8_t *data, size_t size, bool sequence, bool discover) {
     decoder d;
-    decoder_init(&d, sequence, discover, 2);
+    decoder_init(&d, sequence, discover, 2, size);
     if (!discover)
         add_columns(&d);
     /* Twice the whole, and its halves: rows must not disturb each other. */
@@ -76,12 +76,11 @@ static void decode(const uint8_t *data, size_t size, bool sequence, bool discove
 
 static void scan(const uint8_t *data, size_t size) {
     uint64_t length;
-    frame_status status;
     size_t at = 0;
     while (at < size && frame_read(data + at, size - at, true, &length) == FRAME_GOOD)
         at += FRAME_OVERHEAD + length;
     for (at = 0; at < size; at++)
-        at = frame_find(data, size, at, &status);
+        at = frame_find(data, size, at);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {

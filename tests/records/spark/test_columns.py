@@ -1,4 +1,3 @@
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -9,17 +8,12 @@ from phalanx.errors import DataError
 from phalanx.records import Feature, Kind, Schema, decode_examples
 from phalanx.records.example import encode_examples
 from phalanx.records.spark.columns import (
-    NULL,
     RecordType,
     check_byte_array,
     encode,
     features_of,
     from_features,
     infer_columns,
-    partition_path,
-    partition_types,
-    partition_value,
-    partition_values,
     to_features,
 )
 
@@ -164,62 +158,25 @@ def test_byte_arrays_need_one_column_without_nulls() -> None:
         encode(batch, RecordType.BYTE_ARRAY)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("DE", "DE"),
-        (7, "7"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (date(2026, 1, 31), "2026-01-31"),
-        ("a/b=c%d:e", "a%2Fb%3Dc%25d%3Ae"),
-        ("Zürich x", "Zürich x"),
-        ("[1]{2}^'\"#*?\\", "%5B1%5D%7B2}%5E%27%22%23%2A%3F%5C"),
-        (None, NULL),
-        ("", NULL),
-    ],
-)
-def test_partition_path_equals_that_of_spark(value: object, text: str) -> None:
-    assert partition_path({"c": value}) == f"c={text}"
-    expected = None if value in (None, "") else str(value).replace("True", "true")
-    assert partition_values(f"c={text}") == {"c": expected}
+def test_missing_feature_of_a_column_that_is_not_null_is_named() -> None:
+    batch = pa.record_batch({"x": pa.array([1, None], pa.int64())})
+    columns = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(DataError, match="no feature 'x', but the column is NOT NULL"):
+        from_features(batch, columns)
 
 
-def test_directories_without_values_are_skipped() -> None:
-    assert partition_values("year/a=1/=x/b%3D=2") == {"a": "1", "b=": "2"}
+def read_as(type_: pa.DataType, values: list[float | None]) -> Any:
+    batch = pa.record_batch({"x": pa.array(values, pa.float32())})
+    return from_features(batch, pa.schema([pa.field("x", type_)])).column(0).to_pylist()
 
 
-def test_bytes_cannot_be_partition_values() -> None:
-    with pytest.raises(DataError, match="cannot hold bytes"):
-        partition_path({"c": b"x"})
+def test_decimals_are_read_as_they_were_written() -> None:
+    written = pa.array([Decimal("2.10"), None, Decimal("-0.07"), Decimal("12345.60")])
+    stored = to_features(pa.record_batch({"x": written})).column(0).cast(pa.float32())
+    assert read_as(pa.decimal128(10, 2), stored.to_pylist()) == written.to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("texts", "type_"),
-    [
-        (["1", "-2", None], pa.int32()),
-        (["1", "3000000000"], pa.int64()),
-        (["1", "99999999999999999999"], pa.float64()),
-        (["1", "2.5", "1e3"], pa.float64()),
-        (["2026-01-31"], pa.date32()),
-        (["2026-02-31"], pa.string()),
-        (["1", "x"], pa.string()),
-        (["nan"], pa.string()),
-        (["true"], pa.string()),
-        ([None], pa.string()),
-    ],
-)
-def test_partition_type_fits_all_values(texts: list[str | None], type_: pa.DataType) -> None:
-    assert partition_types({"c": text} for text in texts) == {"c": type_}
-    for text in texts:
-        assert partition_value("c", text, type_).is_valid == (text is not None)
-
-
-def test_different_partition_columns_are_an_error() -> None:
-    with pytest.raises(DataError, match="directories for a, others in directories for no column"):
-        partition_types([{"a": "1"}, {}])
-
-
-def test_partition_value_must_fit_the_requested_type() -> None:
-    with pytest.raises(DataError, match="day=x does not fit the type int32"):
-        partition_value("day", "x", pa.int32())
+@pytest.mark.parametrize(("value", "scale"), [(2.5, 0), (0.123, 2)])
+def test_floats_that_a_decimal_would_round_raise_an_error(value: float, scale: int) -> None:
+    with pytest.raises(DataError, match=r"'x' cannot be read as decimal.* would be rounded to"):
+        read_as(pa.decimal128(10, scale), [1.0, value])

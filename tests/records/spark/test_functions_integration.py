@@ -37,6 +37,75 @@ def test_save_modes(spark: Any, tmp_path: Path) -> None:
     assert all(path.name == "_SUCCESS" or path.suffix == ".gz" for path in out.iterdir())
 
 
+KINDS = (
+    "CAST(5 AS BYTE)", "-7", "3000000000L", "'99999999999999999999'", "CAST(0.1 AS FLOAT)", "0.1D",
+    "1e20D", "1e-7D", "double('NaN')", "double('-Infinity')", "DATE'2026-01-31'", "'1e3'", "'007'",
+    "TIMESTAMP'2026-01-31 10:11:12.123456'", "CAST(1.50 AS DECIMAL(10, 2))", "true", "'a b/c=d%'",
+    "'1d'", "'+5'", "'5.'", "' 5'", "'2026-1-3'", "INTERVAL '1' DAY",
+)  # fmt: skip
+
+
+def test_partition_values_equal_those_of_spark(spark: Any, tmp_path: Path) -> None:
+    from phalanx.records.spark import save
+
+    names = [f"k{number}" for number in range(len(KINDS))]
+    columns = ", ".join(f"{kind} AS {name}" for kind, name in zip(KINDS, names, strict=True))
+    df = spark.sql(f"SELECT 1L AS id, {columns}")
+    df.write.partitionBy(*names).parquet(str(tmp_path / "theirs"))
+    save(df, str(tmp_path / "ours"), partition_by=names)
+    theirs, ours = (
+        next((tmp_path / each).glob("/".join(["k*=*"] * len(names)))).relative_to(tmp_path / each)
+        for each in ("theirs", "ours")
+    )
+    assert ours == theirs
+    expected, back = spark.read.parquet(str(tmp_path / "theirs")), load(spark, tmp_path / "ours")
+    assert [field.simpleString() for field in back.schema] == [
+        field.simpleString() for field in expected.schema
+    ]
+    assert str(back.collect()) == str(expected.collect())
+
+
+def test_time_in_a_partition_has_no_zone(spark: Any, tmp_path: Path) -> None:
+    from phalanx.records.spark import save
+
+    df = spark.sql("SELECT 1 AS id, TIMESTAMP'2026-01-31 10:11:12' AS at")
+    save(df, str(tmp_path / "out"), partition_by="at")
+    back = load(spark, tmp_path / "out")
+    assert dict(back.dtypes)["at"] == "timestamp_ntz"
+    assert back.where("at = TIMESTAMP'2026-01-31 10:11:12'").count() == 1
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_write_can_be_repeated_after_a_failure(spark: Any, tmp_path: Path, mode: str) -> None:
+    from phalanx.records.spark import count, save
+
+    out = tmp_path / "out"
+    bad = spark.range(3).selectExpr("raise_error('no') AS id")
+    with pytest.raises(Exception, match="no"):
+        save(bad, str(out), mode=mode)
+    assert not out.exists()
+    save(spark.range(3), str(out), mode=mode)
+    assert count(spark, str(out)) == 3
+
+
+def test_dynamic_overwrite_keeps_other_partitions(spark: Any, tmp_path: Path) -> None:
+    from phalanx.records.spark import save
+
+    out, name = str(tmp_path / "out"), "spark.sql.sources.partitionOverwriteMode"
+    save(spark.createDataFrame([(1, "a"), (2, "b")], "id int, k string"), out, partition_by="k")
+    more = spark.createDataFrame([(3, "b")], "id int, k string")
+    save(more, out, "overwrite", "k", partitionOverwriteMode="dynamic")
+    assert ids(load(spark, Path(out))) == [1, 3]
+    spark.conf.set(name, "dynamic")
+    try:
+        save(more.selectExpr("4 AS id", "k"), out, "overwrite", "k")
+    finally:
+        spark.conf.unset(name)
+    assert ids(load(spark, Path(out))) == [1, 4]
+    save(more, out, "overwrite", "k")
+    assert ids(load(spark, Path(out))) == [3]
+
+
 def test_input_can_be_overwritten_with_its_result(spark: Any, tmp_path: Path) -> None:
     from phalanx.records.spark import save
 

@@ -65,6 +65,7 @@ def test_lists_sizes_and_times_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"pathGlobFilter": "*"}, "no option pathglobfilter: give a glob to load"),
         ({"recordTpye": "x"}, "no option recordtpye: there are recordType, codec"),
         ({"recordType": "Exmaple"}, "can be Example, SequenceExample, ByteArray"),
         ({"codec": "snappy"}, "use gzip or deflate"),

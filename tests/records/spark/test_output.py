@@ -9,7 +9,14 @@ import pytest
 from phalanx.errors import DataError
 from phalanx.records.spark.columns import RecordType
 from phalanx.records.spark.options import Options
-from phalanx.records.spark.output import PendingFile, WriteJob, check_columns, write_files
+from phalanx.records.spark.output import (
+    Overwrite,
+    PendingFile,
+    WriteJob,
+    check_columns,
+    holds_table,
+    write_files,
+)
 from phalanx.records.storage.listing import expand, find_files
 
 
@@ -32,7 +39,7 @@ def test_only_reported_files_are_published(tmp_path: Path) -> None:
     reported = write_pending(job, "part-0")
     write_pending(job, "part-0-speculative")
     assert all(name.startswith("_temporary/") for name in files(tmp_path / "out"))
-    job.commit([reported], overwrite=False)
+    job.commit([reported], Overwrite.NOTHING)
     assert files(tmp_path / "out") == ["_SUCCESS", "part-0"]
     assert not (tmp_path / "out/_temporary").exists()
 
@@ -41,7 +48,7 @@ def test_append_keeps_existing_files(tmp_path: Path) -> None:
     for number in ("one", "two"):
         job = WriteJob(str(tmp_path), number)
         job.begin()
-        job.commit([write_pending(job, f"k=1/{number}")], overwrite=False)
+        job.commit([write_pending(job, f"k=1/{number}")], Overwrite.NOTHING)
     assert files(tmp_path) == ["_SUCCESS", "k=1/one", "k=1/two"]
 
 
@@ -53,7 +60,7 @@ def test_overwrite_replaces_files_and_removes_empty_directories(tmp_path: Path) 
     (tmp_path / "_temporary/killed/rest").touch()
     job = WriteJob(str(tmp_path), "new")
     job.begin()
-    job.commit([write_pending(job, "k=2/new")], overwrite=True)
+    job.commit([write_pending(job, "k=2/new")], Overwrite.EVERYTHING)
     assert files(tmp_path) == ["_SUCCESS", "k=2/new"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["_SUCCESS", "k=2"]
 
@@ -65,7 +72,7 @@ def test_error_while_publishing_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         job.commit(
             [write_pending(job, "new"), PendingFile(f"{job.temporary}/gone", "gone")],
-            overwrite=True,
+            Overwrite.EVERYTHING,
         )
     assert [name for name in files(tmp_path) if not name.startswith("_temporary")] == ["old"]
     job.end()
@@ -77,7 +84,7 @@ def test_success_marker_is_missing_while_publishing(tmp_path: Path) -> None:
     job = WriteJob(str(tmp_path), "new")
     job.begin()
     with pytest.raises(OSError):
-        job.commit([PendingFile(f"{job.temporary}/gone", "gone")], overwrite=False)
+        job.commit([PendingFile(f"{job.temporary}/gone", "gone")], Overwrite.NOTHING)
     assert not (tmp_path / "_SUCCESS").exists()
 
 
@@ -85,9 +92,9 @@ def test_concurrent_jobs_do_not_interfere(tmp_path: Path) -> None:
     first, second = WriteJob(str(tmp_path), "first"), WriteJob(str(tmp_path), "second")
     first.begin()
     second.begin()
-    first.commit([write_pending(first, "a")], overwrite=False)
+    first.commit([write_pending(first, "a")], Overwrite.NOTHING)
     second.check_open()
-    second.commit([write_pending(second, "b")], overwrite=False)
+    second.commit([write_pending(second, "b")], Overwrite.NOTHING)
     assert files(tmp_path) == ["_SUCCESS", "a", "b"]
 
 
@@ -100,7 +107,9 @@ def test_task_fails_after_the_job_has_ended(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def commit_and_die(job: WriteJob, pending: list[PendingFile], overwrite: bool, step: int) -> bool:
+def commit_and_die(
+    job: WriteJob, pending: list[PendingFile], overwrite: Overwrite, step: int
+) -> bool:
     """Commit in a process that dies before its nth change of the file system."""
     pid = os.fork()
     if pid == 0:
@@ -114,18 +123,18 @@ def commit_and_die(job: WriteJob, pending: list[PendingFile], overwrite: bool, s
                 os._exit(1)
 
         sys.addaudithook(die)
-        job.commit(pending, overwrite=overwrite)
+        job.commit(pending, overwrite)
         os._exit(0)
     return os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("overwrite", [Overwrite.NOTHING, Overwrite.EVERYTHING])
 def test_driver_death_at_any_step_leaves_all_old_or_all_new_files(
-    tmp_path: Path, overwrite: bool
+    tmp_path: Path, overwrite: Overwrite
 ) -> None:
     old, new = ["k=1/old", "k=2/old"], ["k=1/new", "k=2/new"]
-    after = new if overwrite else sorted(old + new)
+    after = new if overwrite is Overwrite.EVERYTHING else sorted(old + new)
     seen = []
     for step in range(100):
         out = tmp_path / str(step)
@@ -155,15 +164,40 @@ def test_files_of_a_dead_driver_stay_hidden_until_overwritten(tmp_path: Path) ->
     dead = WriteJob(str(tmp_path), "dead")
     dead.begin()
     pending = [write_pending(dead, name) for name in ("part-0-dead", "part-1-dead")]
-    assert not commit_and_die(dead, pending, overwrite=False, step=6)
+    assert not commit_and_die(dead, pending, Overwrite.NOTHING, step=6)
     assert (tmp_path / "part-0-dead").exists()
-    for mode, files_after in (("append", ["part-0-append"]), ("overwrite", ["part-0-overwrite"])):
+    assert not holds_table(str(tmp_path))
+    for mode, overwrite, files_after in (
+        ("append", Overwrite.NOTHING, ["part-0-append"]),
+        ("overwrite", Overwrite.EVERYTHING, ["part-0-overwrite"]),
+    ):
         job = WriteJob(str(tmp_path), mode)
         job.begin()
-        job.commit([write_pending(job, f"part-0-{mode}")], overwrite=mode == "overwrite")
+        job.commit([write_pending(job, f"part-0-{mode}")], overwrite)
+        assert holds_table(str(tmp_path))
         found = [Path(file.path).name for file in find_files([str(tmp_path)])]
         assert found == files_after
     assert files(tmp_path) == ["_SUCCESS", "part-0-overwrite"]
+
+
+def test_abort_leaves_no_directory_unless_it_held_files_before(tmp_path: Path) -> None:
+    for name, kept in (("new", False), ("old", True)):
+        out = tmp_path / name
+        if kept:
+            out.mkdir()
+            (out / "part-0").touch()
+        job = WriteJob(str(out), "one")
+        job.begin()
+        job.abort()
+        assert out.exists() == kept
+
+
+def test_dynamic_overwrite_replaces_only_the_partitions_written(tmp_path: Path) -> None:
+    for number, names in enumerate((["k=1/a", "k=2/a"], ["k=2/b"])):
+        job = WriteJob(str(tmp_path), str(number))
+        job.begin()
+        job.commit([write_pending(job, name) for name in names], Overwrite.PARTITIONS)
+    assert files(tmp_path) == ["_SUCCESS", "k=1/a", "k=2/b"]
 
 
 def test_task_without_rows_writes_a_file_only_with_always(tmp_path: Path) -> None:
@@ -173,7 +207,7 @@ def test_task_without_rows_writes_a_file_only_with_always(tmp_path: Path) -> Non
 
 def test_failed_task_leaves_no_files(tmp_path: Path) -> None:
     def batches() -> Any:
-        yield pa.RecordBatch.from_pylist([{"day": 1, "x": [1, 2]}, {"day": 2, "x": []}])
+        yield pa.RecordBatch.from_pylist([{"day": "1", "x": [1, 2]}, {"day": "2", "x": []}])
         raise ValueError("no more")
 
     with pytest.raises(ValueError, match="no more"):

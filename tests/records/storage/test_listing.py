@@ -35,6 +35,16 @@ def test_find_files_accepts_globs_directories_and_many_paths(tmp_path: Path) -> 
     assert names(tmp_path, f"{tmp_path}/_x") == ["_x"]
 
 
+def test_braces_stand_for_alternatives(tmp_path: Path) -> None:
+    touch(tmp_path, "d/k=1/a", "d/k=2/a", "d/k=3/a")
+    assert names(tmp_path, f"{tmp_path}/d/k={{1,3,5}}/*") == ["d/k=1/a", "d/k=3/a"]
+    assert names(tmp_path, f"{tmp_path}/{{d/k={{1,2}},e}}") == ["d/k=1/a", "d/k=2/a"]
+    with pytest.raises(DataError, match=r"no file matches .*k=\{8,9\}"):
+        find_files([f"{tmp_path}/d/k={{8,9}}"])
+    touch(tmp_path, "{a,b}")
+    assert names(tmp_path, f"{tmp_path}/{{a,b}}") == ["{a,b}"]
+
+
 def test_name_with_a_bracket_is_found(tmp_path: Path) -> None:
     touch(tmp_path, "a[1]")
     assert names(tmp_path, f"{tmp_path}/a[1]") == ["a[1]"]

@@ -133,5 +133,6 @@ def test_a_tf1_graph_program_uses_its_task_spec(
 ) -> None:
     tasks = start_cluster("p w w", str(tmp_path), program=TF1_GRAPH)
     tasks.check()
-    assert "w is 3.000" in tasks.log("worker-0")
-    assert "w is 3.000" in tasks.log("worker-1")
+    assert "w is 3.000; read [0, 2, 4]" in tasks.log("worker-0")
+    assert "w is 3.000; read [1, 3, 5]" in tasks.log("worker-1")
+    assert "the trainers of ps-0 are done" in tasks.log("ps-0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,7 +152,7 @@ def test_evaluator_loads_and_records_every_checkpoint(tmp_path: Path) -> None:
     Loop(tmp_path, 4, save_checkpoint_steps=2).run()
     keras.backend.clear_session()
     spec = phalanx.TaskSpecDef("worker", 1, worker_hosts=["a:1", "b:1"])
-    spec.use_last_worker_as_evaluator()
+    spec = spec.use_last_worker_as_evaluator()
     session = phalanx.DistributedSession(spec, str(tmp_path), wait_seconds=1)
     x, y = make_points()
     evaluator = Loop(tmp_path)
@@ -203,3 +205,91 @@ def test_checkpoint_of_one_loop_warm_starts_another(tmp_path: Path) -> None:
     assert after.started_at == 0
     for variable in before.model.variables:
         np.testing.assert_array_equal(after.first[variable.path], variable.numpy())
+
+
+class ChangeInLoop(keras.callbacks.Callback):  # type: ignore[misc]
+    """Records its calls, changes a weight and the learning rate, and stops the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.calls.append("begin")
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.calls.append(batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        assert set(logs) == {"loss", "error"}
+        if batch == 1:
+            self.model.layers[0].bias.assign([7.0])
+            self.model.optimizer.learning_rate = 0.0
+        self.model.stop_training = batch == 3
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.calls.append(f"epoch {epoch}")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.calls.append("end")
+
+
+def test_callbacks_follow_the_loop_and_change_it(tmp_path: Path) -> None:
+    class WithModel(Loop):
+        def make(self) -> None:
+            super().make()
+            self.model.compile(self.optimizer)
+            self.session.model = self.model
+
+    change = ChangeInLoop()
+    saved = keras.callbacks.ModelCheckpoint(
+        tmp_path / "{batch}.weights.h5", save_weights_only=True, save_freq=2
+    )
+    loop = WithModel(tmp_path / "run", steps=9, callbacks=[change, saved]).run()
+    assert change.calls == ["begin", 0, 1, 2, 3, "epoch 0", "end"]
+    assert loop.session.step == 4
+    # The learning rate is 0 and the momentum moves the bias only a little.
+    assert float(loop.model.layers[0].bias.numpy()[0]) == pytest.approx(7, abs=1)
+    assert float(loop.optimizer.learning_rate.numpy()) == 0
+    assert sorted(path.name for path in tmp_path.glob("*.h5")) == ["2.weights.h5", "4.weights.h5"]
+
+
+def test_callback_without_its_model_is_rejected(tmp_path: Path) -> None:
+    plateau = keras.callbacks.ReduceLROnPlateau()
+    with pytest.raises(ConfigurationError, match=r"ReduceLROnPlateau needs .* set session\.model"):
+        Loop(tmp_path, callbacks=[plateau]).run()
+    with pytest.raises(ConfigurationError, match=r"is no keras\.callbacks\.Callback"):
+        Loop(tmp_path, callbacks=[3])
+
+
+def test_arguments_of_the_session_for_graphs_are_explained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    v1 = tf.compat.v1
+    graph_config = v1.ConfigProto()
+    loop = Loop(tmp_path, config=graph_config, stop_grace_period_secs=5, save_summaries_secs=0.001)
+    assert "config has no effect" in caplog.text
+    assert "stop_grace_period_secs has no effect" in caplog.text
+    loop.run()
+    assert list(tmp_path.glob("events.*"))
+    for wrong in (
+        {"scaffold": v1.train.Scaffold()},
+        {"chief_only_hooks": [v1.train.NanTensorHook]},
+    ):
+        with pytest.raises(ConfigurationError, match=r"phalanx\.compat\.tf1\.distributed"):
+            Loop(tmp_path, **wrong)
+    with pytest.raises(ConfigurationError, match=r"give LoadCheckpoint .* the checkpoint alone"):
+        hooks.LoadCheckpoint(v1.train.Saver([tf.Variable(0)]), "model.ckpt-1")
+
+
+def test_graph_mode_is_rejected_by_name() -> None:
+    code = (
+        "import tensorflow as tf, phalanx\n"
+        "tf.compat.v1.disable_v2_behavior()\n"
+        "phalanx.DistributedSession(checkpoint_dir='unused')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert "this program builds a graph (eager execution is off)" in done.stderr
+    assert "phalanx.compat.tf1.distributed" in done.stderr

@@ -22,9 +22,9 @@ def test_worker_0_is_the_master_if_there_is_none() -> None:
     assert {spec.num_workers for spec in specs} == {3}
 
 
-def test_master_is_a_worker_and_has_shard_0() -> None:
+def test_master_is_no_worker_but_trains_and_has_shard_0() -> None:
     master = phalanx.TaskSpecDef("master", 0, None, PS, WORKERS, "m:1")
-    assert (master.is_master(), master.is_worker(), master.shard_index) == (True, True, 0)
+    assert (master.is_master(), master.is_worker(), master.shard_index) == (True, False, 0)
     assert (master.type, master.master, master.num_workers, master.num_ps) == (
         "master", "m:1", 4, 1,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def test_host_lists_are_lists_or_comma_separated() -> None:
 
 def test_one_process_is_its_own_master() -> None:
     for spec in (phalanx.TaskSpec({}), phalanx.TaskSpecDef()):
-        assert (spec.is_master(), spec.is_worker(), spec.is_ps()) == (True, True, False)
+        assert (spec.is_master(), spec.is_worker(), spec.is_ps()) == (True, False, False)
         assert (spec.num_workers, spec.num_ps, spec.shard_index) == (1, 0, 0)
         assert (spec.target(), spec.device_fn()) == (None, None)
         spec.create_server()
@@ -51,9 +51,10 @@ def test_one_process_is_its_own_master() -> None:
 
 @pytest.mark.parametrize("ask", ["use_last_worker_as_evaluator", "user_last_worker_as_evaluator"])
 def test_last_worker_as_evaluator_leaves_the_training_cluster(ask: str) -> None:
-    specs = [phalanx.TaskSpecDef("worker", i, None, PS, WORKERS, "m:1") for i in range(3)]
-    for spec in specs:
-        getattr(spec, ask)()
+    before = [phalanx.TaskSpecDef("worker", i, 4, PS, WORKERS, "m:1") for i in range(3)]
+    specs = [getattr(spec, ask)() for spec in before]
+    assert not any(spec.is_evaluator() for spec in before)
+    assert {spec.trial for spec in specs} == {4}
     assert [spec.is_evaluator() for spec in specs] == [False, False, True]
     assert [spec.is_worker() for spec in specs] == [True, True, False]
     assert {spec.num_workers for spec in specs} == {3}
@@ -111,14 +112,22 @@ def test_device_fn_places_variables_on_the_ps() -> None:
         variable = tf.compat.v1.get_variable("v", [2], use_resource=True)
         product = variable.read_value() * 2
     assert variable.device == "/job:ps/task:0"
-    assert product.device == "/job:worker/task:0"
+    assert product.device == "/job:worker/task:1"
+
+
+def test_device_fn_calls_the_chief_master() -> None:
+    import tensorflow as tf
+
+    spec = phalanx.TaskSpecDef("master", 0, None, PS, WORKERS, "m:1")
+    with tf.Graph().as_default(), tf.compat.v1.device(spec.device_fn()):
+        assert tf.constant(1).device == "/job:master/task:0"
 
 
 def test_task_spec_does_not_import_tensorflow() -> None:
     code = (
         "import sys, phalanx\n"
         "spec = phalanx.TaskSpecDef('worker', 1, None, 'p:1', 'a:1,b:1')\n"
-        "spec.use_last_worker_as_evaluator(); spec.create_server(); spec.target()\n"
+        "spec = spec.use_last_worker_as_evaluator(); spec.create_server(); spec.target()\n"
         "assert spec.is_evaluator() and 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tests.train.small_experiment import Line
 
 import phalanx
 from phalanx.errors import DataError
+from phalanx.train.engines.base import Notify
 from phalanx.train.loop.evaluation import count_batches, evaluate
 from phalanx.train.model_dir.metrics_log import read_evaluations
 from phalanx.train.model_dir.summaries import Summaries
@@ -26,10 +26,11 @@ class FakeEngine:
     def __init__(self, batches: int) -> None:
         self.batches = batches
 
-    def evaluate(self, notify: Callable[[int], None]) -> Any:
+    def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Any:
+        report = np.array([2.0, 6.0, 2.0, 0.0, 0.0])
         for done in range(1, self.batches + 1):
-            notify(done)
-        return np.array([2.0, 6.0, 2.0, 0.0, 0.0]) * self.batches
+            notify(done, report * done)
+        return report * self.batches
 
 
 def run_evaluation(directory: Path, batches: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.train.small_experiment import Line, train_line
 
@@ -80,3 +81,16 @@ def test_run_ends_after_its_epochs_and_calls_the_hooks(
 def test_hook_sets_the_last_step(config: phalanx.RunConfig) -> None:
     enough = hooks.ActionHook(hooks.At(2), lambda session: session.set_limit(3))
     assert train_line(config, enough, train_steps=10**9).step == 3
+
+
+def test_hook_pushes_the_weights_that_it_changed(config: phalanx.RunConfig) -> None:
+    def change(session: Session) -> None:
+        session.pull()
+        for variable in session.variables.values():
+            variable.assign(variable * 0 + 7.0)
+        session.push()
+
+    result = phalanx.run(Line(rate=1e-9), config, hooks=[hooks.ActionHook(hooks.At(3), change)])
+    assert result.step == 6
+    for weight in result.model.get_weights():
+        np.testing.assert_allclose(weight, 7.0, rtol=1e-4)

@@ -20,7 +20,18 @@ def points(context: phalanx.Context) -> tf.data.Dataset:
     return data.shard(context.num_shards, context.shard).batch(batch // context.num_shards)
 
 
-with phalanx.DistributedSession(spec, directory, [hooks.StopAtStepHook(steps)]) as session:
+class Change(keras.callbacks.Callback):  # type: ignore[misc]
+    """Changes a weight and the learning rate, on the chief."""
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        if batch == 3:
+            self.model.layers[0].bias.assign([5.0])
+        if batch == 6:
+            self.model.optimizer.learning_rate = 0.05
+
+
+stop = hooks.StopAtStepHook(steps)
+with phalanx.DistributedSession(spec, directory, [stop], callbacks=[Change()]) as session:
     with session.scope():
         kernel = keras.initializers.RandomNormal(seed=3)
         model = keras.Sequential(
@@ -28,6 +39,8 @@ with phalanx.DistributedSession(spec, directory, [hooks.StopAtStepHook(steps)]) 
         )
         optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
         optimizer.build(model.trainable_variables)
+    model.compile(optimizer)
+    session.model = model
     session.dataset(points)
 
     def step(data: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

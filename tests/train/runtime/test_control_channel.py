@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
 
 import pytest
 import tensorflow as tf
 
 from phalanx import Cluster, Role, Task
-from phalanx.train.runtime.control_channel import (
-    ControlChannel,
-    Message,
-    MessageType,
-    is_listening,
-    send,
-)
+from phalanx.train.runtime.control_channel import ControlChannel, is_listening, send
+from phalanx.train.runtime.messages import Message, MessageType
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +27,10 @@ SERVERS: list[object] = []
 
 def test_a_message_arrives_and_a_long_text_loses_its_beginning(cluster: Cluster) -> None:
     channel = ControlChannel()
-    channel.open()
+    channel.open(
+        Cluster.of(chief=cluster.addresses[Task(Role.CHIEF)], workers=["a:1", "b:1"]),
+        Task(Role.CHIEF),
+    )
     assert channel.wait(0) is None
     sent = Message(MessageType.FAILED, "worker-1", "ValueError: \N{SNOWMAN}\nin line 2")
     send(cluster, [Task(Role.CHIEF)], sent, has_ps=False)
@@ -43,13 +40,7 @@ def test_a_message_arrives_and_a_long_text_loses_its_beginning(cluster: Cluster)
     received = channel.wait(60)
     assert received is not None
     assert received.text.startswith("...x") and received.text.endswith("xthe end")
-    assert len(received.encode()) <= 4000
-
-
-def test_the_wire_format_of_a_message() -> None:
-    message = Message(MessageType.INTERRUPTED, "chief-0", "saved")
-    assert json.loads(message.encode()) == {"word": "again", "sender": "chief-0", "text": "saved"}
-    assert Message.decode(message.encode().encode()) == message
+    assert len(received.text) > 3000
 
 
 def test_tasks_that_do_not_listen_are_skipped() -> None:

@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from phalanx import Cluster, Role, RunConfig, Task, TFConfig
 from phalanx.errors import PeerError, TrainingError, WorkerError
-from phalanx.train.runtime.control_channel import ControlChannel, Message, MessageType
+from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures, user_traceback
+from phalanx.train.runtime.messages import Message, MessageType
 from phalanx.train.runtime.topology import resolve_topology
 
 CLUSTER = Cluster.of(chief="127.0.0.1:1", workers=["127.0.0.1:2"])

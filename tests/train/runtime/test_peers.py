@@ -21,7 +21,7 @@ def test_a_task_is_found_while_it_accepts_connections() -> None:
     worker = find_address()
     cluster = Cluster.of(chief=find_address(), workers=[worker])
     topology = resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), RunConfig())
-    with accept_connections(worker):
+    with accept_connections(cluster, Task(Role.WORKER)):
         wait_for_peers(topology, 30)
     assert not is_listening(worker)
     with pytest.raises(PeerError, match=f"gave up after 1 s waiting for worker-0 at {worker}"):
@@ -31,5 +31,5 @@ def test_a_task_is_found_while_it_accepts_connections() -> None:
 def test_an_address_in_use_is_left_alone() -> None:
     with socket.create_server(("", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with accept_connections(address):
+        with accept_connections(Cluster.of(workers=[address]), Task(Role.WORKER)):
             assert is_listening(address)

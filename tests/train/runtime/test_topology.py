@@ -31,6 +31,16 @@ def test_examples_per_update_depend_on_the_strategy(
     assert topology.context_for(config, chief).examples_per_update == examples
 
 
+@pytest.mark.parametrize(("size", "rounded"), [(128, 126), (126, 126), (2, 3)])
+def test_batch_size_is_rounded_down_to_a_multiple_of_the_replicas(size: int, rounded: int) -> None:
+    config = RunConfig(global_batch_size=size, round_batch_size=True)
+    cluster = Cluster.of(chief="a:1", workers=["b:1", "c:1"])
+    topology = resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), config)
+    context = topology.context_for(config, Task(Role.WORKER, 1))
+    assert (context.global_batch_size, context.batch_size) == (rounded, rounded // 3)
+    assert context.examples_per_update == rounded
+
+
 @pytest.mark.parametrize(
     ("shape", "expected"), [("chief=1,worker=1,evaluator=1", True), ("chief=1,worker=1", False)]
 )

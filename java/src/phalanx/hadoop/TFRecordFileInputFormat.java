@@ -25,11 +25,13 @@ import org.apache.hadoop.mapreduce.lib.input.FileSplit;
  * train.tfrecord.index}, as {@code RecordIndex.save} writes it): then it is split between records.
  */
 public class TFRecordFileInputFormat extends FileInputFormat<BytesWritable, NullWritable> {
+  /** Whether to verify checksums, true by default. */
+  public static final String CHECKS_CRC = "tensorflow.read.crc32check";
 
   @Override
   public RecordReader<BytesWritable, NullWritable> createRecordReader(
       InputSplit split, TaskAttemptContext context) {
-    return new TFRecordReader();
+    return new TFRecordFileRecordReader();
   }
 
   /** Not at any byte; {@link #getSplits} splits files between records. */

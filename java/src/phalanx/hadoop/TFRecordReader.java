@@ -1,102 +1,102 @@
 package phalanx.hadoop;
 
-import java.io.BufferedInputStream;
+import java.io.Closeable;
+import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
-import java.util.zip.GZIPInputStream;
-import java.util.zip.InflaterInputStream;
-import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.io.BytesWritable;
-import org.apache.hadoop.io.NullWritable;
-import org.apache.hadoop.mapreduce.InputSplit;
-import org.apache.hadoop.mapreduce.RecordReader;
-import org.apache.hadoop.mapreduce.TaskAttemptContext;
-import org.apache.hadoop.mapreduce.lib.input.FileSplit;
+import java.util.Arrays;
 
-/** Reads the records of a file, or of a split that begins and ends between records. */
-class TFRecordReader extends RecordReader<BytesWritable, NullWritable> {
-  private static final int BUFFER = 1 << 17;
+/** Reads the records of a stream that is not compressed. */
+public final class TFRecordReader implements Closeable {
+  private static final int LARGEST = Integer.MAX_VALUE - 64;
+  private static final int STEP = 1 << 20;
 
-  private final BytesWritable record = new BytesWritable();
-  private Path path;
-  private FSDataInputStream file;
-  private InputStream in;
-  private long start;
-  private long length;
+  private final InputStream in;
+  private final boolean checks;
+  private final String source;
+  private final byte[] header = new byte[Frames.HEADER];
+  private final byte[] footer = new byte[Frames.FOOTER];
   private long index;
-  private long consumed;
-  private boolean compressed;
+  private long offset;
 
-  @Override
-  public void initialize(InputSplit given, TaskAttemptContext context) throws IOException {
-    FileSplit split = (FileSplit) given;
-    path = split.getPath();
-    start = split.getStart();
-    length = split.getLength();
-    file = path.getFileSystem(context.getConfiguration()).open(path);
-    if (start == 0) {
-      in = decompress();
-    } else {
-      file.seek(start);
-      in = new BufferedInputStream(file, BUFFER);
-    }
+  /**
+   * @param in the stream, which should be buffered
+   * @param checks whether to verify the checksums
+   */
+  public TFRecordReader(InputStream in, boolean checks) {
+    this(in, checks, "the stream");
   }
 
-  /** Detects compression by the first bytes, as the readers in Python do. */
-  private InputStream decompress() throws IOException {
-    byte[] header = new byte[Frames.HEADER];
-    int found = file.readNBytes(header, 0, header.length);
-    file.seek(0);
-    if (found < 2 || (found == header.length && Frames.isHeader(header))) {
-      return new BufferedInputStream(file, BUFFER);
-    }
-    int first = header[0] & 0xff;
-    int second = header[1] & 0xff;
-    if (first == 0x1f && second == 0x8b) {
-      compressed = true;
-      return new BufferedInputStream(new GZIPInputStream(file, BUFFER), BUFFER);
-    }
-    if ((first & 0x8f) == 8 && (first << 8 | second) % 31 == 0) {
-      compressed = true;
-      return new BufferedInputStream(new InflaterInputStream(file), BUFFER);
-    }
-    return new BufferedInputStream(file, BUFFER);
+  TFRecordReader(InputStream in, boolean checks, String source) {
+    this.in = in;
+    this.checks = checks;
+    this.source = source;
   }
 
-  @Override
-  public boolean nextKeyValue() throws IOException {
-    if (!compressed && consumed >= length) {
-      return false;
+  /**
+   * Reads the next record.
+   *
+   * @return the data of the record, in an array of its own; null at the end of the stream
+   * @throws IOException if the stream is damaged: the message names the record and its offset
+   */
+  public byte[] read() throws IOException {
+    int found = in.readNBytes(header, 0, header.length);
+    if (found == 0) {
+      return null;
     }
-    String where = path + ": record " + index + (start == 0 ? "" : " of the split")
-        + " at offset " + (start + consumed);
-    long size = Frames.read(in, record, where);
-    consumed += size;
+    if (found < header.length) {
+      throw new EOFException(where() + "the file ends in the header of a record");
+    }
+    if (checks && !Frames.isHeader(header)) {
+      throw new IOException(where() + "the length does not fit its checksum");
+    }
+    long length = Frames.numbers(header).getLong(0);
+    if (length < 0 || length > LARGEST) {
+      throw new IOException(where() + "a record of " + length + " bytes is too large for Java");
+    }
+    byte[] data = readData((int) length);
+    if (in.readNBytes(footer, 0, footer.length) < footer.length) {
+      throw endsIn(length);
+    }
+    if (checks && Frames.numbers(footer).getInt(0) != Frames.maskedCrc(data, 0, data.length)) {
+      throw new IOException(where() + "the data does not fit its checksum");
+    }
     index++;
-    return size > 0;
+    offset += header.length + length + footer.length;
+    return data;
   }
 
-  @Override
-  public BytesWritable getCurrentKey() {
-    return record;
+  /** The number of bytes that were read. */
+  long offset() {
+    return offset;
   }
 
-  @Override
-  public NullWritable getCurrentValue() {
-    return NullWritable.get();
+  /** Grows the array with the bytes read: a forged length must not exhaust the memory. */
+  private byte[] readData(int length) throws IOException {
+    byte[] data = new byte[Math.min(length, STEP)];
+    for (int size = 0; size < length; ) {
+      if (size == data.length) {
+        data = Arrays.copyOf(data, (int) Math.min(length, 2L * size));
+      }
+      int count = in.readNBytes(data, size, data.length - size);
+      if (count < data.length - size) {
+        throw endsIn(length);
+      }
+      size += count;
+    }
+    return data;
   }
 
-  @Override
-  public float getProgress() throws IOException {
-    long done = compressed ? file.getPos() : consumed;
-    return length == 0 ? 1 : Math.min(1, (float) done / length);
+  private EOFException endsIn(long length) {
+    return new EOFException(where() + "the file ends in a record of " + length + " bytes");
+  }
+
+  private String where() {
+    return source + ": record " + index + " at offset " + offset + ": ";
   }
 
   @Override
   public void close() throws IOException {
-    if (in != null) {
-      in.close();
-    }
+    in.close();
   }
 }

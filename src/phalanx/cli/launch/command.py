@@ -12,6 +12,7 @@ from phalanx.cli.options import (
     ARGUMENTS,
     DRY_RUN,
     MODULE,
+    SHOW_SECRETS,
     Decorator,
     ProgramCommand,
     add_options,
@@ -83,6 +84,7 @@ _LAST: tuple[Decorator[Any], ...] = (
         "--follow", is_flag=True, help="Show all output, and exit with the exit code of the job."
     ),
     DRY_RUN,
+    SHOW_SECRETS,
     MODULE,
     click.option(
         "--command", "is_command", is_flag=True, help="PROGRAM is any command, as after --."

@@ -3,10 +3,9 @@
 import sys
 import time
 
-import click
-
 from phalanx.cli.follow import follow_job, print_message
 from phalanx.cli.jobs import attach
+from phalanx.cli.options import print_plan
 from phalanx.cluster.spec import count_roles
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import LastingHandle, LastingLauncher, PlanT, TaskState
@@ -22,7 +21,7 @@ def launch(backend: str, launcher: LastingLauncher[PlanT], job: Job, values: Opt
     """Print the plan of a job, or submit the job and record it."""
     plan = launcher.plan(job)
     if values["dry_run"]:
-        click.echo(plan.render())
+        print_plan(plan.render(), values)
         return
     job_store = JobStore.of_user()
     _check_name_is_free(job_store, job.name)

@@ -1,24 +1,27 @@
 """The Docker Compose backend: a compose file that stays, and its containers on one engine."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
+from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.engine import ANSWER_SECONDS, NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
+from phalanx.launch.containers.security import make_compose_settings
 from phalanx.launch.generated_file import check_generated, header, write_generated
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.options import FilePath, Option, OptionValues
+from phalanx.launch.options import ENV_FROM_FILE, FilePath, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import run_cleanup
 from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.secrets import read_secret
 from phalanx.launch.task_commands import TENSORBOARD_PORT, assign_gpus
 
 _CREATE_SECONDS = 600.0
@@ -35,6 +38,7 @@ class ComposePlan:
     containers: tuple[str, ...]
     processes: ProcessPlan
     tensorboard: bool
+    secrets: Mapping[str, str]
 
     def render(self) -> str:
         return self.file.rstrip("\n")
@@ -58,6 +62,7 @@ class ComposeLauncher(ContainerLauncher):
           phalanx launch compose --image digits:1 --workers 2 --dry-run train.py > compose.yaml
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        ENV_FROM_FILE,
         *ContainerLauncher.launch_options,
         Option(
             "--output",
@@ -79,15 +84,20 @@ class ComposeLauncher(ContainerLauncher):
             str(task): {
                 "container_name": _name(job, task),
                 **service,
+                **make_compose_settings(container.user),
+                # Variables without a value, which compose takes from its own environment.
+                "environment": {**service["environment"], **dict.fromkeys(job.secrets)},
                 **dict(_limit_resources(job, task)),
                 **(_reserve_gpus(gpus[task]) if gpus.get(task) else {}),
             }
             for task, service in compose_file.make_services(job, container, self.grace)
         }
         if self.tensorboard:
+            board = self.container.for_tensorboard(job.model_dir).with_credentials_mount()
             services["tensorboard"] = {
                 "container_name": f"{job.name}-tensorboard",
-                **compose_file.make_tensorboard(job, container),
+                **compose_file.make_tensorboard(job, board),
+                **make_compose_settings(container.user),
                 "ports": [f"127.0.0.1:{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
             }
         content = {"services": services, **compose_file.make_volumes(container.mounts)}
@@ -97,9 +107,12 @@ class ComposeLauncher(ContainerLauncher):
             job, lambda task: ("container", _name(job, task), f"{self.grace:.0f}")
         )
         names = tuple(_name(job, task) for task in job.all_tasks())
-        return ComposePlan(job.name, container.image, file, names, processes, self.tensorboard)
+        return ComposePlan(
+            job.name, container.image, file, names, processes, self.tensorboard, job.secrets
+        )
 
     def submit(self, plan: ComposePlan) -> BackgroundHandle:
+        secrets = {name: read_secret(path) for name, path in plan.secrets.items()}
         check_generated(self.output, _COMMAND)
         compose = _find_compose()
         check_ready(plan.name, plan.image)
@@ -108,11 +121,15 @@ class ComposeLauncher(ContainerLauncher):
             raise JobError(
                 f"{NOTHING}: compose has a project {plan.name!r} already; choose another --name"
             )
-        write_generated(self.output, plan.file, _COMMAND)
+        write_generated(self.output, plan.file, _COMMAND, private=True)
         project = [*compose, "--project-name", plan.name, "--file", str(self.output.absolute())]
         cleanup = ((*project, "down", "--timeout", "0"),)
         try:
-            run([*project, "up", "--no-start"], seconds=_CREATE_SECONDS)
+            run(
+                [*project, "up", "--no-start"],
+                seconds=_CREATE_SECONDS,
+                variables=with_secret(secrets),
+            )
             # The supervisor restarts tasks, so the engine must not.
             ask("update", "--restart=no", *plan.containers)
             if plan.tensorboard:

@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from phalanx.cluster import job_secret
 from phalanx.cluster.spec import Task
 from phalanx.launch import task_commands
 from phalanx.launch.containers.container import PORT, Container, Mount, MountKind
 from phalanx.launch.containers.engine import ask, check_ready
 from phalanx.launch.containers.launcher import ContainerLauncher
-from phalanx.launch.containers.options import CONTAINER
+from phalanx.launch.containers.options import CONTAINER, RUN_AS_USER, TENSORBOARD_CREDENTIALS
+from phalanx.launch.containers.security import make_docker_options
 from phalanx.launch.job import Job
-from phalanx.launch.options import GRACE, LOCAL_TENSORBOARD, Option
+from phalanx.launch.options import ENV_FROM_FILE, GRACE, LOCAL_TENSORBOARD, Option
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, run_cleanup
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.secrets import check_secrets
 from phalanx.launch.termination import GracePeriods
 
 _TENSORBOARD = "tensorboard"
@@ -57,7 +60,14 @@ class DockerLauncher(ContainerLauncher):
           phalanx launch docker --image digits:1 --workers 2 --ps 1 --cpus 2 --memory 4G \\
               --mount /home/ann/data:/data:ro train.py --data /data
     """
-    launch_options: ClassVar[tuple[Option, ...]] = (*CONTAINER, LOCAL_TENSORBOARD, GRACE)
+    launch_options: ClassVar[tuple[Option, ...]] = (
+        ENV_FROM_FILE,
+        *CONTAINER,
+        RUN_AS_USER,
+        LOCAL_TENSORBOARD,
+        TENSORBOARD_CREDENTIALS,
+        GRACE,
+    )
 
     def plan(self, job: Job) -> DockerPlan:
         job.validate()
@@ -87,6 +97,7 @@ class DockerLauncher(ContainerLauncher):
         return DockerPlan(job.name, self.container.image, create, processes, board)
 
     def submit(self, plan: DockerPlan) -> BackgroundHandle:
+        check_secrets(path for each in plan.processes.tasks for path in each.secrets.values())
         check_ready(plan.name, plan.image)
         ask(*plan.network[1:])
         try:
@@ -108,8 +119,9 @@ class DockerLauncher(ContainerLauncher):
         labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}
         name = _name(job, task)
         options = ["--rm", "--init", f"--name={name}", f"--hostname={name}", f"--network={network}"]
+        options += make_docker_options(container.user)
         options += [f"--label={key}={text}" for key, text in labels.items()]
-        options += [f"--env={key}" for key in environment]
+        options += [f"--env={key}" for key in (*environment, *job.secrets, job_secret.VARIABLE)]
         options += _mount_options(container)
         if needs.cpus:
             options.append(f"--cpus={needs.cpus:g}")
@@ -123,13 +135,15 @@ class DockerLauncher(ContainerLauncher):
             ("docker", "run", *options, container.image, *start.command),
             {**environment, RUN_ID_VARIABLE: self.run_id, TASK_VARIABLE: str(task)},
             self.directory / f"{task}.log",
+            secrets=job.secrets,
         )
 
     def _plan_tensorboard(self, job: Job, network: str) -> tuple[str, ...]:
-        container = self.container
+        container = self.container.for_tensorboard(job.model_dir)
         options = ["--detach", "--rm", f"--name={_name(job, _TENSORBOARD)}", f"--network={network}"]
         port = task_commands.TENSORBOARD_PORT
         options += [f"--publish=127.0.0.1:{port}:{port}", f"--label=phalanx.job={job.name}"]
+        options += make_docker_options(container.user)
         key = container.credentials_variables()
         options += [f"--env={name}={path}" for name, path in key.items()]
         options += _mount_options(container)

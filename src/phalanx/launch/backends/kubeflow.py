@@ -8,21 +8,33 @@ import math
 from collections.abc import Iterator
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.cluster.tf_config import TFConfig
-from phalanx.errors import JobError
+from phalanx.cluster.tf_config import Environment, TFConfig
+from phalanx.errors import Interrupted, JobError
 from phalanx.launch.containers.container import PORT, Container
+from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job
 from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
 from phalanx.launch.placeholders import fill, fill_with
-from phalanx.launch.task_commands import evaluator_variables
+from phalanx.launch.task_commands import RENAME_CHIEF, evaluator_variables
 
 _PREFIX = "training.kubeflow.org"
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
 _PORT = "tfjob-port"
+# The operator would count the exit of a task whose peer was preempted as a failure of the job.
+_RUN = f"""\
+trap 'ending=yes; kill -TERM "$task"' TERM
+while true; do
+    {{program}} & task=$!
+    wait "$task"; code=$?
+    while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done
+    if [ "$code" != {Interrupted.exit_code} ] || [ -n "$ending" ]; then exit "$code"; fi
+    echo "phalanx: a task was preempted; starting again"
+done
+"""
 REPLICAS = {Role.CHIEF: "Chief", Role.WORKER: "Worker", Role.PS: "PS", Role.EVALUATOR: "Evaluator"}
 
 
@@ -49,7 +61,7 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
                     "replicas": count,
                     "restartPolicy": "OnFailure" if job.restarts else "Never",
                     "template": {
-                        "metadata": {"labels": pod_labels(job, container)},
+                        "metadata": {"labels": pod_labels(job, container, role)},
                         "spec": make_pod(
                             job,
                             container,
@@ -78,21 +90,27 @@ def _make_script(job: Job, container: Container, options: PodOptions, role: Role
     if len(job.tasks()) == 1:
         # The operator sets no TF_CONFIG for a job of a single task.
         [task] = job.tasks()
-        text = quote(TFConfig(cluster, task, model_dir=job.model_dir).dumps())
+        environment: Environment = "cloud" if job.master else "local"
+        config = TFConfig(
+            cluster, task, model_dir=job.model_dir, environment=environment, master=job.master
+        )
+        text = quote(config.dumps())
         lines.append(f"export TF_CONFIG={text}")
     elif job.model_dir:
         text = quote(f', "model_dir": {json.dumps(job.model_dir)}}}')
         lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
+    if job.master and len(job.tasks()) > 1:
+        lines.append(RENAME_CHIEF.rstrip())
     if any("{index}" in argument for argument in job.program.arguments):
         lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
-    start = job.program.command(container.python)
+    start = (*guard_prefix(job, container.python), *job.program.command(container.python))
 
     def value(name: str) -> str:
         return '"$index"' if name == "index" else quote(fill(f"{{{name}}}", Task(role), cluster))
 
     filled = (fill_with(each, value, quote) for each in job.program.arguments)
-    lines.append(" ".join(["exec", *map(quote, start), *filled]))
-    return "\n".join(lines) + "\n"
+    lines.append(_RUN.format(program=" ".join([*map(quote, start), *filled])))
+    return "\n".join(lines)
 
 
 def _find_task(pod: Manifest) -> Task | None:

@@ -1,26 +1,30 @@
 """The Docker Swarm backend: a stack with a service for each task, on the nodes of a swarm."""
 
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
 from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.container import CREDENTIALS_PATH
 from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
+from phalanx.launch.containers.security import make_swarm_settings
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
-from phalanx.launch.options import Option, OptionValues
+from phalanx.launch.options import ENV_FROM_SECRET, Option, OptionValues
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import run_cleanup
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.task_commands import TENSORBOARD_PORT
 
 _SECRET = "credentials"
+_TENSORBOARD_SECRET = "tensorboard-credentials"
 _RESTART_DELAY = "1s"
 _DEPLOY_SECONDS = 300.0
 _REMOVE_SECONDS = 60.0
@@ -68,6 +72,8 @@ class SwarmLauncher(ContainerLauncher):
     """Deploys a stack through the manager node that `docker` talks to."""
 
     node_labels: tuple[NodeLabel, ...] = ()
+    encrypted: bool = True
+    public_tensorboard: bool = False
 
     launch_help: ClassVar[str] = """
         Start the tasks of a job as the services of a stack, on the nodes of a Docker swarm.
@@ -82,6 +88,10 @@ class SwarmLauncher(ContainerLauncher):
           phalanx launch swarm --image registry/digits:1 --workers 4 --dry-run train.py > stack.yaml
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        replace(
+            ENV_FROM_SECRET,
+            help="Set a variable of every task to a secret of the swarm. Can be repeated.",
+        ),
         *ContainerLauncher.launch_options,
         Option(
             "--node-label",
@@ -90,33 +100,56 @@ class SwarmLauncher(ContainerLauncher):
             "[ROLE:]NAME=VALUE",
             multiple=True,
         ),
+        Option(
+            "--no-encryption",
+            "Do not encrypt the traffic between nodes, which needs IPsec in their kernels.",
+            is_flag=True,
+        ),
+        Option(
+            "--public-tensorboard",
+            "With --tensorboard: publish it on every node, to everybody who can reach one.",
+            is_flag=True,
+        ),
     )
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:
-        return replace(super().from_options(job, values), node_labels=values["node_label"])
+        return replace(
+            super().from_options(job, values),
+            node_labels=values["node_label"],
+            encrypted=not values["no_encryption"],
+            public_tensorboard=values["public_tensorboard"],
+        )
 
     def plan(self, job: Job) -> SwarmPlan:
         container = self.container
         secret = {"source": _SECRET, "target": CREDENTIALS_PATH}
         secrets = {"secrets": [secret]} if container.credentials else {}
+        named = dict.fromkeys(job.secrets.values())
         services = {
-            str(task): {**service, **secrets, "deploy": dict(self._plan_deployment(job, task))}
+            str(task): {
+                **service,
+                **make_swarm_settings(container.user),
+                **_export_secrets(job, service["command"], secrets),
+                "deploy": dict(self._plan_deployment(job, task)),
+            }
             for task, service in compose_file.make_services(job, container, self.grace)
         }
         if self.tensorboard:
-            # Every node of the swarm listens on the port and forwards it.
-            ports = {"ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"]}
-            tensorboard = compose_file.make_tensorboard(job, container)
-            services["tensorboard"] = {**tensorboard, **secrets, **ports}
+            services["tensorboard"] = self._plan_tensorboard(job)
         file: Manifest = {
             "version": "3.8",
             "services": services,
-            "networks": {"default": {"driver": "overlay"}},
+            "networks": {"default": self._plan_network()},
             **compose_file.make_volumes(container.mounts),
         }
+        sources: Manifest = {name: {"external": True} for name in named}
         if container.credentials:
-            file["secrets"] = {_SECRET: {"file": container.credentials}}
+            sources[_SECRET] = {"file": container.credentials}
+        if self.tensorboard and container.tensorboard_credentials:
+            sources[_TENSORBOARD_SECRET] = {"file": container.tensorboard_credentials}
+        if sources:
+            file["secrets"] = sources
         processes = self.plan_followers(
             job,
             lambda task: ("service", f"{job.name}_{task}", str(self.directory / f"{task}.seen")),
@@ -139,11 +172,34 @@ class SwarmLauncher(ContainerLauncher):
             old.unlink()
         deploy = ["docker", "stack", "deploy", "--compose-file", "-", plan.name]
         try:
-            run(deploy, seconds=_DEPLOY_SECONDS, given=plan.stack.encode())
+            variables = with_secret({})
+            run(deploy, seconds=_DEPLOY_SECONDS, given=plan.stack.encode(), variables=variables)
             return BackgroundHandle.submit(plan.processes, self.directory)
         except BaseException:
             run_cleanup(plan.processes.cleanup)
             raise
+
+    def _plan_network(self) -> Manifest:
+        """Encrypt the traffic between nodes; without it, whoever sees the network is in the job."""
+        encryption = {"driver_opts": {"encrypted": "true"}} if self.encrypted else {}
+        return {"driver": "overlay", **encryption}
+
+    def _plan_tensorboard(self, job: Job) -> Manifest:
+        if not self.public_tensorboard:
+            raise JobError(
+                "Swarm cannot publish TensorBoard on the loopback interface only: add "
+                "--public-tensorboard to publish it on every node, or start it where the model "
+                "directory can be read, with phalanx board DIR"
+            )
+        board = self.container.for_tensorboard(job.model_dir)
+        secret = {"source": _TENSORBOARD_SECRET, "target": CREDENTIALS_PATH}
+        return {
+            **compose_file.make_tensorboard(job, board),
+            **make_swarm_settings(board.user),
+            **({"secrets": [secret]} if board.credentials else {}),
+            # Every node of the swarm listens on the port and forwards it.
+            "ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
+        }
 
     def _plan_deployment(self, job: Job, task: Task) -> Iterator[tuple[str, object]]:
         # The name of a task resolves to its container, not to a virtual address.
@@ -160,6 +216,22 @@ class SwarmLauncher(ContainerLauncher):
         resources = _make_resources(job.needs(task.role))
         if resources:
             yield "resources", resources
+
+
+def _export_secrets(job: Job, command: list[str], secrets: Manifest) -> Manifest:
+    """Mount the secrets of a service, and export them before its command starts."""
+    if not job.secrets:
+        return secrets
+    exports = [
+        f"{name}=$(cat {shlex.quote(f'/run/secrets/{source}')}) && export {name}"
+        for name, source in job.secrets.items()
+    ]
+    script = " && ".join([*exports, 'exec "$@"'])
+    mounted = [{"source": each, "target": each} for each in dict.fromkeys(job.secrets.values())]
+    return {
+        "command": ["sh", "-c", script, "sh", *command],
+        "secrets": [*secrets.get("secrets", []), *mounted],
+    }
 
 
 def _make_resources(needs: Resources) -> Manifest:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from phalanx.cluster import job_secret
 from phalanx.cluster.spec import Task
 from phalanx.launch.containers.container import PORT, Container, Mount, MountKind
 from phalanx.launch.job import Job
@@ -27,7 +28,12 @@ def make_services(job: Job, container: Container, grace: float) -> Iterator[tupl
                 "init": True,
                 "stop_grace_period": f"{grace:g}s",
                 "command": list(each.command),
-                "environment": {**variables, **container.credentials_variables()},
+                "environment": {
+                    **variables,
+                    **container.credentials_variables(),
+                    # Without a value, it is taken from the environment of the docker command.
+                    job_secret.VARIABLE: None,
+                },
                 "labels": labels,
                 **make_mounts(container.mounts),
             },
@@ -35,6 +41,7 @@ def make_services(job: Job, container: Container, grace: float) -> Iterator[tupl
 
 
 def make_tensorboard(job: Job, container: Container) -> Manifest:
+    """Make the service of TensorBoard, from the container of `Container.for_tensorboard`."""
     key = container.credentials_variables()
     return {
         "image": container.image,

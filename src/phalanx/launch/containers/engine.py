@@ -1,6 +1,8 @@
 """Commands to a Docker engine, through the `docker` command that the user has set up."""
 
+import os
 import subprocess
+from collections.abc import Mapping
 
 from phalanx.errors import JobError
 
@@ -20,12 +22,18 @@ def run(
     seconds: float = ANSWER_SECONDS,
     failing: str = NOTHING,
     given: bytes = b"",
+    variables: Mapping[str, str] | None = None,
 ) -> str:
     """Run any command that talks to the engine, as `ask` does; `given` is its standard input."""
     name = command[0]
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, timeout=seconds, check=False
+            command,
+            input=given,
+            env={**os.environ, **(variables or {})},
+            capture_output=True,
+            timeout=seconds,
+            check=False,
         )
     except FileNotFoundError:
         raise JobError(f"{failing}: there is no command {name}; install it") from None

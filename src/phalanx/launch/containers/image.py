@@ -1,33 +1,43 @@
-"""A Dockerfile and a lock file for a program: packages have the versions installed here."""
+"""A Dockerfile and a lock file for a program, which make the same image again next year."""
 
+import contextlib
 import io
 import json
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 
 from phalanx.errors import JobError
 from phalanx.launch.containers.engine import ask
+from phalanx.launch.containers.package_lock import (
+    WHEELS,
+    LockedPackage,
+    Wheel,
+    normalize_name,
+    replace_by_wheels,
+)
 from phalanx.launch.generated_file import check_generated, header, write_generated
 from phalanx.launch.job import Program
 
 DOCKERFILE = "Dockerfile"
 LOCK = "requirements.lock"
 _BUILD_SECONDS = 3600.0
+_PULL_SECONDS = 1800.0
 _FAILING = "nothing was built"
 _USER = 1000
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
-# The base image has its own versions of the tools that install packages.
-_TOOLS = frozenset({"pip", "setuptools", "wheel"})
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of an image. Paths are relative to the directory that it is built from."""
+    """The contents of an image. Paths are relative to the directory that it is built from.
+
+    `packages` is everything that is installed, each file with its hash. Without it, pip decides
+    when the image is built, with the versions of `lock` for what is installed here.
+    """
 
     program: Program
     paths: tuple[str, ...]
@@ -35,7 +45,8 @@ class Contents:
     lock: Mapping[str, str]
     base: str
     gpu: bool = False
-    wheels: tuple[str, ...] = ()
+    wheels: tuple[Wheel, ...] = ()
+    packages: tuple[LockedPackage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,18 @@ def plan_image(contents: Contents) -> ImagePlan:
         "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     ]
     install = ["pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
-    wheels = [_copy(path, "/wheels/") for path in contents.wheels]
-    if wheels:
-        install.append("--find-links=/wheels")
-    install += [f"--constraint=/{LOCK}", *contents.requirements]
-    installed = [*wheels, _copy(LOCK, f"/{LOCK}"), f"RUN {json.dumps(install)}"]
+    if contents.packages:
+        # The lock is complete: pip installs these files, and nothing else.
+        install += ["--no-deps", "--require-hashes", f"--requirement=/{LOCK}"]
+    else:
+        wanted = replace_by_wheels(contents.requirements, contents.wheels, WHEELS)
+        install += [f"--constraint=/{LOCK}", *wanted]
+    installed = [
+        *(_copy(each.path, f"{WHEELS}/") for each in contents.wheels),
+        _copy(LOCK, f"/{LOCK}"),
+        f"RUN {json.dumps(install)}",
+        f"RUN {json.dumps(['pip', 'check', '--disable-pip-version-check'])}",
+    ]
     lines = [
         f"FROM {contents.base}",
         "ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 USER=phalanx HOME=/home/phalanx",
@@ -97,18 +115,21 @@ def plan_image(contents: Contents) -> ImagePlan:
         f"USER {_USER}:{_USER}",
         f"CMD {json.dumps([*contents.program.command(), *contents.program.arguments])}",
     ]
-    pins = sorted(f"{name}=={version}" for name, version in _lock_for(contents).items())
+    versions = pin_versions(contents.lock).items()
+    pins = [each.render() for each in contents.packages] or sorted(
+        f"{name}=={version}" for name, version in versions
+    )
     return ImagePlan(
         header("image") + "\n".join(lines) + "\n",
         header("image") + "".join(f"{pin}\n" for pin in pins),
-        (*contents.paths, *contents.wheels),
+        (*contents.paths, *(each.path for each in contents.wheels)),
     )
 
 
-def _lock_for(contents: Contents) -> dict[str, str]:
+def pin_versions(lock: Mapping[str, str]) -> dict[str, str]:
     """Pin both names of TensorFlow to the version of the one that is installed here."""
-    versions = [contents.lock[name] for name in _TENSORFLOWS if name in contents.lock]
-    other = {name: text for name, text in contents.lock.items() if name not in _TENSORFLOWS}
+    versions = [lock[name] for name in _TENSORFLOWS if name in lock]
+    other = {name: text for name, text in lock.items() if name not in _TENSORFLOWS}
     return other | dict.fromkeys(_TENSORFLOWS, versions[0]) if versions else other
 
 
@@ -123,19 +144,6 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     entry.uname = entry.gname = ""
     entry.mode = 0o755 if entry.mode & 0o100 else 0o644
     return entry
-
-
-def lock_environment(installed: Iterable[Distribution] | None = None) -> dict[str, str]:
-    """Return the version of every installed package, except those from a local directory."""
-    found = list(distributions() if installed is None else installed)
-    # A package that is installed from a directory may be listed a second time by that directory.
-    local = {_plain(each.name) for each in found if each.read_text("direct_url.json") is not None}
-    lock = {_plain(each.name): each.version for each in found}
-    return {name: lock[name] for name in lock if name not in local | _TOOLS}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_requirements(path: Path) -> tuple[str, ...]:
@@ -153,12 +161,34 @@ def read_requirements(path: Path) -> tuple[str, ...]:
 
 
 def check_pinned(contents: Contents) -> None:
-    wheels = {_plain(PurePosixPath(path).name.partition("-")[0]) for path in contents.wheels}
+    wheels = {each.name for each in contents.wheels}
     for requirement in contents.requirements:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        known = name is not None and _plain(name[0]) in {*contents.lock, *wheels}
+        known = name is not None and normalize_name(name[0]) in {*contents.lock, *wheels}
         if not known and "==" not in requirement and "@" not in requirement:
             raise JobError(
                 f"{requirement} has no version and is not installed here: write {requirement}==…, "
                 "or install it here, to use the installed version"
             )
+
+
+def pin_base(image: str, pull: bool) -> str:
+    """Return the image with its digest, if the Docker engine has it, or with `pull` can get it."""
+    if "@" in image:
+        return image
+    digests = _find_digests(image)
+    if pull and digests is None:
+        with contextlib.suppress(JobError):
+            ask("pull", "--quiet", image, seconds=_PULL_SECONDS)
+        digests = _find_digests(image)
+    return f"{image}@{digests[0].rpartition('@')[2]}" if digests else image
+
+
+def _find_digests(image: str) -> list[str] | None:
+    """Return the digests of an image, which a local one does not have; None without the image."""
+    try:
+        return list(
+            json.loads(ask("image", "inspect", "--format", "{{json .RepoDigests}}", image)) or []
+        )
+    except (JobError, ValueError):
+        return None

@@ -10,7 +10,14 @@ from typing import ClassVar, Self
 from phalanx.cluster.spec import Task
 from phalanx.launch.containers import follow
 from phalanx.launch.containers.container import Container
-from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
+from phalanx.launch.containers.options import (
+    CONTAINER,
+    PATCH,
+    RUN_AS_USER,
+    TENSORBOARD_CREDENTIALS,
+    make_container,
+    read_patches,
+)
 from phalanx.launch.job import Job
 from phalanx.launch.job_store import JobStore
 from phalanx.launch.kube.manifest import Manifest
@@ -34,7 +41,14 @@ class ContainerLauncher(BackgroundLauncher):
     tensorboard: bool = False
     patches: tuple[Manifest, ...] = ()
 
-    launch_options: ClassVar[tuple[Option, ...]] = (*CONTAINER, LOCAL_TENSORBOARD, PATCH, GRACE)
+    launch_options: ClassVar[tuple[Option, ...]] = (
+        *CONTAINER,
+        RUN_AS_USER,
+        LOCAL_TENSORBOARD,
+        TENSORBOARD_CREDENTIALS,
+        PATCH,
+        GRACE,
+    )
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:

@@ -5,8 +5,15 @@ from pathlib import Path
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.kube.manifest import Manifest, load
-from phalanx.launch.options import DATA_WORKERS, RESOURCES, FilePath, Option, OptionValues
-from phalanx.launch.values import parse_pair
+from phalanx.launch.options import (
+    DATA_WORKERS,
+    RESOURCES,
+    FilePath,
+    IntegerRange,
+    Option,
+    OptionValues,
+)
+from phalanx.launch.values import parse_label
 
 MOUNT = Option(
     "--mount",
@@ -18,7 +25,7 @@ MOUNT = Option(
 LABEL = Option(
     "--label",
     "Add a label to everything that is created. Can be repeated.",
-    parse_pair,
+    parse_label,
     "NAME=VALUE",
     multiple=True,
 )
@@ -27,6 +34,18 @@ CREDENTIALS = Option(
     "A key file for Google Cloud. It is mounted and GOOGLE_APPLICATION_CREDENTIALS names it.",
     FilePath(absolute=True),
     "FILE",
+)
+TENSORBOARD_CREDENTIALS = Option(
+    "--tensorboard-credentials",
+    "A key file for TensorBoard, which does not get that of --credentials.",
+    FilePath(absolute=True),
+    "FILE",
+)
+RUN_AS_USER = Option(
+    "--run-as-user",
+    "The user that the tasks run as  [default: that of the image, which must not be root]",
+    IntegerRange(0),
+    "UID",
 )
 CONTAINER = (
     DATA_WORKERS,
@@ -55,6 +74,8 @@ def make_container(values: OptionValues) -> Container:
         values["mount"],
         dict(values["label"]),
         values["credentials"],
+        values.get("tensorboard_credentials"),
+        values.get("run_as_user"),
     )
 
 

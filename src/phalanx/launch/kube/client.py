@@ -75,13 +75,16 @@ class Client:
         return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
     def warnings(self, names: Collection[str], namespace: str) -> list[str]:
-        """Return why no pods can be created for the objects of these names, the newest last."""
+        """Return why no pods can be created for the objects of these names, the newest last.
+
+        A name that ends in a hyphen stands for all that begin with it, such as ReplicaSets.
+        """
         core = self._module().CoreV1Api(self._api)
         found = self._ask(core.list_namespaced_event, namespace, field_selector="type=Warning")
         failed = [
             (str(event.get("lastTimestamp") or event.get("eventTime") or ""), event.get("message"))
             for event in found.get("items", [])
-            if event.get("involvedObject", {}).get("name") in names
+            if _concerns(event.get("involvedObject", {}).get("name", ""), names)
             and event.get("reason", "").startswith("FailedCreate")
         ]
         return [str(message or "") for _, message in sorted(failed, key=lambda each: each[0])]
@@ -182,6 +185,10 @@ class Client:
         if response.status >= 400:
             raise _make_error(response.status, response.data)
         return response
+
+
+def _concerns(name: str, names: Collection[str]) -> bool:
+    return name in names or any(each.endswith("-") and name.startswith(each) for each in names)
 
 
 def _make_error(status: int, body: str | bytes | None) -> LaunchError:

@@ -20,8 +20,15 @@ _POLL_SECONDS = 1.0
 # Kubernetes accepts every well-formed object, and reports only later that it cannot run it.
 _START_SECONDS = 5.0
 _REFUSED = re.compile(r"is forbidden|denied the request")
-_IMAGE_ERRORS = frozenset(
-    ["ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"]
+_START_ERRORS = frozenset(
+    [
+        # A Secret or a key of it does not exist.
+        "CreateContainerConfigError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    ]
 )
 _STATES = {
     "Pending": TaskState.WAITING,
@@ -103,7 +110,7 @@ class PodsHandle:
         while time.monotonic() < deadline:
             pods = [tries[-1] for tries in self._pods().values()]
             waiting = map(_waiting_reason, pods)
-            reasons = [each for each in waiting if each.partition(":")[0] in _IMAGE_ERRORS]
+            reasons = [each for each in waiting if each.partition(":")[0] in _START_ERRORS]
             refused = [each for each in self.warnings() if _REFUSED.search(each)]
             for reason in (*reasons, *(each for each in refused if each not in known)):
                 raise LaunchError(f"Kubernetes does not start it: {reason}")
@@ -185,6 +192,7 @@ class PodsHandle:
         """Return why pods cannot be created; nothing if this user may not read events."""
         # The Jobs of a JobSet have names of their own.
         names = [self.name, *self._names(), *(f"{self.name}-{role}-0" for role in self.counts)]
+        names += [f"{name}-" for kind, name in self.objects if kind == "Deployment"]
         try:
             return self.client.warnings(names, self.namespace)
         except LaunchError:

@@ -1,5 +1,6 @@
 """The base class of the launchers whose tasks are pods; they differ in the objects they create."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -8,26 +9,56 @@ from typing import Any, ClassVar, Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.containers.container import Container
-from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
+from phalanx.launch.containers.options import (
+    CONTAINER,
+    PATCH,
+    RUN_AS_USER,
+    TENSORBOARD_CREDENTIALS,
+    make_container,
+    read_patches,
+)
 from phalanx.launch.job import Job
 from phalanx.launch.kube import pods
 from phalanx.launch.kube.client import AlreadyExistsError, Client
 from phalanx.launch.kube.handle import JobKind, PodsHandle
 from phalanx.launch.kube.manifest import Manifest
+from phalanx.launch.kube.namespace import find_namespace
 from phalanx.launch.kube.patch import apply_patches
 from phalanx.launch.kube.pods import PodOptions, Toleration
-from phalanx.launch.options import GRACE, START_WITHIN, TENSORBOARD, Option, OptionValues
-from phalanx.launch.values import parse_pair
+from phalanx.launch.kube.servers import make_tensorboard
+from phalanx.launch.options import (
+    ENV_FROM_SECRET,
+    GRACE,
+    START_WITHIN,
+    TENSORBOARD,
+    IntegerRange,
+    Option,
+    OptionValues,
+    hides_secrets,
+)
+from phalanx.launch.secrets import HIDDEN
+from phalanx.launch.values import parse_label
 
 PODS = (
+    replace(
+        ENV_FROM_SECRET,
+        help="Set a variable of every task to a key of a Secret  [default key: NAME]. "
+        "Can be repeated.",
+        metavar="NAME=SECRET[/KEY]",
+    ),
     *CONTAINER,
+    RUN_AS_USER,
     START_WITHIN,
-    Option("--namespace", "The namespace of all objects.", default=PodOptions.namespace),
+    Option(
+        "--namespace",
+        "The namespace of all objects  [default: that of the context]",
+        metavar="NAME",
+    ),
     Option("--context", "The context of the kubeconfig  [default: the current one]"),
     Option(
         "--node-selector",
         "Use only nodes with this label. Can be repeated.",
-        parse_pair,
+        parse_label,
         "NAME=VALUE",
         multiple=True,
     ),
@@ -49,7 +80,19 @@ PODS = (
         "Keep nodes from being drained while the job runs (PodDisruptionBudget).",
         is_flag=True,
     ),
+    Option(
+        "--fs-group",
+        "The group that owns the volumes of the pods.",
+        IntegerRange(0),
+        "GID",
+    ),
     replace(TENSORBOARD, help="Serve TensorBoard until `phalanx cancel`."),
+    TENSORBOARD_CREDENTIALS,
+    Option(
+        "--tensorboard-account",
+        "The service account of TensorBoard  [default: none]",
+        metavar="NAME",
+    ),
     PATCH,
     GRACE,
 )
@@ -69,11 +112,10 @@ class PodsLauncher(ABC):
 
     @classmethod
     def from_options(cls, job: Job, values: OptionValues) -> Self:
-        credentials = values["credentials"]
         return cls(
             make_container(values),
             PodOptions(
-                namespace=values["namespace"],
+                namespace=values["namespace"] or find_namespace(values["context"], os.environ),
                 node_selector=dict(values["node_selector"]),
                 tolerations=values["toleration"],
                 priority_class=values["priority_class"],
@@ -82,7 +124,11 @@ class PodsLauncher(ABC):
                 grace=values["grace"],
                 protect=values["protect"],
                 tensorboard=values["tensorboard"],
-                credentials=Path(credentials).read_bytes() if credentials else None,
+                tensorboard_credentials=_read_key(values, "tensorboard_credentials"),
+                tensorboard_account=values["tensorboard_account"],
+                credentials=_read_key(values, "credentials"),
+                run_as_user=values["run_as_user"],
+                fs_group=values["fs_group"],
                 patches=read_patches(values),
             ),
             values["context"],
@@ -95,14 +141,15 @@ class PodsLauncher(ABC):
     def plan(self, job: Job) -> pods.ObjectsPlan:
         job.validate()
         self.container.validate()
-        labels = {**self.container.labels, pods.LABEL: job.name}
+        pods.check_names(self.container, self.options)
+        labels = pods.job_labels(job, self.container)
         about = (job, self.container, self.options)
         objects = [
             *pods.make_secret(job.name, labels, self.options),
             pods.make_network_policy(*about),
             *pods.make_disruption_budget(*about),
             *self.make_objects(job),
-            *pods.make_tensorboard(*about),
+            *make_tensorboard(*about),
         ]
         patched = apply_patches(objects, self.options.patches)
         counts = tuple(job.all_counts().items())
@@ -117,13 +164,13 @@ class PodsLauncher(ABC):
         )
         known = handle.warnings()
         try:
-            for manifest in plan.objects:
+            for manifest in (pods.make_job_secret(plan), *plan.objects):
                 _create(client, manifest, plan.name)
                 created.append((manifest["kind"], manifest["metadata"]["name"]))
             handle.check_start(known)
         except BaseException as error:
             handle.cancel()
-            if len(created) == len(plan.objects):
+            if len(created) > len(plan.objects):
                 handle.wait(_END_SECONDS)
             if isinstance(error, LaunchError):
                 raise JobError(f"nothing was submitted: {error}") from None
@@ -133,6 +180,12 @@ class PodsLauncher(ABC):
     @classmethod
     def attach(cls, facts: Mapping[str, Any]) -> PodsHandle:
         return PodsHandle.attach(cls.kind, facts)
+
+
+def _read_key(values: OptionValues, name: str) -> bytes | None:
+    if not values[name]:
+        return None
+    return HIDDEN.encode() if hides_secrets(values) else Path(values[name]).read_bytes()
 
 
 def _create(client: Client, manifest: Manifest, job: str) -> None:

@@ -7,7 +7,7 @@ spec:
     spec:
       containers:
       - name: task
-        securityContext: {runAsNonRoot: true}
+        imagePullPolicy: Always
 """
 
 import copy
@@ -44,12 +44,12 @@ def merge_patches(
 
 
 def apply_patches(objects: Sequence[Manifest], patches: Sequence[Manifest]) -> tuple[Manifest, ...]:
-    """Apply every patch to the object that it names, and check the result."""
+    """Apply every patch to the objects of its kind, or to the one it names; check the results."""
     patched = list(objects)
     for patch in patches:
-        index = _find(patched, patch)
-        patched[index] = _merge_objects(patched[index], patch, _KEYS)
-        _check(patched[index])
+        for index in _find(patched, patch):
+            patched[index] = _merge_objects(patched[index], patch, _KEYS)
+            _check(patched[index])
     return tuple(patched)
 
 
@@ -91,20 +91,38 @@ def _merge_entries(
     return merged
 
 
-def _find(objects: Sequence[Manifest], patch: Manifest) -> int:
-    """Return the index of the one object that a patch names, by its kind and perhaps its name."""
+def _find(objects: Sequence[Manifest], patch: Manifest) -> list[int]:
+    """Return the indices of the objects that a patch is for.
+
+    A patch without a name is for all objects of its kind that have the containers it changes: one
+    for the container `task` concerns the Jobs of all roles, and not that of the job controller.
+    """
     kind = patch.get("kind") if isinstance(patch, dict) else None
     name = ((patch.get("metadata") or {}) if isinstance(patch, dict) else {}).get("name")
     found = [
         index
         for index, each in enumerate(objects)
-        if each["kind"] == kind and name in (None, each["metadata"]["name"])
+        if each["kind"] == kind
+        and (name == each["metadata"]["name"] or (name is None and _has_containers(each, patch)))
     ]
-    if len(found) != 1:
+    if not found:
         asked = f"{kind or 'no kind'} {name or ''}".strip()
         names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in objects)
         raise JobError(f"a patch is for {asked}, but there are {names}: name one of these objects")
-    return found[0]
+    return found
+
+
+def _has_containers(manifest: Manifest, patch: Manifest) -> bool:
+    return _container_names(patch) <= _container_names(manifest)
+
+
+def _container_names(manifest: Manifest) -> set[str]:
+    return {
+        str(main.get("name"))
+        for template in _templates(manifest.get("spec"))
+        for main in template["spec"]["containers"]
+        if isinstance(main, dict)
+    }
 
 
 def _check(manifest: Manifest) -> None:
@@ -135,7 +153,7 @@ def _templates(part: Json) -> Iterator[Manifest]:
         for each in part:
             yield from _templates(each)
     elif isinstance(part, dict):
-        if "containers" in part.get("spec", {}):
+        if "containers" in (part.get("spec") or {}):
             yield part
         else:
             for each in part.values():

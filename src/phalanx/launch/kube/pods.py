@@ -1,17 +1,18 @@
 """The parts that the pods of all Kubernetes backends share, whichever object creates them."""
 
 import base64
-import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Self
 
+from phalanx.cluster import job_secret
 from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
-from phalanx.errors import JobError
+from phalanx.errors import Interrupted, JobError
 from phalanx.launch.containers.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -20,20 +21,41 @@ from phalanx.launch.containers.container import (
     Mount,
     MountKind,
 )
+from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest, dump
+from phalanx.launch.kube.security import make_container_security, make_pod_security
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.task_commands import TENSORBOARD_PORT, task_variables, tensorboard_command
+from phalanx.launch.secrets import HIDDEN
+from phalanx.launch.task_commands import (
+    RENAME_CHIEF,
+    task_variables,
+    tf_config_settings,
+)
 
-LABEL = "phalanx.job"
-ROLE = "phalanx.role"
+# The labels by which the objects and pods of a job are found.
+JOB = "phalanx/job"
+PART = "phalanx/part"
+ROLE = "phalanx/role"
 PORT_NAME = "tensorflow"
+_SECRET_KEY = "secret"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
-# Preemption is not the pod's failure: the pod is restarted, and the restart is not counted.
+# Preemption is not the pod's failure: the pod is replaced, and this is not counted.
 PREEMPTED = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
+# The same for its peers, which save and exit with this code when a task is preempted.
+INTERRUPTED = {
+    "action": "Ignore",
+    "onExitCodes": {"operator": "In", "values": [Interrupted.exit_code]},
+}
+
+
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_LABEL_NAME = re.compile(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +88,25 @@ class PodOptions:
     grace: float = 30.0
     protect: bool = False
     tensorboard: bool = False
+    tensorboard_credentials: bytes | None = None
+    tensorboard_account: str | None = None
     credentials: bytes | None = None
+    run_as_user: int | None = None
+    fs_group: int | None = None
     patches: tuple[Manifest, ...] = ()
+
+
+def check_names(container: Container, options: PodOptions) -> None:
+    """Raise a JobError for names that the API refuses, or that would be part of another path."""
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", options.namespace):
+        raise JobError(f"{options.namespace!r} cannot be a namespace: use at most 63 lower-case "
+                       "letters, digits and hyphens (--namespace)")  # fmt: skip
+    for name, value in (*container.labels.items(), *options.node_selector.items()):
+        if not _LABEL_NAME.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
+            raise JobError(
+                f"{name}={value} cannot be a label in Kubernetes: use at most 63 letters, digits, "
+                "hyphens, dots and underscores, the first and the last a letter or digit"
+            )
 
 
 @dataclass(frozen=True)
@@ -87,7 +126,23 @@ def make_object(
     api: str, kind: str, name: str, job: Job, container: Container, options: PodOptions
 ) -> Manifest:
     """Make the header of an object of a job."""
-    return make_header(api, kind, name, {**container.labels, LABEL: job.name}, options)
+    return make_header(api, kind, name, job_labels(job, container), options)
+
+
+def job_labels(job: Job, container: Container, part: str | None = None) -> dict[str, str]:
+    """Return the labels of an object or a pod of a job, with those of the user."""
+    return {**standard_labels(job.name, part), **container.labels, JOB: job.name}
+
+
+def standard_labels(instance: str, part: str | None = None) -> dict[str, str]:
+    """Return the labels that Kubernetes recommends for all objects."""
+    component = {} if part is None else {"app.kubernetes.io/component": part}
+    return {
+        "app.kubernetes.io/name": "phalanx",
+        "app.kubernetes.io/instance": instance,
+        **component,
+        "app.kubernetes.io/managed-by": "phalanx",
+    }
 
 
 def make_header(
@@ -100,14 +155,42 @@ def make_header(
 def make_secret(name: str, labels: Mapping[str, str], options: PodOptions) -> Iterator[Manifest]:
     """Make the Secret with the key for Google Cloud, if there is one."""
     if options.credentials is not None:
-        text = base64.b64encode(options.credentials).decode()
         secret = make_header("v1", "Secret", f"{name}-credentials", labels, options)
-        yield {**secret, "type": "Opaque", "data": {_CREDENTIALS_NAME: text}}
+        text = base64.b64encode(options.credentials).decode()
+        data = {"data": {_CREDENTIALS_NAME: text}}
+        hidden = {"stringData": {_CREDENTIALS_NAME: HIDDEN}}
+        yield {
+            **secret,
+            "type": "Opaque",
+            **(hidden if options.credentials == HIDDEN.encode() else data),
+        }
+
+
+def make_job_secret(plan: ObjectsPlan) -> Manifest:
+    """Make the Secret with the secret of the job, which plans do not have."""
+    metadata = {"name": _secret_name(plan.name), "namespace": plan.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {**metadata, "labels": {JOB: plan.name}},
+        "type": "Opaque",
+        "data": {_SECRET_KEY: base64.b64encode(job_secret.make_secret().encode()).decode()},
+    }
+
+
+def _read_job_secret(name: str) -> Manifest:
+    """Make the variable with the secret; objects that the user has applied himself lack it."""
+    key = {"name": _secret_name(name), "key": _SECRET_KEY, "optional": True}
+    return {"name": job_secret.VARIABLE, "valueFrom": {"secretKeyRef": key}}
+
+
+def _secret_name(name: str) -> str:
+    return f"{name}-job-secret"
 
 
 def make_network_policy(job: Job, container: Container, options: PodOptions) -> Manifest:
     """Let only the pods of the job connect to its tasks: TensorFlow authenticates nobody."""
-    pods = _task_labels(job)
+    pods = task_labels(job)
     return {
         **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, options),
         "spec": {
@@ -123,19 +206,20 @@ def make_disruption_budget(
 ) -> Iterator[Manifest]:
     """With `protect`, forbid the eviction of any pod while the job runs."""
     if options.protect:
-        selector = {"matchLabels": _task_labels(job)}
+        selector = {"matchLabels": task_labels(job)}
         yield {
             **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, options),
             "spec": {"minAvailable": len(job.all_tasks()), "selector": selector},
         }
 
 
-def pod_labels(job: Job, container: Container) -> dict[str, str]:
-    return {**container.labels, **_task_labels(job)}
+def pod_labels(job: Job, container: Container, role: Role) -> dict[str, str]:
+    return {**job_labels(job, container, str(role)), **task_labels(job), ROLE: str(role)}
 
 
-def _task_labels(job: Job) -> dict[str, str]:
-    return {LABEL: job.name, "phalanx.part": "task"}
+def task_labels(job: Job) -> dict[str, str]:
+    """Return the labels that select the pods of all tasks."""
+    return {JOB: job.name, PART: "task"}
 
 
 def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
@@ -146,7 +230,7 @@ def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
         "parallelism": count,
         "backoffLimitPerIndex": job.restarts,
         "maxFailedIndexes": 0,
-        "podFailurePolicy": {"rules": [PREEMPTED]},
+        "podFailurePolicy": {"rules": [PREEMPTED, INTERRUPTED]},
         "template": pod,
     }
 
@@ -163,13 +247,15 @@ def role_variables(job: Job, role: Role) -> dict[str, str]:
 
 def make_script(job: Job, container: Container, between: str = "-") -> str:
     """Make the script that sets TF_CONFIG and runs the program; `between` is in pod names."""
-    model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     program = job.program.command(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch.kube").joinpath("task.sh").read_text()
-    last = " ".join(["exec", *map(quote, program), *filled])
+    guard = guard_prefix(job, container.python)
+    last = " ".join(["exec", *map(quote, (*guard, *program)), *filled])
     python = f"python={quote(container.python)}\n" if job.data_workers else ""
-    return f"model_dir={quote(model_dir)}\nbetween={between}\n{python}{body}{last}\n"
+    rename = RENAME_CHIEF if job.master else ""
+    settings = f"model_dir={quote(tf_config_settings(job))}\nbetween={between}\n{python}"
+    return f"{settings}{body}{rename}{last}\n"
 
 
 def make_probes(job: Job, role: Role, port: str) -> Manifest:
@@ -178,10 +264,10 @@ def make_probes(job: Job, role: Role, port: str) -> Manifest:
         return {}
     listens = {"tcpSocket": {"port": port}}
     ready = {"readinessProbe": {**listens, "periodSeconds": 10}}
-    return {**ready, **_make_server_probes(listens)} if role in DATA_ROLES else ready
+    return {**ready, **make_server_probes(listens)} if role in DATA_ROLES else ready
 
 
-def _make_server_probes(check: Manifest) -> Manifest:
+def make_server_probes(check: Manifest) -> Manifest:
     """Allow a server ten minutes to start, and restart it after a minute without an answer."""
     return {
         "startupProbe": {**check, "periodSeconds": 5, "failureThreshold": 120},
@@ -202,7 +288,7 @@ def make_pod(
     probes: Manifest,
 ) -> Manifest:
     """Make the spec of a pod that runs a script in a container with this name and named port."""
-    volumes, mounts = _make_volumes(job.name, container, options)
+    volumes, mounts = make_volumes(job.name, container, options)
     variables = task_variables(job, role, environment)
     if options.credentials is not None:
         variables[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
@@ -210,14 +296,25 @@ def make_pod(
         "name": name,
         "image": container.image,
         "command": ["sh", "-c", script],
-        "env": [{"name": key, "value": escape_variables(text)} for key, text in variables.items()],
+        "env": [
+            *({"name": key, "value": escape_variables(text)} for key, text in variables.items()),
+            *(_make_secret_variable(key, source) for key, source in job.secrets.items()),
+            _read_job_secret(job.name),
+        ],
         "ports": [{"name": port, "containerPort": PORT}],
         **probes,
-        **_make_resources(job.needs(role)),
+        **make_resources(job.needs(role)),
+        **make_container_security(),
         **mounts,
     }
     grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
-    return {**grace, **_make_pod_spec(main, volumes, options)}
+    return {**grace, **make_pod_spec(main, volumes, options)}
+
+
+def _make_secret_variable(name: str, source: str) -> Manifest:
+    """Take a variable from `SECRET/KEY`; without a key, from the key of the variable's name."""
+    secret, _, key = source.partition("/")
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key or name}}}
 
 
 def make_indexed_pod(
@@ -230,10 +327,11 @@ def make_indexed_pod(
     return make_pod(*about, name=name, port=PORT_NAME, probes=probes)
 
 
-def _make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:
+def make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Manifest:
     return {
         "automountServiceAccountToken": options.service_account is not None,
         "enableServiceLinks": False,
+        **make_pod_security(options.run_as_user, options.fs_group),
         **make_scheduling(options),
         "containers": [main],
         **volumes,
@@ -270,7 +368,7 @@ def quote(text: str) -> str:
     return escape_variables(shlex.quote(text))
 
 
-def _make_resources(needs: Resources) -> Manifest:
+def make_resources(needs: Resources) -> Manifest:
     amounts: dict[str, str] = {}
     if needs.cpus:
         amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
@@ -281,10 +379,13 @@ def _make_resources(needs: Resources) -> Manifest:
     return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
 
 
-def _make_volumes(
-    name: str, container: Container, options: PodOptions
+def make_volumes(
+    name: str, container: Container, options: PodOptions, temporary: bool = False
 ) -> tuple[Manifest, Manifest]:
-    """Make the `volumes` of a pod and the `volumeMounts` of its container, if there are any."""
+    """Make the `volumes` of a pod and the `volumeMounts` of its container, if there are any.
+
+    With `temporary`, /tmp is a volume, for a container with a read-only root file system.
+    """
     volumes: list[Manifest] = []
     mounts: list[Manifest] = []
     for index, mount in enumerate(container.mounts):
@@ -296,6 +397,9 @@ def _make_volumes(
         secret = {"secretName": f"{name}-credentials"}
         volumes.append({"name": "credentials", "secret": secret})
         mounts.append({"name": "credentials", "mountPath": _CREDENTIALS_FOLDER, "readOnly": True})
+    if temporary:
+        volumes.append({"name": "tmp", "emptyDir": {}})
+        mounts.append({"name": "tmp", "mountPath": "/tmp"})
     return ({"volumes": volumes}, {"volumeMounts": mounts}) if volumes else ({}, {})
 
 
@@ -307,69 +411,3 @@ def _make_volume_source(mount: Mount) -> Manifest:
         MountKind.NFS: {"nfs": {"server": server, "path": path}},
     }
     return sources[mount.kind]
-
-
-def make_tensorboard(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
-    """Make a TensorBoard that runs on after the job, until `phalanx cancel`."""
-    if options.tensorboard:
-        yield from make_server(
-            f"{job.name}-tensorboard",
-            "tensorboard",
-            container,
-            options,
-            labels={**container.labels, LABEL: job.name},
-            selector={LABEL: job.name, "phalanx.part": "tensorboard"},
-            command=tensorboard_command(job, container.python),
-            ports={"http": (80, TENSORBOARD_PORT)},
-            path="/",
-            secret=job.name,
-        )
-
-
-def make_server(
-    name: str,
-    container_name: str,
-    container: Container,
-    options: PodOptions,
-    *,
-    labels: Mapping[str, str],
-    selector: Mapping[str, str],
-    command: list[str],
-    ports: Mapping[str, tuple[int, int]],
-    path: str,
-    secret: str,
-    needs: Resources | None = None,
-    replicas: int = 1,
-) -> Iterator[Manifest]:
-    """Make the Deployment and Service of an HTTP server; `ports` are the Service's and its own."""
-    volumes, mounts = _make_volumes(secret, container, options)
-    key = [{"name": CREDENTIALS_VARIABLE, "value": CREDENTIALS_PATH}]
-    main = {
-        "name": container_name,
-        "image": container.image,
-        "command": command,
-        **({"env": key} if options.credentials is not None else {}),
-        "ports": [{"name": each, "containerPort": port} for each, (_, port) in ports.items()],
-        "readinessProbe": {"httpGet": {"path": path, "port": "http"}, "periodSeconds": 5},
-        **_make_server_probes({"tcpSocket": {"port": next(iter(ports))}}),
-        **_make_resources(needs or Resources()),
-        **mounts,
-    }
-    yield {
-        **make_header("apps/v1", "Deployment", name, labels, options),
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": dict(selector)},
-            "template": {
-                "metadata": {"labels": {**container.labels, **selector}},
-                "spec": _make_pod_spec(main, volumes, options),
-            },
-        },
-    }
-    exposed = [
-        {"name": each, "port": port, "targetPort": each} for each, (port, _) in ports.items()
-    ]
-    yield {
-        **make_header("v1", "Service", name, labels, options),
-        "spec": {"selector": dict(selector), "ports": exposed},
-    }

@@ -18,11 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
-from phalanx.launch.job_store import write_atomically
 from phalanx.launch.log_files import read_log
+from phalanx.launch.private_files import (
+    make_private_directory,
+    open_private,
+    write_atomically,
+)
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.supervisor import start
 from phalanx.launch.termination import GracePeriods
@@ -41,7 +46,7 @@ class BackgroundHandle:
     def submit(cls, plan: ProcessPlan, directory: Path) -> Self:
         """Start a supervisor for the plan, and wait until it has started the tasks."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(directory)
             for old in directory.glob("*.json"):
                 old.unlink()
             _write_json(directory / "plan.json", asdict(plan))
@@ -117,7 +122,7 @@ class BackgroundLauncher:
 
 
 def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
-    with (directory / "supervisor.log").open("wb") as log:
+    with open_private(directory / "supervisor.log", "wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", __name__, str(directory)],
             stdin=subprocess.DEVNULL,
@@ -129,13 +134,15 @@ def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
 
 def supervise(directory: Path) -> None:
     """Run the plan in the directory to its end, and write its state there."""
-    with (directory / "lock").open("w") as lock:
+    with open_private(directory / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        print(os.getpid(), file=lock, flush=True)
+        lock.write(f"{os.getpid()}\n".encode())
+        lock.flush()
         signals: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        handle = start(_load_plan(json.loads((directory / "plan.json").read_text())), os.environ)
+        plan = _load_plan(json.loads((directory / "plan.json").read_text()))
+        handle = start(plan, with_secret(os.environ))
         written = None
         while True:
             result = handle.wait(_TICK_SECONDS)
@@ -163,6 +170,7 @@ def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
             entry["environment"],
             Path(entry["log"]),
             entry["is_relay"],
+            entry["secrets"],
         )
         for entry in content["tasks"]
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
+from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT
 from phalanx.launch.termination import GracePeriods
 
 
@@ -14,6 +15,7 @@ from phalanx.launch.termination import GracePeriods
 class TaskPlan:
     """The process of one task, with what is added to its environment, and the file of its output.
 
+    `secrets` are variables whose values are read from these files when the process starts.
     A relay represents a task elsewhere, and exits with 128 + n if signal n has ended that task.
     """
 
@@ -22,6 +24,7 @@ class TaskPlan:
     environment: Mapping[str, str]
     log: Path
     is_relay: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def render(self) -> str:
         """Render the command as it could be typed into a shell."""
@@ -29,6 +32,7 @@ class TaskPlan:
             [
                 f"# {self.task}, output in {self.log}",
                 *(f"{name}={shlex.quote(text)} \\" for name, text in self.environment.items()),
+                *(f'{name}="$(cat {shlex.quote(path)})" \\' for name, path in self.secrets.items()),
                 shlex.join(self.argv),
             ]
         )
@@ -36,7 +40,11 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """The processes of a job, how they are ended, and the commands that run afterwards."""
+    """The processes of a job, how they are ended, and the commands that run afterwards.
+
+    In a job without a chief, the job fails when a worker is idle and silent for `silence_limit`
+    seconds after another worker has succeeded. A log keeps the newest `log_limit` bytes.
+    """
 
     tasks: tuple[TaskPlan, ...]
     run_id: str
@@ -44,6 +52,8 @@ class ProcessPlan:
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
     time_limit: float | None = None
     cleanup: tuple[tuple[str, ...], ...] = ()
+    silence_limit: float | None = None
+    log_limit: int = DEFAULT_LIMIT
 
     def render(self) -> str:
         return "\n\n".join(plan.render() for plan in self.tasks)

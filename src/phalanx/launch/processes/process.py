@@ -5,13 +5,16 @@ import errno
 import os
 import signal
 import subprocess
+import time
 from collections import deque
 from collections.abc import Mapping
-from typing import IO, Self
+from typing import Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT, RotatingLog
+from phalanx.launch.secrets import read_secret
 from phalanx.launch.termination import decode_exit_code
 
 LAST_LINES = 20
@@ -23,10 +26,11 @@ _KILL_SECONDS = 10.0
 
 
 class TaskProcess:
-    def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: RotatingLog) -> None:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
+        self.last_output_at = time.monotonic()
         self._cleanup_started_at: float | None = None
         self._at_end = False
         assert process.stdout is not None
@@ -37,22 +41,33 @@ class TaskProcess:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     @classmethod
-    def start(cls, plan: TaskPlan, environ: Mapping[str, str], *, again: bool) -> Self:
+    def start(
+        cls,
+        plan: TaskPlan,
+        environ: Mapping[str, str],
+        *,
+        again: bool,
+        log_limit: int = DEFAULT_LIMIT,
+    ) -> Self:
         """Start the task; with `again`, append to the log of its earlier start."""
         try:
-            log = plan.log.open("ab" if again else "wb", buffering=0)
+            log = RotatingLog(plan.log, log_limit, again=again)
         except OSError as error:
             raise LaunchError(f"{plan.log} cannot be written: {error.strerror}") from None
         try:
+            secrets = {name: read_secret(path) for name, path in plan.secrets.items()}
             process = subprocess.Popen(
                 plan.argv,
-                env={**environ, **plan.environment},
+                env={**environ, **plan.environment, **secrets},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 process_group=0,
                 bufsize=0,
             )
+        except JobError:
+            log.close()
+            raise
         except OSError as error:
             log.close()
             raise JobError(f"{plan.argv[0]} cannot be started: {_explain(error)}") from None
@@ -72,9 +87,8 @@ class TaskProcess:
         if not chunk:
             self._at_end = True
             return None
-        # A full disk must not end the job: the output still reaches the screen.
-        with contextlib.suppress(OSError):
-            self._log.write(chunk)
+        self.last_output_at = time.monotonic()
+        self._log.write(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
         if len(self._partial) > _CHUNK_BYTES:
             whole, self._partial = [*whole, self._partial], b""
@@ -121,6 +135,10 @@ class TaskProcess:
             return False
         # At the end of the pipe nothing is left that could have left the process group.
         return self._at_end or not self._children()
+
+    def processes(self) -> set[int]:
+        """Return the numbers of the task's processes: its own and all below it."""
+        return {self.group, *self._children()}
 
     def end_children(self, now: float, grace: float) -> bool:
         """End the children of a process that has exited; return False if they cannot be ended."""

@@ -2,6 +2,8 @@
 
 - A task that fails is restarted, up to `restarts` times. After that the job has failed.
 - To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
+- A worker that is idle and silent after another worker has succeeded is named, and fails the job
+  after the plan's limit. In TensorFlow 1 programs, a worker that starts late waits for ever.
 """
 
 import contextlib
@@ -17,13 +19,24 @@ from phalanx.cluster.spec import Task
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.log_files import read_log
+from phalanx.launch.private_files import make_private_directory, open_private
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
-from phalanx.launch.termination import describe_exit, describe_failure, has_succeeded, time_left
-from phalanx.open_files import allow_open_files
+from phalanx.launch.processes.silence import SilenceWatch
+from phalanx.launch.secrets import check_secrets
+from phalanx.launch.termination import (
+    describe_exit,
+    describe_failure,
+    has_succeeded,
+    late_tasks,
+    time_left,
+)
+from phalanx.open_files import allow_more_open_files
 
 _TICK_SECONDS = 0.05
+# A silent task is named after this part of the limit.
+_SILENCE_NOTED = 0.1
 
 
 class Observer(Protocol):
@@ -54,6 +67,8 @@ class Supervisor:
         self._processes: dict[Task, TaskProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._settled_at = 0.0
+        self._silence = SilenceWatch()
+        self._named_silent: set[Task] = set()
         self._requested: JobResult | None = None
         self._kill = threading.Event()
         self._guardian: Callable[[str], None] = lambda message: None
@@ -98,6 +113,8 @@ class Supervisor:
                 self._settle(JobResult(1, limit), now)
             for task, process in list(self._processes.items()):
                 self._check_exit(task, process, now)
+            if self.result is None and self.plan.silence_limit:
+                self._check_silence(now, self.plan.silence_limit)
             if self.result is not None:
                 self._end_tasks(now)
         self.result = self.result or self._requested
@@ -106,7 +123,9 @@ class Supervisor:
         return self.result is not None and self.result.exit_code != 0
 
     def _start(self, task_plan: TaskPlan, restarts: int) -> None:
-        process = TaskProcess.start(task_plan, self._environ, again=restarts > 0)
+        process = TaskProcess.start(
+            task_plan, self._environ, again=restarts > 0, log_limit=self.plan.log_limit
+        )
         self._guardian(f"+{process.group}")
         self._processes[task_plan.task] = process
         self._selector.register(process, selectors.EVENT_READ)
@@ -170,6 +189,22 @@ class Supervisor:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             reason = describe_failure(task, code, status.restarts)
             self._settle(JobResult(1, reason, task, tuple(process.last_lines)), now)
+
+    def _check_silence(self, now: float, limit: float) -> None:
+        for task in late_tasks({task: status.state for task, status in self.statuses.items()}):
+            process = self._processes[task]
+            seconds = self._silence.silent_seconds(process, now)
+            silent = f"{task} has done and written nothing for {seconds:.0f} s"
+            if seconds >= limit:
+                reason = f"{silent} although another worker has succeeded (--silence-limit)"
+                self._settle(JobResult(1, reason, task, tuple(process.last_lines)), now)
+                return
+            if seconds >= limit * _SILENCE_NOTED and task not in self._named_silent:
+                self._named_silent.add(task)
+                self._note(
+                    f"{silent}; it may wait for a worker that is done, and is ended after "
+                    f"{limit:g} s"
+                )
 
     def _settle(self, result: JobResult, now: float) -> None:
         """Fix the result of the job: from now on tasks only end."""
@@ -249,7 +284,8 @@ def start(
 ) -> SupervisedHandle:
     """Start the tasks; `observer` receives their output and every change of state."""
     # A held port and its lock, a pipe and a log for each task.
-    allow_open_files(4 * len(plan.tasks) + 128)
+    allow_more_open_files(4 * len(plan.tasks) + 128)
+    check_secrets(path for each in plan.tasks for path in each.secrets.values())
     _create_logs(plan)
     supervisor = Supervisor(plan, environ, observer or NullObserver())
     thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
@@ -261,8 +297,8 @@ def _create_logs(plan: ProcessPlan) -> None:
     """Raise a JobError before anything is started if a log file cannot be written."""
     for task_plan in plan.tasks:
         try:
-            task_plan.log.parent.mkdir(parents=True, exist_ok=True)
-            task_plan.log.open("wb").close()
+            make_private_directory(task_plan.log.parent)
+            open_private(task_plan.log, "wb").close()
         except OSError as error:
             exists = isinstance(error, FileExistsError)
             reason = "a file of that name is in the way" if exists else error.strerror

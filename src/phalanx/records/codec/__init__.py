@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from phalanx.records.types import Buffer
 
 RAGGED = -1
+MOST_PADDING = 128 << 20
+"""How many bytes the rows that lack a feature may take in a batch; also in native/decode.h."""
 ColumnSpecs: TypeAlias = Sequence[tuple[bytes, int, bool, int]]
 """The name, kind, sequence and width of each column to decode."""
 
@@ -78,8 +80,8 @@ class Codec(Protocol):
         The scan stops after `most` records, or at the first incomplete or damaged one.
         """
 
-    def find(self, data: Buffer, start: int, /) -> tuple[int, bool]:
-        """The offset of the next undamaged record, and whether it is complete in `data`."""
+    def find(self, data: Buffer, start: int, /) -> int:
+        """The offset of the next header whose length fits its checksum, or that is incomplete."""
 
     def frame(self, records: Iterable[Buffer], /) -> Buffer:
         """The records as the bytes of a TFRecord file."""
@@ -87,7 +89,11 @@ class Codec(Protocol):
     def decode(
         self, data: Buffer, spans: Buffer, columns: ColumnSpecs | None, sequence: bool, /
     ) -> list[RawColumn]:
-        """Decode messages to `columns`, or to all found if None."""
+        """Decode messages to `columns`, or to all found if None.
+
+        A message can take up to 12 times its size. Rows that lack a feature take up to
+        MOST_PADDING bytes in all.
+        """
 
     def encode(
         self, columns: Sequence[SourceColumn], rows: int, sequence: bool, framed: bool, /

@@ -9,11 +9,19 @@ from itertools import pairwise
 from types import ModuleType
 from typing import NamedTuple
 
-from phalanx.records.codec import RAGGED, ColumnSpecs, FrameStatus, RawColumn, SourceColumn
+from phalanx.records.codec import (
+    MOST_PADDING,
+    RAGGED,
+    ColumnSpecs,
+    FrameStatus,
+    RawColumn,
+    SourceColumn,
+)
 from phalanx.records.types import Buffer, ProtobufMessage, Value
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16
+_MOST_COLUMNS = 16384
 _LISTS = {"bytes_list": 1, "float_list": 2, "int64_list": 3}
 _FIELDS = {number: name for name, number in _LISTS.items()}
 _KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
@@ -63,9 +71,9 @@ def _read_frame(data: memoryview, at: int, check_data: bool) -> tuple[FrameStatu
     """The status of the frame at offset `at`, and the length of its data if known."""
     if len(data) - at < _HEADER:
         return FrameStatus.PARTIAL, 0
-    length, length_crc = struct.unpack_from("<QI", data, at)
-    if length_crc != _masked(data[at : at + 8]):
+    if not _is_header(data, at):
         return FrameStatus.BAD_LENGTH, 0
+    length = struct.unpack_from("<Q", data, at)[0]
     if length > len(data) - at - _OVERHEAD:
         return FrameStatus.PARTIAL, length
     end = at + _HEADER + length
@@ -89,13 +97,16 @@ def scan(data: Buffer, start: int, most: int, check_data: bool) -> tuple[Buffer,
     return spans, at, status, length
 
 
-def find(data: Buffer, start: int) -> tuple[int, bool]:
+def find(data: Buffer, start: int) -> int:
     view = memoryview(data).cast("B")
     for at in range(max(start, 0), len(view)):
-        status, _ = _read_frame(view, at, True)
-        if status in (FrameStatus.GOOD, FrameStatus.PARTIAL):
-            return at, status == FrameStatus.GOOD
-    return len(view), False
+        if len(view) - at < _HEADER or _is_header(view, at):
+            return at
+    return len(view)
+
+
+def _is_header(view: memoryview, at: int) -> bool:
+    return bool(struct.unpack_from("<I", view, at + 8)[0] == _masked(view[at : at + 8]))
 
 
 def frame(records: Iterable[Buffer]) -> Buffer:
@@ -133,6 +144,20 @@ message_type { name: "FeatureLists"
   nested_type { name: "FeatureListEntry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_STRING }
     field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } } }
+message_type { name: "Entry" field { name: "key" number: 1 type: TYPE_BYTES }
+  field { name: "value" number: 2 type_name: ".phalanx.Feature" } }
+message_type { name: "ListEntry" field { name: "key" number: 1 type: TYPE_BYTES }
+  field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } }
+message_type { name: "Entries"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Entry" } }
+message_type { name: "ListEntries"
+  field { name: "feature_list" number: 1 label: LABEL_REPEATED
+    type_name: ".phalanx.ListEntry" } }
+message_type { name: "ParsedExample"
+  field { name: "features" number: 1 type_name: ".phalanx.Entries" } }
+message_type { name: "ParsedSequenceExample"
+  field { name: "context" number: 1 type_name: ".phalanx.Entries" }
+  field { name: "feature_lists" number: 2 type_name: ".phalanx.ListEntries" } }
 message_type { name: "Example" field { name: "features" number: 1 type_name: ".phalanx.Features" } }
 message_type { name: "SequenceExample"
   field { name: "context" number: 1 type_name: ".phalanx.Features" }
@@ -141,30 +166,52 @@ message_type { name: "SequenceExample"
 
 
 @cache
-def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
-    """The classes Example and SequenceExample, in a descriptor pool of their own."""
+def message_classes(prefix: str = "") -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
+    """The classes Example and SequenceExample, in a descriptor pool of their own.
+
+    With the prefix `Parsed`, maps are lists of entries: of a map, protobuf drops the entries that
+    have fields it does not know.
+    """
     from google.protobuf import descriptor_pb2 as descriptors  # noqa: PLC0415
     from google.protobuf import descriptor_pool, message_factory, text_format  # noqa: PLC0415
 
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_MESSAGES, descriptors.FileDescriptorProto()))
     example, sequence_example = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"phalanx.{name}"))
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"phalanx.{prefix}{name}"))
         for name in ("Example", "SequenceExample")
     )
     return example, sequence_example
 
 
+class _Padding:
+    """The bytes of all columns for rows that lack their feature."""
+
+    def __init__(self) -> None:
+        self.left = MOST_PADDING
+
+
 class _Column:
-    def __init__(self, name: bytes, kind: int, sequence: bool, width: int) -> None:
+    def __init__(
+        self, name: bytes, kind: int, sequence: bool, width: int, padding: _Padding
+    ) -> None:
         self.name, self.kind, self.sequence, self.width = name, kind, sequence, width
+        self.discovered = kind == 0
+        self._padding = padding
         self.values: list[Value] = []
         self.step_offsets, self.row_offsets = array("i", [0]), array("i", [0])
         self.present: list[bool] = []
         self.lengths: list[int] = []
         self.step_widths: list[int] = []
 
-    def add_missing(self, count: int = 1) -> None:
+    def add_missing(self, row: int, count: int = 1) -> None:
+        """Add rows that lack the feature, while `row` is decoded."""
+        size = 4 if self.width == RAGGED else 4 + self.width * (8 if self.kind == 3 else 4)
+        self._padding.left -= count * size
+        if self._padding.left < 0:
+            raise self._error(row, f"needs more than {MOST_PADDING >> 20} MiB for the rows that "
+                "lack it: decode fewer rows at a time, or give it the shape (None,)",
+            )  # fmt: skip
         self.present.extend([False] * count)
         if self.width == RAGGED:
             self.row_offsets.extend([self.row_offsets[-1]] * count)
@@ -181,7 +228,7 @@ class _Column:
         else:
             length = self._extend(feature, row)
         if length is None:
-            self.add_missing()
+            self.add_missing(row)
             return
         if self.width == RAGGED:
             end = len(self.step_offsets) - 1 if self.sequence else len(self.values)
@@ -199,6 +246,9 @@ class _Column:
         kind = _LISTS[which]
         if self.kind == 0:
             self.kind = kind
+        # A discovered column holds floats if some of its values are int64.
+        if self.discovered and {self.kind, kind} == {2, 3}:
+            self.kind = kind = 2
         if self.kind != kind:
             found, expected = _KIND_NAMES[kind], _KIND_NAMES[self.kind]
             raise self._error(row, f"holds {found} values, and {expected} values were expected")
@@ -235,9 +285,10 @@ def decode(
     from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
-    known = {(name, is_list): _Column(name, kind, is_list, width)
+    padding = _Padding()
+    known = {(name, is_list): _Column(name, kind, is_list, width, padding)
              for name, kind, is_list, width in columns or ()}  # fmt: skip
-    message_class = message_classes()[1 if sequence else 0]
+    message_class = message_classes("Parsed")[1 if sequence else 0]
     for row in range(len(pairs) // 2):
         start, length = pairs[2 * row], pairs[2 * row + 1]
         if start < 0 or length < 0 or start + length > len(view):
@@ -247,20 +298,23 @@ def decode(
         except ProtobufError:
             raise DecodeError(row, None, "the message is damaged") from None
         features = message.context if sequence else message.features
-        found = {(name.encode(), False): each for name, each in features.feature.items()}
+        found = {(entry.key, False): entry.value for entry in features.feature}
         if sequence:
-            for name, feature_list in message.feature_lists.feature_list.items():
-                found[name.encode(), True] = feature_list
+            lists = message.feature_lists.feature_list
+            found |= {(entry.key, True): entry.value for entry in lists}
         if columns is None:
             for key in found:
                 if key not in known:
-                    known[key] = _Column(key[0], 0, key[1], RAGGED)
-                    known[key].add_missing(row)
+                    if len(known) == _MOST_COLUMNS:
+                        what = f"there are more than {_MOST_COLUMNS} different features"
+                        raise DecodeError(row, None, f"{what}: give a schema")
+                    known[key] = _Column(key[0], 0, key[1], RAGGED, padding)
+                    known[key].add_missing(row, row)
         for key, column in known.items():
             if key in found:
                 column.add(found[key], row)
             else:
-                column.add_missing()
+                column.add_missing(row)
     return [column.finish() for column in known.values()]
 
 

@@ -2,7 +2,8 @@
 
 #define NAME_PADDING 8           /* allows a name to be loaded as a word */
 #define MOST_EXPECTED_ROWS 65536 /* the most rows to reserve memory for in advance */
-#define MOST_COLUMNS 16384       /* limits discovered columns, and with the rows the memory */
+#define MOST_COLUMNS 16384       /* the most columns to discover */
+#define MOST_RESERVED 256        /* the most columns to reserve memory for in advance */
 
 /* A value in several parts, which protobuf concatenates. Normal writers never split a value. */
 struct joined {
@@ -11,11 +12,13 @@ struct joined {
     uint8_t bytes[];
 };
 
-static uint32_t hash_name(const uint8_t *name, size_t size, bool sequence) {
-    uint32_t hash = sequence ? 0x9e3779b9u : 0x811c9dc5u;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ name[i]) * 0x01000193u;
-    return hash ^ hash >> 15;
+static uint32_t hash_name(uint64_t seed, const uint8_t *name, size_t size, bool sequence) {
+    uint64_t hash = seed ^ (sequence ? 0x9e3779b97f4a7c15u : 0xcbf29ce484222325u);
+    for (size_t i = 0; i < size; i++) {
+        hash = (hash ^ name[i]) * 0x9fb21c651e98df25u;
+        hash ^= hash >> 32;
+    }
+    return (uint32_t)hash;
 }
 
 static uint64_t load64(const uint8_t *at) {
@@ -36,7 +39,8 @@ static bool has_name(const column *c, span name, const uint8_t *readable, bool s
 }
 
 static uint32_t find_slot(const decoder *d, span name, const uint8_t *readable, bool sequence) {
-    uint32_t slot = hash_name(name.at, (size_t)(name.end - name.at), sequence) & d->slot_mask;
+    size_t size = (size_t)(name.end - name.at);
+    uint32_t slot = hash_name(d->hash_seed, name.at, size, sequence) & d->slot_mask;
     while (d->slots[slot] >= 0 && !has_name(&d->columns[d->slots[slot]], name, readable, sequence))
         slot = (slot + 1) & d->slot_mask;
     return slot;
@@ -77,10 +81,20 @@ static bool extend_validity(column *c, int64_t rows) {
     return true;
 }
 
+/* The bytes that a row without the feature takes. */
+static int64_t padding_of(const column *c) {
+    if (c->width == RAGGED)
+        return 4;
+    return 4 + c->width * (c->kind == KIND_INT64 ? 8 : 4);
+}
+
 /* Adds rows that lack the feature. */
-static bool add_missing_rows(column *c, int64_t row, int64_t count) {
+static decode_status add_missing_rows(decoder *d, column *c, int64_t row, int64_t count) {
+    if (count > (MOST_PADDING - d->padding) / padding_of(c))
+        return DECODE_OVER_BUDGET;
+    d->padding += count * padding_of(c);
     if (!extend_validity(c, row + count))
-        return false;
+        return DECODE_NO_MEMORY;
     for (int64_t i = row; i < row + count; i++)
         c->validity.data[i / 8] &= (uint8_t)~(1u << i % 8);
     c->missing += count;
@@ -90,18 +104,20 @@ static bool add_missing_rows(column *c, int64_t row, int64_t count) {
             memcpy(&end, c->row_offsets.data + c->row_offsets.size - 4, 4);
         for (int64_t i = 0; i < count; i++)
             if (!buffer_append_int32(&c->row_offsets, end))
-                return false;
-        return true;
+                return DECODE_NO_MEMORY;
+        return DECODE_DONE;
     }
     size_t values = (size_t)(c->width * count);
     c->count += (int64_t)values;
     if (c->kind == KIND_BYTES) {
         for (size_t i = 0; i < values; i++)
             if (!buffer_append_int32(&c->value_offsets, (int32_t)c->values.size))
-                return false;
-        return true;
+                return DECODE_NO_MEMORY;
+        return DECODE_DONE;
     }
-    return buffer_append_zeros(&c->values, values * (c->kind == KIND_FLOAT ? 4 : 8));
+    return buffer_append_zeros(&c->values, values * (c->kind == KIND_FLOAT ? 4 : 8))
+               ? DECODE_DONE
+               : DECODE_NO_MEMORY;
 }
 
 /* Reserves the memory that a column of single values will need. */
@@ -113,16 +129,16 @@ static bool reserve_rows(column *c, size_t rows) {
                                  : buffer_reserve(&c->values, 8 * rows);
 }
 
-bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, bool sequence,
-                 int64_t width) {
+decode_status decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind,
+                          bool sequence, int64_t width) {
     if (d->count == d->capacity && !grow_columns(d))
-        return false;
+        return DECODE_NO_MEMORY;
     column *c = &d->columns[d->count];
     *c = (column){.name_size = name_size, .kind = kind, .sequence = sequence, .width = width,
                   .shortest = INT64_MAX, .narrowest = INT64_MAX, .follower = d->count + 1};
     c->name = calloc(1, name_size + NAME_PADDING);
     if (c->name == NULL)
-        return false;
+        return DECODE_NO_MEMORY;
     if (name_size > 0)
         memcpy(c->name, name, name_size);
     memcpy(&c->name_word, c->name, name_size < 8 ? name_size : 8);
@@ -131,14 +147,17 @@ bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, b
     d->count++;
     if (width != RAGGED)
         c->shortest = c->longest = width;
-    return reserve_rows(c, d->expected_rows) && buffer_append_int32(&c->row_offsets, 0) &&
-           buffer_append_int32(&c->step_offsets, 0) && buffer_append_int32(&c->value_offsets, 0) &&
-           (d->rows == 0 || add_missing_rows(c, 0, d->rows));
+    if ((d->count <= MOST_RESERVED && !reserve_rows(c, d->expected_rows)) ||
+        !buffer_append_int32(&c->row_offsets, 0) || !buffer_append_int32(&c->step_offsets, 0) ||
+        !buffer_append_int32(&c->value_offsets, 0))
+        return DECODE_NO_MEMORY;
+    return d->rows == 0 ? DECODE_DONE : add_missing_rows(d, c, 0, d->rows);
 }
 
-void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows) {
+void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows,
+                  uint64_t hash_seed) {
     *d = (decoder){.sequence = sequence, .discover = discover, .expected_rows = expected_rows,
-                   .failed = -1, .last = -1};
+                   .hash_seed = hash_seed, .failed = -1, .last = -1};
 }
 
 static void free_joined(decoder *d) {
@@ -165,6 +184,16 @@ void decoder_free(decoder *d) {
     *d = (decoder){0};
 }
 
+/* Converts int64 values to float32 in place, rounded as Python rounds them. */
+static void convert_to_floats(uint8_t *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int64_t value;
+        memcpy(&value, values + 8 * i, 8);
+        float converted = (float)(double)value;
+        memcpy(values + 4 * i, &converted, 4);
+    }
+}
+
 static inline decode_status append_int64s(column *c, span packed) {
     if (span_is_empty(packed))
         return DECODE_DONE;
@@ -179,8 +208,11 @@ static inline decode_status append_int64s(column *c, span packed) {
         memcpy(out, &value, 8);
         out += 8;
     }
-    c->values.size += (size_t)(out - start);
-    c->count += (out - start) / 8;
+    size_t count = (size_t)(out - start) / 8;
+    if (c->kind == KIND_FLOAT)
+        convert_to_floats(start, count);
+    c->values.size += count * (c->kind == KIND_FLOAT ? 4 : 8);
+    c->count += (int64_t)count;
     return DECODE_DONE;
 }
 
@@ -285,14 +317,20 @@ static inline bool read_plain_feature(span feature, kind *found, span *field) {
     return wire_read_delimited(&list, field) && span_is_empty(list);
 }
 
+/* Whether a column can hold values of a kind. A discovered one holds floats if some are int64. */
 static inline bool take_kind(decoder *d, column *c, kind found) {
     if (c->kind == found)
         return true;
     d->found_kind = found;
-    if (c->kind != KIND_NONE)
-        return false;
-    c->kind = found;
-    return true;
+    bool is_mixed = c->kind + found == KIND_INT64 + KIND_FLOAT;
+    if (d->discover && is_mixed && c->kind == KIND_INT64) {
+        convert_to_floats(c->values.data, (size_t)c->count);
+        c->values.size /= 2;
+        c->kind = KIND_FLOAT;
+    } else if (c->kind == KIND_NONE) {
+        c->kind = found;
+    }
+    return c->kind == found || (d->discover && is_mixed);
 }
 
 /* Reads a Feature of any form. `present` is set to false if it holds no list. */
@@ -368,7 +406,7 @@ static inline decode_status end_row(decoder *d, column *c) {
     if (status != DECODE_DONE)
         return status;
     if (!present)
-        return add_missing_rows(c, d->rows, 1) ? DECODE_DONE : DECODE_NO_MEMORY;
+        return add_missing_rows(d, c, d->rows, 1);
     int64_t end = c->sequence ? c->steps : c->count, length = end - before;
     if (c->width == RAGGED) {
         if (!buffer_append_int32(&c->row_offsets, (int32_t)end))
@@ -396,9 +434,13 @@ static decode_status find_column(decoder *d, span name, bool sequence, int32_t *
     if (number < 0 && d->discover) {
         if (d->count == MOST_COLUMNS)
             return DECODE_TOO_MANY;
-        if (!decoder_add(d, name.at, (size_t)(name.end - name.at), KIND_NONE, sequence, RAGGED))
-            return DECODE_NO_MEMORY;
+        size_t size = (size_t)(name.end - name.at);
+        decode_status status = decoder_add(d, name.at, size, KIND_NONE, sequence, RAGGED);
         number = d->count - 1;
+        if (status != DECODE_DONE) {
+            d->failed = number;
+            return status;
+        }
     }
     if (number >= 0) {
         if (d->last >= 0)

@@ -9,6 +9,7 @@
 typedef enum { KIND_NONE = 0, KIND_BYTES = 1, KIND_FLOAT = 2, KIND_INT64 = 3 } kind;
 
 #define RAGGED (-1)
+#define MOST_PADDING (128 << 20)
 
 typedef struct {
     uint8_t *name;
@@ -41,6 +42,7 @@ typedef enum {
     DECODE_OTHER_KIND,    /* column `failed` holds `found_kind`, another was expected */
     DECODE_OTHER_WIDTH,   /* column `failed` has `found_width` values, another fixed width */
     DECODE_TOO_MANY,      /* too many different features: a schema is needed */
+    DECODE_OVER_BUDGET,   /* column `failed` needs too much memory for rows that lack it */
 } decode_status;
 
 typedef struct {
@@ -51,6 +53,8 @@ typedef struct {
     bool discover; /* add a column for each new feature; otherwise skip it */
     bool sequence; /* the messages are SequenceExamples */
     int64_t rows;
+    int64_t padding; /* the bytes of all columns for rows that lack their feature */
+    uint64_t hash_seed;
     size_t expected_rows;
     const uint8_t *message_end;
     int32_t last; /* the last column found: its follower is tried next */
@@ -62,15 +66,17 @@ typedef struct {
     int64_t found_width;
 } decoder;
 
-void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows);
+/* `hash_seed` should be secret, so that nobody can choose names that collide. */
+void decoder_init(decoder *d, bool sequence, bool discover, size_t expected_rows,
+                  uint64_t hash_seed);
 void decoder_free(decoder *d);
 
-/* Adds a column. Returns false if there is no memory. */
-bool decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind, bool sequence,
-                 int64_t width);
+/* Adds a column before the first row. */
+decode_status decoder_add(decoder *d, const uint8_t *name, size_t name_size, kind kind,
+                          bool sequence, int64_t width);
 
 /* Adds a row. After a failure the decoder can only be freed. The total size of all messages must be
-   below INT32_MAX, which bounds every offset. */
+   below INT32_MAX, which bounds every offset. Memory is bounded by their size and MOST_PADDING. */
 decode_status decoder_add_row(decoder *d, const uint8_t *message, size_t size);
 
 #endif

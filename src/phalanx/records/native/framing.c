@@ -23,14 +23,10 @@ frame_status frame_read(const uint8_t *data, size_t size, bool check_data, uint6
     return FRAME_GOOD;
 }
 
-size_t frame_find(const uint8_t *data, size_t size, size_t start, frame_status *status) {
-    uint64_t length;
-    for (size_t at = start; at < size; at++) {
-        *status = frame_read(data + at, size - at, true, &length);
-        if (*status == FRAME_GOOD || *status == FRAME_PARTIAL)
+size_t frame_find(const uint8_t *data, size_t size, size_t start) {
+    for (size_t at = start; at < size; at++)
+        if (size - at < FRAME_HEADER || load32(data + at + 8) == crc32c_masked(data + at, 8))
             return at;
-    }
-    *status = FRAME_PARTIAL;
     return size;
 }
 

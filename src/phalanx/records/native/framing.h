@@ -17,9 +17,9 @@ typedef enum {
 /* Reads the frame at `data`. `length` is set if its checksum is correct, else to 0. */
 frame_status frame_read(const uint8_t *data, size_t size, bool check_data, uint64_t *length);
 
-/* Finds the first complete, undamaged record at or after `start`, or the first that may be one but
-   is cut off by `size` (*status is then FRAME_PARTIAL). Returns `size` if there is none. */
-size_t frame_find(const uint8_t *data, size_t size, size_t start, frame_status *status);
+/* Finds the first header at or after `start` whose length fits its checksum, or else the first that
+   is cut off by `size`. The data is not checked, so that the search takes linear time. */
+size_t frame_find(const uint8_t *data, size_t size, size_t start);
 
 /* Writes the header and footer around the `length` bytes of data at `frame + FRAME_HEADER`. */
 void frame_seal(uint8_t *frame, uint64_t length);

@@ -15,6 +15,7 @@
 
 static PyTypeObject *block_type;
 static PyObject *decode_error;
+static uint64_t hash_seed;
 
 /* Memory that C filled, exposed to Python as a read-only buffer. */
 typedef struct {
@@ -123,15 +124,14 @@ static PyObject *native_find(PyObject *module, PyObject *args) {
     Py_ssize_t start;
     if (!PyArg_ParseTuple(args, "y*n:find", &data, &start))
         return NULL;
-    frame_status status;
     size_t at;
     if (start < 0)
         start = 0;
     Py_BEGIN_ALLOW_THREADS;
-    at = frame_find(data.buf, (size_t)data.len, (size_t)start, &status);
+    at = frame_find(data.buf, (size_t)data.len, (size_t)start);
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&data);
-    return Py_BuildValue("(nO)", (Py_ssize_t)at, status == FRAME_GOOD ? Py_True : Py_False);
+    return PyLong_FromSize_t(at);
 }
 
 static PyObject *native_frame(PyObject *module, PyObject *args) {
@@ -185,6 +185,11 @@ static void raise_decode_error(const decoder *d, decode_status status) {
     case DECODE_OTHER_WIDTH:
         text = PyUnicode_FromFormat("has %lld values, and %lld were expected",
                                     (long long)d->found_width, (long long)c->width);
+        break;
+    case DECODE_OVER_BUDGET:
+        text = PyUnicode_FromFormat("needs more than %d MiB for the rows that lack it: decode fewer "
+                                    "rows at a time, or give it the shape (None,)",
+                                    MOST_PADDING >> 20);
         break;
     case DECODE_TOO_MANY:
         text = PyUnicode_FromString("there are more than 16384 different features: give a schema");
@@ -245,8 +250,8 @@ static bool add_columns(decoder *d, PyObject *columns) {
             goto failed;
         bool is_valid = number >= KIND_BYTES && number <= KIND_INT64 && width >= RAGGED &&
                         width <= INT32_MAX && !(sequence && width != RAGGED);
-        bool has_memory =
-            is_valid && decoder_add(d, name.buf, (size_t)name.len, (kind)number, sequence, width);
+        bool has_memory = is_valid && decoder_add(d, name.buf, (size_t)name.len, (kind)number,
+                                                  sequence, width) == DECODE_DONE;
         PyBuffer_Release(&name);
         if (!is_valid) {
             PyErr_SetString(PyExc_ValueError, "no such column can be decoded");
@@ -288,7 +293,7 @@ static PyObject *native_decode(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*y*Op:decode", &data, &spans, &columns, &sequence))
         return NULL;
     decoder d;
-    decoder_init(&d, sequence, columns == Py_None, (size_t)spans.len / 16);
+    decoder_init(&d, sequence, columns == Py_None, (size_t)spans.len / 16, hash_seed);
     if (!check_spans(&data, &spans)) {
         PyErr_SetString(PyExc_ValueError, "spans lie outside the data, or hold 2 GiB or more");
         goto done;
@@ -441,7 +446,7 @@ static PyMethodDef methods[] = {
     {"crc32c", native_crc32c, METH_VARARGS, "crc32c(data, crc=0) -> int"},
     {"scan", native_scan, METH_VARARGS,
      "scan(data, start, most, check_data) -> (spans, next, status, length)"},
-    {"find", native_find, METH_VARARGS, "find(data, start) -> (offset, is it complete)"},
+    {"find", native_find, METH_VARARGS, "find(data, start) -> offset"},
     {"frame", native_frame, METH_VARARGS, "frame(records) -> bytes of a TFRecord file"},
     {"decode", native_decode, METH_VARARGS,
      "decode(data, spans, columns or None, sequence) -> columns"},
@@ -463,6 +468,10 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
+    /* Python's own seed against names that are made to collide. */
+    PyObject *text = PyUnicode_FromString("phalanx");
+    hash_seed = text ? (uint64_t)PyObject_Hash(text) : 0;
+    Py_XDECREF(text);
     block_type = (PyTypeObject *)PyType_FromSpec(&block_spec);
     decode_error = PyErr_NewException("phalanx.records._native.DecodeError", PyExc_ValueError, NULL);
     if (block_type == NULL || decode_error == NULL ||

@@ -1,5 +1,4 @@
-"""The mapping between Spark columns, as Arrow types, and features, and between partition columns
-and the names of directories.
+"""The mapping between Spark columns, as Arrow types, and features.
 
 | Spark | feature |
 | --- | --- |
@@ -10,18 +9,9 @@ and the names of directories.
 | arrays of arrays | a feature list of a SequenceExample |
 
 A feature that a record lacks is read as null, and nulls are not written.
-
->>> partition_path({"country": "DE", "day": "2026/01"})         # as in Hive
-'country=DE/day=2026%2F01'
->>> partition_values("country=DE/day=2026%2F01")
-{'country': 'DE', 'day': '2026/01'}
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from datetime import date
 from enum import StrEnum
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -32,23 +22,13 @@ from phalanx.records.arrow import kind_of
 from phalanx.records.codec import codec
 from phalanx.records.example import encode_batch
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.types import Buffer, Value
+from phalanx.records.types import Buffer
 
 BYTE_ARRAY = "byteArray"
 """The column of records that are not decoded."""
 
 _INFERRED = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BYTES: pa.string()}
 _VECTOR = {"type", "size", "indices", "values"}
-
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The name for null and for the empty string."""
-
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-_INTEGER = re.compile(r"[+-]?\d+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-
-PartitionValues = dict[str, str | None]
 
 
 class RecordType(StrEnum):
@@ -114,9 +94,15 @@ def from_features(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for field in columns:
         try:
-            arrays.append(_cast(batch.column(field.name), field.type))
+            array = _cast(batch.column(field.name), field.type)
         except pa.ArrowInvalid as error:
             raise _type_error(field, error) from None
+        if array.null_count and not field.nullable:
+            raise DataError(
+                f"a record has no feature {field.name!r}, but the column is NOT NULL: "
+                "make it nullable"
+            )
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
@@ -143,10 +129,20 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(type_):
         return pc.not_equal(array, 0)
     if pa.types.is_decimal(type_):
-        return array.cast(pa.float64()).cast(type_)
+        return _to_decimals(array, type_)
     if pa.types.is_null(type_):
         return pa.nulls(len(array))
     return array.cast(type_)
+
+
+def _to_decimals(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Convert floats to decimals that stand for the same floats, as 2.10 for float32 2.0999999."""
+    decimals = array.cast(pa.float64()).cast(type_)
+    back = decimals.cast(pa.float64()).cast(array.type)
+    if not back.equals(array):
+        row = pc.index(pc.not_equal(back, array), True).as_py()
+        raise pa.ArrowInvalid(f"{array[row]} would be rounded to {decimals[row]}")
+    return decimals
 
 
 def to_features(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -226,81 +222,3 @@ def _from_vectors(array: pa.StructArray) -> pa.Array:
             row[indices[index]] = values[index]
             values[index] = row
     return pa.array(values, pa.list_(pa.float64()))
-
-
-def partition_path(values: Mapping[str, Value]) -> str:
-    return "/".join(f"{_escape(name)}={_to_text(value)}" for name, value in values.items())
-
-
-def partition_values(path: str) -> PartitionValues:
-    """The values in the directories of a path; directories without `=` are skipped."""
-    values: PartitionValues = {}
-    for directory in path.split("/"):
-        name, equals, text = directory.partition("=")
-        if equals and name:
-            values[unquote(name)] = None if text == NULL else unquote(text)
-    return values
-
-
-def _escape(text: str) -> str:
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
-def _to_text(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes):
-        raise DataError("a partition column cannot hold bytes: make it text or numbers")
-    return NULL if value is None or value == "" else _escape(str(value))
-
-
-def partition_types(values: Iterable[PartitionValues]) -> dict[str, pa.DataType]:
-    """The partition columns, with the types that Spark infers: int, long, double, date, string."""
-    found: dict[str, list[str]] = {}
-    names: tuple[str, ...] | None = None
-    for each in values:
-        if names is not None and tuple(each) != names:
-            one, other = (", ".join(columns) or "no column" for columns in (names, each))
-            raise DataError(
-                f"some files are in directories for {one}, others in directories for {other}: "
-                "read them separately, or set the option basePath"
-            )
-        names = tuple(each)
-        for name, text in each.items():
-            if text is not None:
-                found.setdefault(name, []).append(text)
-    return {name: _infer_type(found.get(name, [])) for name in names or ()}
-
-
-def check_partition_columns(partition_by: Iterable[str], columns: list[str]) -> None:
-    missing = [name for name in partition_by if name not in columns]
-    if missing:
-        raise DataError(f"there is no column {', '.join(missing)} to partition by: there are "
-                        f"{', '.join(columns)}")  # fmt: skip
-
-
-def _infer_type(texts: list[str]) -> pa.DataType:
-    if not texts:
-        return pa.string()
-    if all(map(_INTEGER.fullmatch, texts)):
-        largest = max(abs(int(text)) for text in texts)
-        if largest < 2**63:
-            return pa.int32() if largest < 2**31 else pa.int64()
-    if all(map(_NUMBER.fullmatch, texts)):
-        return pa.float64()
-    return pa.date32() if all(map(_is_date, texts)) else pa.string()
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(_DATE.fullmatch(text) and date.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-def partition_value(name: str, text: str | None, type_: pa.DataType) -> pa.Scalar:
-    """A value from the name of a directory, in the type of its column."""
-    try:
-        return pa.scalar(text, pa.string()).cast(type_)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"the directory {name}={text} does not fit the type {type_}") from None

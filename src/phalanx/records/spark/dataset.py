@@ -21,16 +21,18 @@ from phalanx.records.index import RecordIndex
 from phalanx.records.schema import Schema, decode_chunk, find_schema
 from phalanx.records.spark.columns import (
     BYTE_ARRAY,
-    PartitionValues,
     RecordType,
     features_of,
     from_features,
     infer_columns,
+)
+from phalanx.records.spark.options import Options
+from phalanx.records.spark.partitions import (
+    PartitionValues,
     partition_types,
     partition_value,
     partition_values,
 )
-from phalanx.records.spark.options import Options
 from phalanx.records.storage import is_remote, open_input
 from phalanx.records.storage.listing import FoundFile, find_files
 

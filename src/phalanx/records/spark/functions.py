@@ -12,18 +12,18 @@ from pyspark.sql.types import StructType
 
 from phalanx.errors import DataError
 from phalanx.records.example import decode_examples, encode_examples
-from phalanx.records.spark.columns import (
-    RecordType,
-    check_partition_columns,
-    features_of,
-    from_features,
-    partition_types,
-    partition_value,
-    to_features,
-)
+from phalanx.records.spark.columns import RecordType, features_of, from_features, to_features
 from phalanx.records.spark.dataset import find_dataset
 from phalanx.records.spark.options import Options
-from phalanx.records.storage import exists, resolve
+from phalanx.records.spark.output import holds_table
+from phalanx.records.spark.partitions import (
+    check_partition_columns,
+    partition_types,
+    partition_value,
+)
+from phalanx.records.storage import resolve
+
+_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 _Option = str | bool | int | float | None
 
@@ -43,7 +43,9 @@ def save(
         df: The DataFrame.
         path: The directory to write.
         mode: `error` fails if the path exists, `ignore` then writes nothing, `append` adds files,
-            and `overwrite` replaces all files after the new ones are complete.
+            and `overwrite` replaces all files after the new ones are complete, or those of the
+            partitions that are written, if the option `partitionOverwriteMode` (by default
+            Spark's setting `spark.sql.sources.partitionOverwriteMode`) is `dynamic`.
         partition_by: Columns to store as directories, as in `day=2026-01-31`.
         **options: The options of `format("tfrecord")`.
 
@@ -56,15 +58,18 @@ def save(
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     check_partition_columns(columns, df.columns)
     target = resolve(path)
-    if mode not in ("append", "overwrite") and exists(target):
+    if mode not in ("append", "overwrite") and holds_table(target):
         if mode == "ignore":
             return
         raise DataError(f"{path} already exists: choose another path, or the mode append, "
                         "overwrite or ignore")  # fmt: skip
     if columns:
+        # Spark's own text for each value becomes the name of a directory.
+        df = df.withColumns({name: f.col(f"`{name}`").cast("string") for name in columns})
         # A task has one file open at a time.
-        df = df.sortWithinPartitions(*columns)
+        df = df.sortWithinPartitions(*(f"`{name}`" for name in columns))
         options["partitionBy"] = json.dumps(columns)
+        options.setdefault("partitionOverwriteMode", df.sparkSession.conf.get(_OVERWRITE_MODE))
     writer = df.write.format("tfrecord").mode("overwrite" if mode == "overwrite" else "append")
     writer.options(**options).save(target)
 
@@ -189,6 +194,10 @@ def from_example(
     features = features_of(columns, kind)
 
     def decode(messages: pa.Array) -> pa.Array:
+        if not (pa.types.is_binary(messages.type) or pa.types.is_large_binary(messages.type)):
+            raise DataError(
+                f"from_example got a column of {messages.type}: serialized Examples are binary"
+            )
         texts = [message or b"" for message in messages.to_pylist()]
         batch = from_features(decode_examples(texts, features), columns)
         return pa.StructArray.from_arrays(

@@ -28,6 +28,7 @@ NAMES = (
     "maxPartitionBytes",
     "inferRecords",
     "writeLocality",
+    "partitionOverwriteMode",
     "maxFilesPerTrigger",
     "maxFileAge",
 )
@@ -37,11 +38,28 @@ _OTHERS = ("path", "paths", "partitionBy", "checkpointLocation", "queryName", "b
 _KNOWN = {name.lower() for name in (*NAMES, *_OTHERS)}
 
 
+_INSTEAD = {
+    "pathglobfilter": "give a glob to load, as in load('data/*.tfrecord')",
+    "recursivefilelookup": "load reads all directories below its path",
+    "modifiedafter": "choose the files, and give their paths to load",
+    "modifiedbefore": "choose the files, and give their paths to load",
+    "mergeschema": "the schema is that of all files",
+    "compression": "the option is called codec",
+}
+
+
 class WriteLocality(StrEnum):
     """Where files are written: to a shared directory, or to the local disk of each executor."""
 
     DISTRIBUTED = "distributed"
     LOCAL = "local"
+
+
+class PartitionOverwriteMode(StrEnum):
+    """What `overwrite` replaces: all files, or those of the partitions that are written."""
+
+    STATIC = "static"
+    DYNAMIC = "dynamic"
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,7 @@ class Options:
     infer_records: int | None = None
     write_locality: WriteLocality = WriteLocality.DISTRIBUTED
     partition_by: tuple[str, ...] = ()
+    partition_overwrite_mode: PartitionOverwriteMode = PartitionOverwriteMode.STATIC
     max_files_per_trigger: int | None = None
     max_file_age: int = 7 * 24 * 3600
 
@@ -64,11 +83,9 @@ class Options:
         """Parse and check Spark's options, whose names are not case-sensitive."""
         options = {name.lower(): text for name, text in given.items()}
         unknown = sorted(set(options) - _KNOWN)
-        if unknown:
-            raise DataError(
-                f"format('tfrecord') has no option {', '.join(unknown)}: there are "
-                f"{', '.join(NAMES)}"
-            )
+        for name in unknown:
+            hint = _INSTEAD.get(name, f"there are {', '.join(NAMES)}")
+            raise DataError(f"format('tfrecord') has no option {name}: {hint}")
         base = options.get("basepath")
         return cls(
             paths=_paths(options),
@@ -82,6 +99,9 @@ class Options:
             infer_records=_number("inferRecords", options),
             write_locality=_choose("writeLocality", options, cls.write_locality),
             partition_by=tuple(json.loads(options.get("partitionby", "[]"))),
+            partition_overwrite_mode=_choose(
+                "partitionOverwriteMode", options, cls.partition_overwrite_mode
+            ),
             max_files_per_trigger=_number("maxFilesPerTrigger", options),
             max_file_age=_number("maxFileAge", options, "such as 12h", **_TIMES)
             or cls.max_file_age,

@@ -13,6 +13,7 @@ see either all old files or all new ones, and `_SUCCESS` does not exist.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 import pyarrow as pa
@@ -20,20 +21,23 @@ import pyarrow.compute as pc
 
 from phalanx.errors import DataError
 from phalanx.records import storage
-from phalanx.records.spark.columns import (
-    RecordType,
-    check_byte_array,
-    check_partition_columns,
-    encode,
-    features_of,
-    partition_path,
-)
+from phalanx.records.spark.columns import RecordType, check_byte_array, encode, features_of
 from phalanx.records.spark.options import Options
-from phalanx.records.storage.listing import COMMIT_PREFIX, list_all
+from phalanx.records.spark.partitions import check_partition_columns, partition_path
+from phalanx.records.storage.listing import COMMIT_PREFIX, find_files, list_all
 from phalanx.records.writer import RecordWriter
 
 TEMPORARY = "_temporary"
 SUCCESS = "_SUCCESS"
+
+
+class Overwrite(Enum):
+    """Which files a write replaces."""
+
+    NOTHING = auto()
+    PARTITIONS = auto()
+    """Those in the directories of the partitions that it writes."""
+    EVERYTHING = auto()
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,10 @@ class WriteJob:
         if storage.has_directories(self.temporary) and not storage.exists(self.temporary):
             raise DataError(f"the write to {self.directory} has ended: this task came too late")
 
-    def commit(self, files: Sequence[PendingFile], *, overwrite: bool) -> None:
-        """Publish the files; with `overwrite`, then delete what was in the directory before."""
+    def commit(self, files: Sequence[PendingFile], overwrite: Overwrite) -> None:
+        """Publish the files, then delete those that they replace."""
         storage.remove(f"{self.directory}/{SUCCESS}")
-        before = list_all(self.directory) if overwrite else []
-        before = [path for path in before if not path.startswith(f"{self.temporary}/")]
+        before = self._find_replaced(files, overwrite)
         publish_files(self.directory, self.id, files)
         if before:
             names = (path.removeprefix(f"{self.directory}/") for path in before)
@@ -76,14 +79,37 @@ class WriteJob:
                 storage.remove(path)
         unhide_files(self.directory, self.id)
         self.end()
-        if overwrite:
+        if overwrite is not Overwrite.NOTHING:
             storage.remove_empty_below(self.directory)
         storage.write_bytes(f"{self.directory}/{SUCCESS}")
+
+    def _find_replaced(self, files: Sequence[PendingFile], overwrite: Overwrite) -> list[str]:
+        if overwrite is Overwrite.NOTHING:
+            return []
+        before = [
+            path for path in list_all(self.directory) if not path.startswith(f"{self.temporary}/")
+        ]
+        if overwrite is Overwrite.EVERYTHING:
+            return before
+        written = {f"{self.directory}/{file.name}".rpartition("/")[0] for file in files}
+        return [path for path in before if path.rpartition("/")[0] in written]
+
+    def abort(self) -> None:
+        """Delete all that the job wrote, and the directory if nothing else is in it."""
+        self.end()
+        storage.remove_if_empty(self.directory)
 
     def end(self) -> None:
         """Delete the files that were not published."""
         storage.remove(self.temporary)
         storage.remove_if_empty(f"{self.directory}/{TEMPORARY}")
+
+
+def holds_table(path: str) -> bool:
+    """Whether a complete write, or any file that readers see, is at this path."""
+    if not storage.exists(path):
+        return False
+    return storage.exists(f"{path}/{SUCCESS}") or bool(find_files([path]))
 
 
 def publish_files(directory: str, job_id: str, files: Sequence[PendingFile]) -> None:
@@ -113,6 +139,8 @@ def unhide_files(directory: str, job_id: str) -> None:
 
 def check_columns(columns: pa.Schema, options: Options) -> None:
     """Check that columns of these types can be written, before any task starts."""
+    if not columns.names:
+        raise DataError("the DataFrame has no columns: there is nothing to write")
     check_partition_columns(options.partition_by, columns.names)
     stored = pa.schema([field for field in columns if field.name not in options.partition_by])
     if not stored.names:

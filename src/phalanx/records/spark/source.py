@@ -27,8 +27,15 @@ from phalanx.errors import DataError
 from phalanx.records import storage
 from phalanx.records.spark import dataset, output
 from phalanx.records.spark.dataset import StreamOffset, find_dataset
-from phalanx.records.spark.options import Options, WriteLocality
-from phalanx.records.spark.output import SUCCESS, TEMPORARY, PendingFile, WriteJob, write_files
+from phalanx.records.spark.options import Options, PartitionOverwriteMode, WriteLocality
+from phalanx.records.spark.output import (
+    SUCCESS,
+    TEMPORARY,
+    Overwrite,
+    PendingFile,
+    WriteJob,
+    write_files,
+)
 from phalanx.records.storage.listing import list_all
 
 
@@ -77,7 +84,7 @@ class CommitMessage(datasource.WriterCommitMessage):
 class TFRecordWriter(datasource.DataSourceArrowWriter):
     """Writes a file in each task; the driver publishes them together."""
 
-    def __init__(self, options: Options, job: WriteJob, overwrite: bool) -> None:
+    def __init__(self, options: Options, job: WriteJob, overwrite: Overwrite) -> None:
         self.options, self.job, self.overwrite = options, job, overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
@@ -99,10 +106,10 @@ class TFRecordWriter(datasource.DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[CommitMessage | None]) -> None:
         files = [file for message in messages if message for file in message.files]
-        self.job.commit(files, overwrite=self.overwrite)
+        self.job.commit(files, self.overwrite)
 
     def abort(self, messages: Sequence[CommitMessage | None]) -> None:
-        self.job.end()
+        self.job.abort()
 
 
 class LocalWriter(datasource.DataSourceArrowWriter):
@@ -247,7 +254,7 @@ class TFRecordSource(datasource.DataSource):
         job = WriteJob(options.path, str(uuid.uuid4()))
         if options.write_locality is not WriteLocality.LOCAL:
             job.begin()
-            return TFRecordWriter(options, job, overwrite)
+            return TFRecordWriter(options, job, _replaced(overwrite, options))
         if overwrite:
             raise DataError(
                 "writeLocality is local, so that the files of other executors cannot be seen and "
@@ -272,6 +279,13 @@ class TFRecordsSource(TFRecordSource):
     @classmethod
     def name(cls) -> str:
         return "tfrecords"
+
+
+def _replaced(overwrite: bool, options: Options) -> Overwrite:
+    if not overwrite:
+        return Overwrite.NOTHING
+    is_dynamic = options.partition_overwrite_mode is PartitionOverwriteMode.DYNAMIC
+    return Overwrite.PARTITIONS if is_dynamic and options.partition_by else Overwrite.EVERYTHING
 
 
 def _to_arrow(schema: StructType) -> pa.Schema:

@@ -21,9 +21,14 @@ COMMIT_PREFIX = "_commit-"
 """A file `_commit-ID` lists files of its directory that readers must ignore; see `find_hidden`."""
 
 _WILD = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated")
 _TRIES = 3
 _Found = TypeVar("_Found")
+
+
+class _NoMatchError(DataError):
+    pass
 
 
 def expand(patterns: Paths) -> list[str]:
@@ -130,9 +135,35 @@ def find_files(paths: Iterable[str]) -> list[FoundFile]:
     """The files of records that paths, globs and directories hold, sorted within each.
 
     Names that begin with `_` or `.` are skipped, and so are saved indexes and schemas. Files of a
-    commit in progress are skipped unless they are named themselves.
+    commit in progress are skipped unless they are named themselves. `{a,b}` stands for a or b.
     """
-    return [file for path in map(resolve, paths) for file in _retry(_find, path)]
+    return [file for path in map(resolve, paths) for file in _retry(_find_alternatives, path)]
+
+
+def _find_alternatives(path: str) -> list[FoundFile]:
+    alternatives = _expand_braces(path)
+    if len(alternatives) == 1:
+        return _find(path)
+    files: list[FoundFile] = []
+    for each in alternatives:
+        with contextlib.suppress(_NoMatchError):
+            files += _find(each)
+    if not files:
+        raise _NoMatchError(f"no file matches {path}")
+    return files
+
+
+def _expand_braces(path: str) -> list[str]:
+    """The alternatives of a glob such as `day={1,2}`, unless a file has that name."""
+    found = _BRACES.search(path)
+    if not found or (not is_remote(path) and Path(path).exists()):
+        return [path]
+    before, after = path[: found.start()], path[found.end() :]
+    return [
+        each
+        for choice in found[1].split(",")
+        for each in _expand_braces(f"{before}{choice}{after}")
+    ]
 
 
 def _find(path: str) -> list[FoundFile]:
@@ -143,13 +174,13 @@ def _find(path: str) -> list[FoundFile]:
         is_glob = True
         roots = sorted(root for root in filesystem.glob(inside) if not _is_hidden(root))
         if not roots:
-            raise DataError(f"no file matches {path}")
+            raise _NoMatchError(f"no file matches {path}")
     files: list[FoundFile] = []
     for root in roots:
         try:
             info = filesystem.info(root)
         except FileNotFoundError:
-            raise DataError(f"there is no file or directory {path}") from None
+            raise _NoMatchError(f"there is no file or directory {path}") from None
         if info["type"] == "directory":
             files += _walk(filesystem, prefix, root, root)
         else:

@@ -15,7 +15,7 @@ from phalanx.train.context import Context
 from phalanx.train.custom_loop.task_spec import TaskSpecDef
 from phalanx.train.experiment import call
 from phalanx.train.runtime.worker_data import calls_python, read_graph, shuffles_before_shard
-from phalanx.train.step.step_function import batch_length, read_means, sum_values
+from phalanx.train.step.report_values import batch_length, read_means, sum_values
 from phalanx.train.types import (
     Array,
     Batch,
@@ -23,6 +23,7 @@ from phalanx.train.types import (
     ElementSpec,
     GraphDef,
     KerasVariable,
+    Optimizer,
     StepValues,
     Tensor,
     TFVariable,
@@ -159,6 +160,9 @@ class CustomStep:
 
     model: None = None
     experiment: None = None
+    optimizer: None = None
+    optimizers: tuple[Optimizer, ...] = ()
+    updates_in_place = False
     report_size = 1 + 2 * (1 + _MAX_VALUES)
 
     def __init__(self, variables: CustomVariables) -> None:

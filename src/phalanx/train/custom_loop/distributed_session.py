@@ -16,7 +16,7 @@ from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables, S
 from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, ReplicatedEngine
 from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
-from phalanx.train.hooks import Every, ExamplesPerSecondHook, Hook
+from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
     ignore_deleted_checkpoint,
@@ -28,13 +28,12 @@ from phalanx.train.loop.session import Position, Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.summaries import Summaries
-from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.failures import propagate_failures
-from phalanx.train.runtime.peers import join_trainers, wait_for_peers
+from phalanx.train.runtime.joining import join_trainers, open_channel
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.topology import Strategy, resolve_topology
-from phalanx.train.types import Dataset, TFStrategy, UserFunction
+from phalanx.train.types import Callback, Dataset, Model, TFStrategy, UserFunction
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -78,13 +77,23 @@ class DistributedSession:
             TF_CONFIG.
         hooks: Hooks that run in every task that runs the loop.
         chief_only_hooks: Hooks that run on the chief only.
+        callbacks: Keras callbacks, which run on the chief, and see the model that is assigned to
+            `session.model`. Each step is a batch, and the whole loop is one epoch.
         save_checkpoint_secs: Save a checkpoint every so many seconds.
         save_checkpoint_steps: Save a checkpoint every so many steps.
         save_summaries_steps: Write summaries every so many steps.
+        save_summaries_secs: Write summaries every so many seconds instead.
         log_step_count_steps: Log the speed every so many steps.
         keep_checkpoint_max: How many checkpoints to keep.
         batch_size: The number of examples that one replica reads for each step.
         wait_seconds: How long to wait for tasks that do not respond.
+        scaffold: For graphs only: rejected here.
+        config: Settings of a graph's session: without effect here.
+        stop_grace_period_secs: Without effect: the session waits for what it has started.
+
+    Raises:
+        ConfigurationError: If the program builds a TensorFlow 1 graph, which is for the session in
+            `phalanx.compat.tf1.distributed`, or a hook is none of `phalanx.hooks`.
     """
 
     def __init__(
@@ -94,23 +103,38 @@ class DistributedSession:
         hooks: Sequence[Hook] = (),
         chief_only_hooks: Sequence[Hook] = (),
         *,
+        callbacks: Sequence[Callback] = (),
         save_checkpoint_secs: float | None = 600,
         save_checkpoint_steps: int | None = None,
         save_summaries_steps: int | None = 100,
+        save_summaries_secs: float | None = None,
         log_step_count_steps: int | None = 100,
         keep_checkpoint_max: int = 5,
         batch_size: int = 32,
         wait_seconds: float = 300,
+        scaffold: object = None,
+        config: object = None,
+        stop_grace_period_secs: float | None = None,
     ) -> None:
+        _reject_graph(scaffold, [*hooks, *chief_only_hooks])
+        for name, value in (("config", config), ("stop_grace_period_secs", stop_grace_period_secs)):
+            if value is not None:
+                LOG.warning("DistributedSession: %s has no effect without a graph", name)
         self.task_spec = task_spec or TaskSpec()
         self._hooks = list(hooks)
         self._chief_only_hooks = list(chief_only_hooks)
+        self._callbacks = callbacks
+        self._model: Model = None
+        if callbacks:
+            # Wrong objects are rejected before anything is started.
+            CallbackHook(callbacks)
         self._batch_size = batch_size
         self._config = RunConfig(
             model_dir=checkpoint_dir or self.task_spec.config.model_dir,
             save_seconds=save_checkpoint_secs,
             save_steps=save_checkpoint_steps,
-            summary_steps=save_summaries_steps,
+            summary_steps=None if save_summaries_secs else save_summaries_steps,
+            summary_seconds=save_summaries_secs,
             log_steps=log_step_count_steps,
             keep_max=keep_checkpoint_max,
             chief_trains=False,
@@ -120,7 +144,6 @@ class DistributedSession:
         self._step = CustomStep(self._variables)
         self._data: SessionData | None = None
         self._stack = contextlib.ExitStack()
-        self._channel = ControlChannel()
         self._ps_cluster: ParameterServerCluster | None = None
         self._tf_strategy: TFStrategy = None
         self._devices: list[str] = []
@@ -147,20 +170,16 @@ class DistributedSession:
 
     def _connect(self, stack: contextlib.ExitStack) -> None:
         topology = self._topology
-        stack.enter_context(propagate_failures(topology, self._channel))
+        channel = open_channel(topology)
+        stack.enter_context(propagate_failures(topology, channel))
         if topology.strategy.has_ps:
-            self._channel.open()
-            wait_for_peers(topology, self._config.wait_seconds)
             self._set_global_batch_size(1)
             experiment = Experiment(train_data=self._make_shard)
-            self._ps_cluster = ParameterServerCluster(
-                topology, self._config, experiment, self._channel
-            )
+            self._ps_cluster = ParameterServerCluster(topology, self._config, experiment, channel)
             self._ps_cluster.connect()
             self._tf_strategy = self._ps_cluster.coordinator.strategy
         else:
-            joined = join_trainers(topology, self._config, self._channel)
-            self._tf_strategy, self._devices = joined
+            self._tf_strategy, self._devices = join_trainers(topology, self._config)
             self._set_global_batch_size(len(self._devices))
 
     def __exit__(self, *error: Any) -> None:
@@ -189,6 +208,15 @@ class DistributedSession:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self._variables.set_learning_rate(value)
+
+    @property
+    def model(self) -> Model:
+        """The model that callbacks see; assign it before the first step."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._model = model
 
     @property
     def checkpoint_dir(self) -> str:
@@ -319,7 +347,9 @@ class DistributedSession:
         speed = ExamplesPerSecondHook(Every(steps=self._config.log_steps))
         hooks = self._hooks
         if self.is_chief:
-            hooks = [*default_hooks(self._config, speed, False), *hooks, *self._chief_only_hooks]
+            callback_hooks = self._make_callback_hooks()
+            defaults = default_hooks(self._config, speed, False, callback_hooks)
+            hooks = [*callback_hooks, *defaults, *hooks, *self._chief_only_hooks]
         summaries = Summaries(self.checkpoint_dir)
         session = Session(
             self._step, engine, checkpoints, summaries, hooks, is_asked_to_stop=self._stop
@@ -335,6 +365,9 @@ class DistributedSession:
         self._stack.enter_context(session)
         self._running = _Running(session, engine)
         return self._running
+
+    def _make_callback_hooks(self) -> list[CallbackHook]:
+        return [CallbackHook(self._callbacks, model=self._model)] if self._callbacks else []
 
     def _make_replicated(self) -> ReplicatedEngine:
         topology = self._topology
@@ -363,6 +396,23 @@ class DistributedSession:
     def _set_global_batch_size(self, replicas_per_task: int) -> None:
         replicas = len(self._topology.trainers) * replicas_per_task
         self._config = self._config.replace(global_batch_size=self._batch_size * replicas)
+
+
+def _reject_graph(scaffold: object, hooks: Sequence[object]) -> None:
+    """Raise an error if the program is one for the session of TensorFlow 1 graphs."""
+    found = ""
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        found = "this program builds a graph (eager execution is off)"
+    elif scaffold is not None:
+        found = "a scaffold is part of a graph"
+    elif other := [hook for hook in hooks if not isinstance(hook, Hook)]:
+        found = f"{type(other[0]).__name__} is not a hook of phalanx.hooks"
+    if found:
+        raise ConfigurationError(
+            f"{found}: phalanx.DistributedSession runs steps without a graph; for TensorFlow 1, "
+            "use DistributedSession, StopAtTimeHook and LoadCheckpoint of "
+            "phalanx.compat.tf1.distributed"
+        )
 
 
 class _ChiefCheckpoints:

@@ -14,7 +14,7 @@ from phalanx.train.custom_loop.custom_step import CustomStep, CustomVariables, c
 from phalanx.train.engines.base import Engine, Progress
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import ParameterServerCluster, fetch
+from phalanx.train.runtime.ps_cluster import DataWindow, ParameterServerCluster, fetch
 from phalanx.train.runtime.task_data import repeat_and_skip
 from phalanx.train.types import (
     Array,
@@ -54,6 +54,9 @@ class CustomEngine(Engine):
     def rewind(self) -> None:
         """Do nothing: the data repeats, so it never ends."""
 
+    def push(self) -> None:
+        self.variables.push()
+
     def set_learning_rate(self, value: float) -> None:
         self.variables.set_learning_rate(value)
 
@@ -92,13 +95,12 @@ class ReplicatedEngine(CustomEngine):
         self._is_chief = is_chief
         self._is_asked_to_stop = is_asked_to_stop
         self._interrupted = False
+        self._must_push = False
         self._sum_function = tf.function(Reduction(tf_strategy, hosts).sum_of_hosts)
 
-    def begin(self, step: int, skip: int) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Give every process the chief's values, and open the data."""
-        for copy in self.variables.copies.values():
-            copy.assign(self._broadcast(copy.numpy()))
-        self.variables.push()
+        self._push()
         if (make_data := self._make_data) is not None:
             data = self._strategy.distribute_datasets_from_function(
                 lambda _: repeat_and_skip(make_data(), None, skip)
@@ -120,6 +122,18 @@ class ReplicatedEngine(CustomEngine):
     def pull(self) -> None:
         self.variables.pull()
 
+    def push(self) -> None:
+        """Assign the copies to the variables; on several hosts, when these next agree."""
+        if self._hosts == 1:
+            self.variables.push()
+        else:
+            self._must_push = self._is_chief
+
+    def _push(self) -> None:
+        for copy in self.variables.copies.values():
+            copy.assign(self._broadcast(copy.numpy()))
+        self.variables.push()
+
     def is_interrupted(self) -> bool:
         """Whether any task had received SIGTERM when all last agreed."""
         return self._interrupted
@@ -127,9 +141,12 @@ class ReplicatedEngine(CustomEngine):
     def agree_to_stop(self, wants_to: bool) -> bool:
         if self._hosts == 1:
             return wants_to
-        vote = [float(wants_to), float(self._is_asked_to_stop())]
-        stops, terminated = self._sum_of_hosts(np.array(vote, np.float32))
+        vote = [float(wants_to), float(self._is_asked_to_stop()), float(self._must_push)]
+        stops, terminated, pushes = self._sum_of_hosts(np.array(vote, np.float32))
         self._interrupted = bool(terminated)
+        if pushes:
+            self._must_push = False
+            self._push()
         return bool(stops)
 
     def broadcast_number(self, number: int) -> int:
@@ -178,10 +195,10 @@ class DispatchedEngine(CustomEngine):
         self._in_flight: deque[Future[Array]] = deque()
         self._longest = 0.0
 
-    def begin(self, step: int, skip: int) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
         self.variables.push()
         if self._has_data:
-            self._iterator = self._ps_cluster.open_remote(skip // self._workers, None)
+            self._iterator = self._ps_cluster.open_remote(DataWindow(0, skip // self._workers))
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Keep every worker busy; return the oldest step in flight when it is done."""

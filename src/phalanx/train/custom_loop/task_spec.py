@@ -5,27 +5,21 @@ This module does not import TensorFlow before it is needed.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
 from phalanx.cluster.detectors.host_lists import from_host_lists
-from phalanx.cluster.preflight import check_peers
-from phalanx.errors import ClusterError, PeerError
+from phalanx.errors import ClusterError
 
 if TYPE_CHECKING:
     from phalanx.train.context import Context
     from phalanx.train.types import UserFunction
 
 Hosts = Sequence[str] | str | None
-
-_WAIT_SECONDS = 300.0
-_LEAVE_SECONDS = 60.0
 
 
 class TaskSpecDef:
@@ -35,7 +29,7 @@ class TaskSpecDef:
     >>> spec.num_workers, spec.shard_index, spec.is_master()
     (2, 1, False)
 
-    The master (the chief) is a worker too, and has shard 0; without a master, worker 0 is it:
+    The master (the chief) trains too, and has shard 0; without a master, worker 0 is it:
 
     >>> TaskSpecDef("worker", 0, None, "a:2222", "b:2222", master="m:2222").shard_index
     1
@@ -154,8 +148,8 @@ class TaskSpecDef:
         return self.config.task.role is Role.PS
 
     def is_worker(self) -> bool:
-        """Return whether this task trains; the master does too."""
-        return self.config.task.role in (Role.CHIEF, Role.WORKER)
+        """Return whether this task is a worker. A master of its own is none, though it trains."""
+        return self.config.task.role is Role.WORKER
 
     def is_master(self) -> bool:
         """Return whether this task is the chief, which alone saves, logs and writes summaries."""
@@ -165,8 +159,12 @@ class TaskSpecDef:
         """Return whether this task evaluates and does not train."""
         return self.config.task.role is Role.EVALUATOR
 
-    def use_last_worker_as_evaluator(self) -> None:
-        """Make the last worker the evaluator. Every task of the cluster must call this.
+    def use_last_worker_as_evaluator(self) -> TaskSpecDef:
+        """Return the task spec with the last worker as the evaluator.
+
+            spec = phalanx.TaskSpec().use_last_worker_as_evaluator()
+
+        Every task of the cluster must use it.
 
         Raises:
             ClusterError: If there is only one worker, or already an evaluator.
@@ -187,25 +185,33 @@ class TaskSpecDef:
             evaluator if task == last else task: at for task, at in cluster.addresses.items()
         }
         task = evaluator if self.config.task == last else self.config.task
-        self.config = replace(self.config, cluster=Cluster(addresses), task=task, trial=self.trial)
+        return self.of(replace(self.config, cluster=Cluster(addresses), task=task))
 
     user_last_worker_as_evaluator = use_last_worker_as_evaluator
     """An old misspelling that programs still use."""
 
     def create_server(self) -> None:
-        """Serve the master, then exit: on a ps, and on a worker of a cluster with ps.
+        """Start the server of this task; a ps serves until training has ended, then exits.
 
-        On other tasks it does nothing: for all-reduce, TensorFlow starts the servers itself.
+        In a program that builds a TensorFlow 1 graph, a worker goes on to its own sessions.
+        Otherwise a worker of a cluster with ps serves the master, and exits like a ps. For
+        all-reduce this does nothing, because TensorFlow starts the servers itself.
         """
-        if self.num_ps and not self.is_master() and not self.is_evaluator():
+        if not self.num_ps or self.is_evaluator():
+            return
+        if self._builds_graph():
+            self._start_graph_server()
+        elif not self.is_master():
             from phalanx.train.config import RunConfig  # noqa: PLC0415
             from phalanx.train.console import explain_errors, show_log  # noqa: PLC0415
+            from phalanx.train.runtime.joining import open_channel  # noqa: PLC0415
             from phalanx.train.runtime.peers import run_server  # noqa: PLC0415
             from phalanx.train.runtime.topology import resolve_topology  # noqa: PLC0415
 
             explain_errors()
             show_log()
-            run_server(resolve_topology(self.config, RunConfig()), RunConfig())
+            topology = resolve_topology(self.config, RunConfig())
+            run_server(topology, RunConfig(), open_channel(topology))
             sys.exit(0)
 
     def device_fn(self) -> UserFunction | None:
@@ -215,51 +221,45 @@ class TaskSpecDef:
         """
         if not self.config.cluster.addresses or self.is_evaluator():
             return None
-        import tensorflow as tf  # noqa: PLC0415
+        from phalanx.train.custom_loop.graph_server import make_device_setter  # noqa: PLC0415
 
-        jobs, job, index = self._find_job()
-        device_fn: UserFunction = tf.compat.v1.train.replica_device_setter(
-            worker_device=f"/job:{job}/task:{index}", cluster=tf.train.ClusterSpec(jobs)
-        )
-        return device_fn
+        return make_device_setter(self._graph_config())
 
     def target(self) -> str | None:
         """Return the target for a TensorFlow 1 session: this task's server, started if needed.
 
         None if there is no cluster. On a parameter server it does not return: the process serves,
-        and exits when the master is done.
+        and exits when every trainer is done.
         """
         if not self.config.cluster.addresses or self.is_evaluator():
             return None
+        from phalanx.train.custom_loop.graph_server import wait_for_peers  # noqa: PLC0415
+
+        target = self._start_graph_server()
+        wait_for_peers(self._graph_config())
+        return target
+
+    def _start_graph_server(self) -> str:
+        """Start the server for sessions, once. A ps serves and exits."""
+        from phalanx.train.console import explain_errors, show_log  # noqa: PLC0415
+        from phalanx.train.custom_loop.graph_server import serve, start_server  # noqa: PLC0415
+
+        explain_errors()
+        show_log()
         if self.is_ps():
-            self.create_server()
+            serve(self._graph_config())
+            sys.exit(0)
         if self._target is None:
-            self._target = self._start_server()
+            self._target = start_server(self._graph_config())
         return self._target
 
-    def _start_server(self) -> str:
-        import tensorflow as tf  # noqa: PLC0415
+    def _builds_graph(self) -> bool:
+        """Return whether the program has turned eager execution off."""
+        tf = sys.modules.get("tensorflow")
+        return tf is not None and not tf.compat.v1.executing_eagerly_outside_functions()
 
-        jobs, job, index = self._find_job()
-        server = tf.distribute.Server(tf.train.ClusterSpec(jobs), job_name=job, task_index=index)
-        # If the master finished before another worker arrives, its ps would be gone.
-        config = TFConfig(self.config.cluster.without_evaluators(), self.config.task)
-        silent = [r for r in check_peers(config, timeout=_WAIT_SECONDS, wait=True) if r.reason]
-        if silent:
-            raise PeerError(
-                f"gave up after {_WAIT_SECONDS:.0f} s waiting for {'; '.join(map(str, silent))}"
-            )
-        if self.is_master():
-            atexit.register(_release_ps, config)
-        return str(server.target)
-
-    def _find_job(self) -> tuple[dict[str, list[str]], str, int]:
-        """Return the jobs of TensorFlow's cluster, and this task's job and index."""
-        from phalanx.train.runtime.topology import job_and_index, ps_jobs  # noqa: PLC0415
-
-        cluster = self.config.cluster.without_evaluators()
-        jobs = {name: addresses for name, addresses in ps_jobs(cluster).items() if addresses}
-        return jobs, *job_and_index(cluster, self.config.task)
+    def _graph_config(self) -> TFConfig:
+        return replace(self.config, cluster=self.config.cluster.without_evaluators())
 
 
 def TaskSpec(  # noqa: N802 - people know it as a class
@@ -279,19 +279,6 @@ def TaskSpec(  # noqa: N802 - people know it as a class
         The task spec. If nothing is set, it is that of a single process, which is its own master.
     """
     return TaskSpecDef.of(detect(environ))
-
-
-def _release_ps(config: TFConfig) -> None:
-    """Tell the ps to exit when the other workers are gone, or after a time limit."""
-    from phalanx.train.runtime.control_channel import Message, MessageType, is_listening, send  # noqa: PLC0415
-
-    cluster = config.cluster
-    workers = [task for task in cluster.trainers() if task != config.task]
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    while time.monotonic() < deadline and any(is_listening(cluster.addresses[w]) for w in workers):
-        time.sleep(0.2)
-    done = Message(MessageType.DONE, str(config.task))
-    send(cluster, cluster.tasks(Role.PS), done, has_ps=True)
 
 
 def _join(hosts: Hosts) -> str:

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from phalanx.errors import DataError, Interrupted
 from phalanx.train.context import Context
-from phalanx.train.engines.base import Progress, TrainingEngine
+from phalanx.train.engines.base import Notify, Progress, TrainingEngine
+from phalanx.train.engines.in_place import InPlaceTraining
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.engines.steps_per_call import StepsPerCall
 from phalanx.train.loop.evaluation import EvaluationLoop
@@ -19,6 +20,7 @@ from phalanx.train.step.accumulation import (
     Compute,
     add_contributions,
     average,
+    has_examples,
     weight_by_examples,
     zero_contribution,
 )
@@ -26,7 +28,6 @@ from phalanx.train.step.step_function import StepFunction, StepResult
 from phalanx.train.types import Array, DatasetIterator, Tensor, TFStrategy
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.flat_layout import Buffer
 from phalanx.train.variables.host_variables import HostVariables
 
 _NO_LIMIT = 2**31 - 1
@@ -41,6 +42,7 @@ class Command(IntEnum):
     EVALUATE = 3
     SET_LEARNING_RATE = 4
     FINALIZE = 5
+    PUSH = 6
 
 
 class AllReduceEngine(TrainingEngine):
@@ -77,7 +79,7 @@ class AllReduceEngine(TrainingEngine):
             for device in (["/device:CPU:0"] if on_host else devices)
         ]
         self.variables: DeviceVariables = self._copies[0]
-        self._reduction = Reduction(tf_strategy, context.num_shards)
+        self._reduction = Reduction(tf_strategy, context.num_shards, context.shard)
         self._has_peers = context.num_shards > 1
         self._is_chief = is_chief
         self._accumulate = accumulate
@@ -86,20 +88,21 @@ class AllReduceEngine(TrainingEngine):
         self._is_asked_to_stop = is_asked_to_stop
         self._interrupted = False
         self._has_data = False
+        self.next_step = 0
+        """The number of the step after the last one that this task has taken part in."""
         self._iterator: DatasetIterator = None
+        self._in_place = InPlaceTraining(step, self._copies, devices, self._reduction)
         self._compute: Compute = tf.function(step.train, jit_compile=True) if xla else step.train
         self._train_function = tf.function(self._train_many, reduce_retracing=True)
         self._evaluation_loop = EvaluationLoop(step, self._copies, devices, self._reduction)
         self._agree_function = tf.function(self._reduction.sum_of_hosts)
 
-    def begin(self, step: int, skip: int) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the chief's variables to every replica, and open the data."""
-        if self._has_peers:
-            self._broadcast_host_variables()
-        for copy in self._copies:
-            copy.push()
-        _, skip, _ = self._agree(Command.REWIND, skip)
+        self._push()
+        _, skip, passes = self._agree(Command.REWIND, skip, passes)
         self._has_data = skip > 0
+        self._data = self._data.continue_after(passes)
         self._iterator = self._data.open(skip * self._reduction.local * self._accumulate)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
@@ -120,6 +123,7 @@ class AllReduceEngine(TrainingEngine):
                 "workers; shard by examples, or start fewer workers"
             )
         self._has_data = True
+        self.next_step = step + progress.steps
         self._steps_per_call.record(progress.steps, time.perf_counter() - started)
         return progress
 
@@ -131,13 +135,24 @@ class AllReduceEngine(TrainingEngine):
         """Copy the first replica's variables; all replicas are equal."""
         self.variables.pull()
 
-    def evaluate(self, notify: Callable[[int], None]) -> Array:
-        """Evaluate one shard on each replica, and sum the reports."""
-        _, limit, _ = self._agree(Command.EVALUATE, self._eval_steps)
-        return self._evaluate(limit, notify)
+    def push(self) -> None:
+        self._agree(Command.PUSH)
+        self._push()
 
-    def _evaluate(self, limit: int, notify: Callable[[int], None]) -> Array:
-        return self._evaluation_loop.evaluate(self._data.open_evaluation(), limit, notify)
+    def _push(self) -> None:
+        if self._has_peers:
+            self._broadcast_host_variables()
+        for copy in self._copies:
+            copy.push()
+
+    def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
+        """Evaluate one shard on each replica, and sum the reports."""
+        agreed = self._agree(Command.EVALUATE, self._eval_steps, batches_per_call or 0)
+        return self._evaluate(*agreed[1:], notify)
+
+    def _evaluate(self, limit: int, batches_per_call: int, notify: Notify) -> Array:
+        data = self._data.open_evaluation()
+        return self._evaluation_loop.evaluate(data, limit, notify, batches_per_call or None)
 
     def set_learning_rate(self, value: float) -> None:
         # This one raises if the learning rate is a schedule, before the other tasks are told.
@@ -181,8 +196,10 @@ class AllReduceEngine(TrainingEngine):
                 self._set_learning_rate(_bits_to_float(steps))
             elif command == Command.FINALIZE:
                 self._finalize()
+            elif command == Command.PUSH:
+                self._push()
             else:
-                self._evaluate(steps, lambda batches: None)
+                self._evaluate(steps, step, lambda batches, report: None)
 
     def close_data(self) -> None:
         """Release the iterator: a dataset that runs Python must be closed before Python ends."""
@@ -199,24 +216,18 @@ class AllReduceEngine(TrainingEngine):
         return agreed[0], agreed[1], agreed[2]
 
     def _broadcast_host_variables(self) -> None:
-        """Give every host the chief's initial or restored values."""
-        slots = self.variables.host_variables.slots
-        variables = [
-            *self.variables.model_variables(),
-            *slots.shared,
-            *(slot for by_weight in slots.by_name.values() for slot in by_weight.values()),
-        ]
-
-        def broadcast() -> list[Tensor]:
-            return [
-                self._reduction.sum_of_hosts(
-                    v.value if self._is_chief else tf.zeros(v.shape, v.dtype)
-                )
-                for v in variables
-            ]
-
-        for variable, value in zip(variables, tf.function(broadcast)(), strict=True):
+        """Give every host the chief's values."""
+        variables = self.variables.host_variables.all()
+        # TensorFlow would warn of one trace for each engine in a program.
+        broadcast = tf.function(self._broadcast).get_concrete_function()
+        for variable, value in zip(variables, broadcast(), strict=True):
             variable.assign(value.numpy())
+
+    def _broadcast(self) -> list[Tensor]:
+        return [
+            self._reduction.sum_of_hosts(v.value if self._is_chief else tf.zeros(v.shape, v.dtype))
+            for v in self.variables.host_variables.all()
+        ]
 
     def _train_many(
         self, iterator: DatasetIterator, steps: Tensor, step: Tensor
@@ -227,7 +238,14 @@ class AllReduceEngine(TrainingEngine):
         report = tf.zeros([self._step.report_size])
         more = tf.constant(True)
         while more and done < steps:
-            if self._reduction.replicas == 1 and self._accumulate == 1:
+            if self._step.updates_in_place:
+                summed, new_batches = self._in_place.train(iterator, step)
+                more = summed[0] > 0
+                report += summed
+                done += tf.cast(more, tf.int32)
+                batches += new_batches
+                step += 1
+            elif self._reduction.replicas == 1 and self._accumulate == 1:
                 optional = iterator.get_next_as_optional()
                 more = optional.has_value()
                 if more:
@@ -236,7 +254,7 @@ class AllReduceEngine(TrainingEngine):
                         copy, copy.read(), copy.read_state(), optional.get_value(), 0, step
                     )
                     copy.apply(result.gradients)
-                    copy.write_state(result.state)
+                    copy.write_changing_state(result.state)
                     report += result.report
                     done += 1
                     batches += 1
@@ -250,7 +268,7 @@ class AllReduceEngine(TrainingEngine):
                         with tf.device(copy.stores[0].device):
                             mean = average(total)
                             copy.apply(mean.gradients)
-                            copy.write_state(mean.state)
+                            copy.write_changing_state(mean.state)
                     report += totals[0].report
                     done += 1
                     step += 1
@@ -266,57 +284,34 @@ class AllReduceEngine(TrainingEngine):
                 contribution, count = self._contribute(index, iterator, step)
                 contributions.append(contribution)
                 batches.append(count)
-        return self._sum_over_replicas(contributions)[: len(self._copies)], tf.add_n(batches)
+        totals = self._reduction.sum_contributions(contributions, self.variables.layout.buffers)
+        return totals[: len(self._copies)], tf.add_n(batches)
 
     def _contribute(
         self, index: int, iterator: DatasetIterator, step: Tensor
     ) -> tuple[StepResult, Tensor]:
         """Return the sum of one replica's batches, and how many there were."""
-        replica = self._context.shard * self._reduction.local + index
+        replica = self._reduction.replica(index)
         copy = self._copies[index % len(self._copies)]
         buffers, state = copy.read(), copy.read_state()
         contributions = []
         batches = tf.constant(0)
         for part in range(self._accumulate):
             optional = iterator.get_next_as_optional()
-            has_value = optional.has_value()
             seed = replica + part * self._reduction.replicas
             contributions.append(
                 tf.cond(
-                    has_value,
+                    has_examples(optional),
                     lambda optional=optional, seed=seed: weight_by_examples(
                         self._compute(copy, buffers, state, optional.get_value(), seed, step), copy
                     ),
-                    lambda: zero_contribution(copy, state, self._step.report_size),
+                    lambda: zero_contribution(
+                        copy, copy.select_changing(state), self._step.report_size
+                    ),
                 )
             )
-            batches += tf.cast(has_value, tf.int32)
+            batches += tf.cast(optional.has_value(), tf.int32)
         return reduce(add_contributions, contributions), batches
-
-    def _sum_over_replicas(self, contributions: list[StepResult]) -> list[StepResult]:
-        """All-reduce everything in one transfer; sparse gradients are sent as dense ones."""
-        if self._reduction.replicas == 1:
-            return contributions
-        buffers = self.variables.layout.buffers
-        nested = [
-            (
-                contribution.report,
-                [_to_dense(g, b) for g, b in zip(contribution.gradients, buffers, strict=True)],
-                contribution.state,
-            )
-            for contribution in contributions
-        ]
-        vectors = []
-        for structure in nested:
-            floats = [t for t in tf.nest.flatten(structure) if t.dtype.is_floating]
-            wide = tf.float64 if any(t.dtype == tf.float64 for t in floats) else tf.float32
-            vectors.append(tf.concat([tf.reshape(tf.cast(t, wide), [-1]) for t in floats], 0))
-        summed = []
-        for vector, structure in zip(self._reduction.sum(vectors), nested, strict=True):
-            report, gradients, state = _split_like(vector, structure)
-            sparse = [_to_sparse(g, b) for g, b in zip(gradients, buffers, strict=True)]
-            summed.append(StepResult(sparse, state, report))
-        return summed
 
 
 def _float_to_bits(value: float) -> int:
@@ -326,41 +321,3 @@ def _float_to_bits(value: float) -> int:
 
 def _bits_to_float(bits: int) -> float:
     return float(np.array(bits, np.int64).view(np.float64))
-
-
-Dense = Tensor | tuple[Tensor, Tensor]
-"""A dense gradient; or, of a sparse one, the sum of each row and how often it was looked up."""
-Nested = tuple[Tensor, list[Dense], list[Tensor]]
-
-
-def _to_dense(gradient: Tensor, buffer: Buffer) -> Dense:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    ones = tf.ones_like(gradient.indices, gradient.values.dtype)
-    return (
-        tf.math.unsorted_segment_sum(gradient.values, gradient.indices, buffer.shape[0]),
-        tf.math.unsorted_segment_sum(ones, gradient.indices, buffer.shape[0]),
-    )
-
-
-def _to_sparse(gradient: Dense, buffer: Buffer) -> Tensor:
-    if not isinstance(gradient, tuple):
-        return gradient
-    values, lookups = gradient
-    indices = tf.where(lookups > 0)[:, 0]
-    shape = tf.constant(buffer.shape, tf.int64)
-    return tf.IndexedSlices(tf.gather(values, indices), indices, shape)
-
-
-def _split_like(vector: Tensor, structure: Nested) -> Nested:
-    """Split a vector into the floats of a structure; integers, such as counters, stay as is."""
-    tensors = tf.nest.flatten(structure)
-    sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
-    parts = iter(tf.split(vector, sizes))
-    split = [
-        tf.cast(tf.reshape(next(parts), tensor.shape), tensor.dtype)
-        if tensor.dtype.is_floating
-        else tensor
-        for tensor in tensors
-    ]
-    return tf.nest.pack_sequence_as(structure, split)  # type: ignore[no-any-return]

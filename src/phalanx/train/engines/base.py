@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from phalanx.train.types import Array, KerasVariable
+
+Notify: TypeAlias = Callable[[int, Array], None]
+"""Called during an evaluation, with the number of batches so far and the sum of their reports."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,11 @@ class Engine(Protocol):
 
     variables: EngineVariables
 
-    def begin(self, step: int, skip: int) -> None:
-        """Copy the host variables to the devices; open the data after `skip` batches."""
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+        """Copy the host variables to the devices, and open the data.
+
+        A restarted run has read the data `passes` times, and then `skip` batches.
+        """
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Run steps from `step`, never past `limit`, and up to `due` (asynchronously: about)."""
@@ -46,6 +52,9 @@ class Engine(Protocol):
 
     def pull(self) -> Progress | None:
         """Settle, and copy the trained variables to the host variables."""
+
+    def push(self) -> None:
+        """Copy the chief's host variables to every replica and parameter server, after settling."""
 
     def set_learning_rate(self, value: float) -> None:
         """Set the learning rate of every replica and parameter server."""
@@ -63,8 +72,8 @@ class Engine(Protocol):
 class EvaluationEngine(Protocol):
     """Evaluates the variables as they are."""
 
-    def evaluate(self, notify: Callable[[int], None]) -> Array:
-        """Return the sum of all reports; call `notify` with the number of batches so far."""
+    def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
+        """Return the sum of all reports; call `notify` each time that some batches are done."""
 
 
 class TrainingEngine(Engine, EvaluationEngine, Protocol):

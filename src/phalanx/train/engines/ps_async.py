@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
-from phalanx.train.engines.base import Progress
+from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
+from phalanx.train.step.state_updates import ComputeUpdates, StateUpdate, make_updates
 from phalanx.train.types import (
     Array,
     Batch,
@@ -22,6 +23,7 @@ from phalanx.train.types import (
     KerasVariable,
     Tensor,
     TFFunction,
+    TFVariable,
 )
 from phalanx.train.variables.store import VariableStore
 
@@ -52,7 +54,9 @@ class AsyncPSEngine(ParameterServerEngine):
     """
 
     def _build(self, element_spec: ElementSpec) -> None:
-        self._epochs = self._ps_cluster.config.epochs
+        # Each trainer repeats its shard by itself, unless the session must see each epoch end.
+        self._epochs = 1 if self._pauses else self._ps_cluster.config.epochs
+        self._compute: ComputeUpdates = self._compile(make_updates(self._make_compute()))
         self._locks = []
         for device in self._ps_cluster.devices:
             with tf.device(device):
@@ -84,10 +88,11 @@ class AsyncPSEngine(ParameterServerEngine):
         self._ended: set[int] = set()
         self._worked: set[int] = set()
 
-    def begin(self, step: int, skip: int) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
         self.variables.push()
         self._counter.assign(step)
         self._dispatched = step
+        self._passes = passes
         trainers = len(self._ps_cluster.trainers)
         if skip:
             # A trainer whose shard was read to its end before the restart may have nothing left.
@@ -99,18 +104,24 @@ class AsyncPSEngine(ParameterServerEngine):
         return int(self._counter.numpy())
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
-        """Keep every trainer busy; return the steps that were completed meanwhile."""
-        self._dispatch(limit)
+        """Keep every trainer busy; return the steps that were completed meanwhile.
+
+        If a hook is due at every step, dispatch and return them one at a time.
+        """
+        one_by_one = due == step + 1
+        max_steps = 1 if one_by_one else self._steps_per_call.steps
+        self._dispatch(limit, max_steps)
         if not self._unreported and self._in_flight:
             self._unreported.append(self._take())
-        while not self._results.empty():
+        while not one_by_one and not self._results.empty():
             self._unreported.append(self._take())
-        self._dispatch(limit)
+        self._dispatch(limit, max_steps)
         return self._report_progress()
 
     def rewind(self) -> None:
-        """Open the data again; data that repeats only ends if it is empty."""
+        """Open the data again. Data that repeats without end only ends if it is empty."""
         self._ended.clear()
+        self._passes += 1
         self._open(0)
 
     def settle(self) -> Progress:
@@ -125,10 +136,10 @@ class AsyncPSEngine(ParameterServerEngine):
         self.variables.pull()
         return progress
 
-    def evaluate(self, notify: Callable[[int], None]) -> Array:
+    def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate on all hosts; the session has settled before."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.evaluate_on_chief(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify, batches_per_call)
         if self._evaluate_remote is None:
             self._evaluate_remote = tf.function(
                 self._shared_evaluation.evaluate_remote
@@ -139,7 +150,7 @@ class AsyncPSEngine(ParameterServerEngine):
             for member in self._shared_evaluation.worker_shards
         ]
         others = [call_in_background(fetch, value) for value in values]
-        return self._shared_evaluation.evaluate(others, notify)
+        return self._shared_evaluation.evaluate(others, notify, batches_per_call)
 
     def is_interrupted(self) -> bool:
         return self._interrupted or super().is_interrupted()
@@ -149,11 +160,12 @@ class AsyncPSEngine(ParameterServerEngine):
         self._local_iterator = None
 
     def _open(self, skip: int) -> None:
-        self._remote_iterator = self._ps_cluster.open_remote(skip, self._epochs)
+        window = DataWindow(self._passes, skip, self._epochs)
+        self._remote_iterator = self._ps_cluster.open_remote(window)
         if self._ps_cluster.chief_trains:
-            self._local_iterator = self._ps_cluster.open_local(skip, self._epochs)
+            self._local_iterator = self._ps_cluster.open_local(window)
 
-    def _dispatch(self, limit: int) -> None:
+    def _dispatch(self, limit: int, max_steps: int) -> None:
         chief_trains = self._ps_cluster.chief_trains
         workers = len(self._ps_cluster.trainers) - chief_trains
         chief_has_data = chief_trains and 0 not in self._ended
@@ -164,7 +176,7 @@ class AsyncPSEngine(ParameterServerEngine):
             if not to_chief and (idle or busy_workers >= 2 * workers):
                 return
             fair = -(-(limit - self._dispatched) // (2 * len(self._ps_cluster.trainers)))
-            steps = max(1, min(self._steps_per_call.steps, fair, limit - self._dispatched))
+            steps = max(1, min(max_steps, fair, limit - self._dispatched))
             started = time.perf_counter()
             arguments = (tf.constant(steps), tf.constant(self._dispatched, tf.int64))
             self._dispatched += steps
@@ -257,7 +269,7 @@ class AsyncPSEngine(ParameterServerEngine):
             # A worker has two dispatches in its queue, so each takes half of the time.
             seconds = result.seconds if result.is_chief else result.seconds / 2
             self._steps_per_call.record(result.done, seconds)
-        elif result.trainer not in self._worked:
+        elif result.trainer not in self._worked and self._ps_cluster.topology.divides_evenly:
             trainers = self._ps_cluster.trainers
             raise DataError(
                 f"train_data gave no batch for {trainers[result.trainer]} (shard {result.trainer} "
@@ -301,25 +313,36 @@ class AsyncPSEngine(ParameterServerEngine):
         self, dense: list[Tensor], state: list[Tensor], batch: Batch, step: Tensor
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """Return the dense buffers and the state after one step, and its report."""
-        gradients, new_state, report = self._compute(
+        result, updates = self._compute(
             self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
-        return self._update(gradients), self._update_state(state, new_state), report
+        dense, changed = self._update(result.gradients, updates)
+        return dense, self.variables.replace_changing(state, changed), result.report
 
-    def _update(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Apply the gradients on the parameter servers; return the updated dense buffers."""
+    def _update(
+        self, gradients: list[Tensor], updates: list[StateUpdate]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Update the parameter servers; return the new dense buffers, and the changing state."""
         variables = self.variables
         gradients = variables.clip(gradients)
         updated: list[list[Tensor]] = []
+        state_buffers = variables.select_changing(variables.state_layout.buffers)
+        state_variables = variables.select_changing(variables.state_variables())
+        changed: list[Tensor] = [None] * len(state_buffers)
         for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
             in_store = variables.layout.in_store(number)
             buffers = zip(in_store, store.weights, strict=True)
             dense = [weight for index, weight in buffers if not variables.is_sparse(index)]
+            state = [index for index, b in enumerate(state_buffers) if b.store == number]
             with tf.device(store.device):
                 # The gradients must have arrived before the lock is taken.
                 arrived = [
                     tf.nest.map_structure(tf.identity, gradients[index], expand_composites=True)
                     for index in in_store
+                ]
+                changes = [
+                    (state_variables[index], StateUpdate(*map(tf.identity, updates[index])))
+                    for index in state
                 ]
 
                 def apply(
@@ -327,18 +350,21 @@ class AsyncPSEngine(ParameterServerEngine):
                     store: VariableStore = store,
                     arrived: list[Tensor] = arrived,
                     dense: list[KerasVariable] = dense,
+                    changes: list[tuple[TFVariable, StateUpdate]] = changes,
                 ) -> list[Tensor]:
                     store.apply(arrived)
+                    new_state = [
+                        update.apply(variable.read_value()) for variable, update in changes
+                    ]
+                    for (variable, _), value in zip(changes, new_state, strict=True):
+                        variable.assign(value)
                     if number == 0:
                         self._counter.assign_add(1)
-                    return [tf.constant(0), *(weight.value.read_value() for weight in dense)]
+                    weights = [weight.value.read_value() for weight in dense]
+                    return [tf.constant(0), *weights, *new_state]
 
-                updated.append(lock.execute(apply)[1:])
-        return variables.order_dense(updated)
-
-    def _update_state(self, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
-        """Add the change of a step to the state; return the updated state."""
-        changes = zip(self.variables.state_variables(), before, after, strict=True)
-        return [
-            tf.convert_to_tensor(variable.assign_add(new - old)) for variable, old, new in changes
-        ]
+                values = lock.execute(apply)[1:]
+            updated.append(values[: len(dense)])
+            for index, value in zip(state, values[len(dense) :], strict=True):
+                changed[index] = value
+        return variables.order_dense(updated), changed

@@ -1,6 +1,8 @@
 """What the asynchronous and the synchronous engine on parameter servers have in common."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -15,9 +17,15 @@ from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
 
+T = TypeVar("T", bound=Callable[..., Any])
+
 
 class ParameterServerEngine(TrainingEngine):
-    """The variables on the parameter servers, the step, and the evaluation on all hosts."""
+    """The variables on the parameter servers, the step, and the evaluation on all hosts.
+
+    With `pauses`, no trainer computes ahead of what the session may change: a synchronous one does
+    nothing between two calls, an asynchronous one waits at the end of each epoch.
+    """
 
     def __init__(
         self,
@@ -26,22 +34,33 @@ class ParameterServerEngine(TrainingEngine):
         host_variables: HostVariables,
         element_spec: ElementSpec,
         clipping: Clipping,
+        pauses: bool = False,
     ) -> None:
-        config = ps_cluster.config
         self._ps_cluster = ps_cluster
         self._step = step
+        self._pauses = pauses
         self.variables: DeviceVariables = DeviceVariables.place(
             host_variables, ps_cluster.devices, clipping
         )
-        compute = accumulate_parts(step, config.accumulate)
-        self._compute: Compute = tf.function(compute, jit_compile=True) if config.xla else compute
-        self._steps_per_call = StepsPerCall(fixed=config.steps_per_call)
+        self._steps_per_call = StepsPerCall(fixed=ps_cluster.config.steps_per_call)
         self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.variables)
         self._build(element_spec)
 
     @abstractmethod
     def _build(self, element_spec: ElementSpec) -> None:
         """Create what only this engine has, and trace its functions for such batches."""
+
+    def push(self) -> None:
+        self.variables.push()
+
+    def _make_compute(self) -> Compute:
+        """Return the function that computes one batch, in parts if they are accumulated."""
+        return accumulate_parts(self._step, self._ps_cluster.config.accumulate)
+
+    def _compile(self, compute: T) -> T:
+        """Compile a function with XLA, if that is set."""
+        xla = self._ps_cluster.config.xla
+        return tf.function(compute, jit_compile=True) if xla else compute
 
     def set_learning_rate(self, value: float) -> None:
         self.variables.set_learning_rate(value)

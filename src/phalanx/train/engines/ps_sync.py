@@ -3,24 +3,32 @@
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
-from phalanx.train.engines.base import Progress
+from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, fetch
-from phalanx.train.step.accumulation import scale, weight_by_examples, zero_contribution
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
+from phalanx.train.step.accumulation import (
+    has_examples,
+    scale,
+    weight_by_examples,
+    zero_contribution,
+)
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor, TFQueue
 from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
 from phalanx.train.variables.sparse_tables import merge_rows
+from phalanx.train.variables.state_queue import StateQueue
+
+T = TypeVar("T")
 
 LOG = logging.getLogger("phalanx")
 
@@ -37,25 +45,34 @@ class SyncPSEngine(ParameterServerEngine):
     batch with the current weights, and adds the result to the sums on the parameter servers. The
     chief takes the sums as soon as enough gradients have arrived, applies the update, and sends the
     next tokens. Trainers beyond those required are backups: each update drops its stragglers.
+
+    Trainers whose data has ended stand in for the missing gradients with zeros, but only as many of
+    them as are required: an update of zeros alone then means that all data has ended.
     """
 
     def _build(self, element_spec: ElementSpec) -> None:
         ps_cluster, config, step = self._ps_cluster, self._ps_cluster.config, self._step
+        self._compute = self._compile(self._make_compute())
         self._wait_seconds = config.wait_seconds
         trainers = len(ps_cluster.trainers)
         self._required = config.replicas_to_aggregate or trainers
+        self._backups = trainers - self._required
         if self._required > trainers:
             raise ConfigurationError(
                 f"replicas_to_aggregate is {self._required}, but there are only {trainers} "
                 "trainers: lower it, or start more workers"
             )
-        layout, state_layout = self.variables.layout, self.variables.state_layout
+        layout = self.variables.layout
         self._rows = RowAccumulator(self.variables, trainers)
         # Each sum begins with the number of its examples: with backups, one server may have
         # received a gradient that another has not. The first server's sum begins with the whole
-        # report and the trainers that took part, and ends with the state.
+        # report and the trainers that took part, and ends with the state that is averaged.
         self._head = step.report_size + trainers
-        self._state_sizes = [buffer.size for buffer in state_layout.buffers]
+        state_buffers = self.variables.select_changing(self.variables.state_layout.buffers)
+        self._is_averaged = [tf.as_dtype(buffer.dtype).is_floating for buffer in state_buffers]
+        self._averages, others = self._split_state(state_buffers)
+        self._state_queue = StateQueue(others, ps_cluster.devices[0])
+        self._state_sizes = [buffer.size for buffer in self._averages]
         self._sizes = [
             sum(layout.buffers[index].size for index in self._dense_in(store))
             + (1 if store else self._head + sum(self._state_sizes))
@@ -72,6 +89,9 @@ class SyncPSEngine(ParameterServerEngine):
         with tf.device(ps_cluster.devices[0]):
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
+            # When the data of each trainer ended: 1 for the first, 0 for one that has data.
+            self._ends = tf.Variable(tf.zeros([trainers], tf.int32), trainable=False)
+            self._ends_lock = tf.CriticalSection()
         # The coordinator would trace inside the strategy's scope.
         self._work_remote = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
@@ -87,7 +107,7 @@ class SyncPSEngine(ParameterServerEngine):
         with tf.device(CHIEF_DEVICE):
             self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
 
-    def begin(self, step: int, skip: int) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the variables to the parameter servers, and start the trainers."""
         self.variables.push()
         for accumulator in self._sums:
@@ -96,6 +116,7 @@ class SyncPSEngine(ParameterServerEngine):
             )
         self._token = step
         self._started = skip > 0
+        self._passes = passes
         self._open(skip)
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
@@ -110,7 +131,7 @@ class SyncPSEngine(ParameterServerEngine):
         )  # fmt: skip
         done, report, more, token = self._wait_for(call)
         self._token = int(token)
-        self._has_tokens = bool(more)
+        self._has_tokens = bool(more) and not self._pauses
         self._steps_per_call.record(int(done), time.perf_counter() - started)
         if not int(done) and not self._started:
             raise DataError(
@@ -123,19 +144,20 @@ class SyncPSEngine(ParameterServerEngine):
     def rewind(self) -> None:
         """Stop the trainers, and start them again at the beginning of the data."""
         self._stop_trainers()
+        self._passes += 1
         self._open(0)
 
     def pull(self) -> None:
         self.variables.pull()
 
-    def evaluate(self, notify: Callable[[int], None]) -> Array:
+    def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate on all hosts, between two updates."""
         if not self._shared_evaluation.is_shared():
-            return self._shared_evaluation.evaluate_on_chief(notify)
+            return self._shared_evaluation.evaluate_on_chief(notify, batches_per_call)
         for tokens in self._tokens[self._ps_cluster.chief_trains :]:
             tokens.enqueue(tf.constant(EVALUATE, tf.int64))
         return self._shared_evaluation.evaluate(
-            [call_in_background(self._take_evaluations)], notify
+            [call_in_background(self._take_evaluations)], notify, batches_per_call
         )
 
     def finish(self, error: BaseException | None) -> None:
@@ -147,13 +169,16 @@ class SyncPSEngine(ParameterServerEngine):
                 LOG.warning("%s", late)
 
     def _open(self, skip: int) -> None:
-        remote = self._ps_cluster.open_remote(skip, 1)
+        # An update of empty batches alone would look like the end of the data.
+        window = DataWindow(self._passes, skip, 1, drops_empty=self._backups > 0)
+        remote = self._ps_cluster.open_remote(window)
         self._has_tokens = False
+        self._ends.assign(tf.zeros_like(self._ends))
         self._working = []
         for number in range(len(self._ps_cluster.trainers)):
             trainer = tf.constant(number)
             if number == 0 and self._ps_cluster.chief_trains:
-                local = self._ps_cluster.open_local(skip, 1)
+                local = self._ps_cluster.open_local(window)
                 self._working.append(
                     call_in_background(self._watch, self._run_local, local, trainer)
                 )
@@ -218,36 +243,59 @@ class SyncPSEngine(ParameterServerEngine):
     def _work(self, iterator: DatasetIterator, trainer: Tensor) -> Tensor:
         """Run a trainer until it receives the token STOP."""
         batches = tf.constant(0)
+        # State that no step changes is fetched only once.
+        state = [tf.identity(value) for value in self.variables.read_state()]
         token, evaluates = self._next_token(trainer)
         while token != STOP:
             if self._shared_evaluation.is_shared() and evaluates:
                 member = trainer + int(not self._ps_cluster.chief_trains)
                 self._evaluations.enqueue(self._shared_evaluation.evaluate_remote(member))
             if token >= 0:
-                self._contribute(iterator, trainer, token)
+                self._contribute(iterator, trainer, token, state)
                 batches += 1
             token, evaluates = self._next_token(trainer)
         return batches
 
-    def _contribute(self, iterator: DatasetIterator, trainer: Tensor, token: Tensor) -> None:
-        """Add one batch to the update of a token; without data, add zeros."""
+    def _contribute(
+        self, iterator: DatasetIterator, trainer: Tensor, token: Tensor, state: list[Tensor]
+    ) -> None:
+        """Add one batch to the update of a token; without data, add zeros if they are needed."""
         variables = self.variables
-        buffers, state = variables.read(), variables.read_state()
+        buffers, changing = variables.read(), variables.read_changing_state()
+        state = variables.replace_changing(state, changing)
         optional = iterator.get_next_as_optional()
         contribution = tf.cond(
-            optional.has_value(),
+            has_examples(optional),
             lambda: weight_by_examples(
                 self._compute(variables, buffers, state, optional.get_value(), trainer, token),
                 variables,
             ),
-            lambda: zero_contribution(variables, state, self._step.report_size),
+            lambda: zero_contribution(variables, changing, self._step.report_size),
         )
-        sums, rows = self._serialize(contribution, trainer)
-        with tf.control_dependencies(self._rows.add(trainer, token, rows)):
-            for accumulator, value in zip(self._sums, sums, strict=True):
-                tf.raw_ops.ResourceAccumulatorApplyGradient(
-                    handle=accumulator, local_step=token, gradient=value
-                )
+        if optional.has_value() or self._is_needed(trainer):
+            sums, rows = self._serialize(contribution, trainer)
+            others = self._split_state(contribution.state)[1]
+            added = self._state_queue.add(trainer, token, others)
+            with tf.control_dependencies([*self._rows.add(trainer, token, rows), *added]):
+                for accumulator, value in zip(self._sums, sums, strict=True):
+                    tf.raw_ops.ResourceAccumulatorApplyGradient(
+                        handle=accumulator, local_step=token, gradient=value
+                    )
+
+    def _is_needed(self, trainer: Tensor) -> Tensor:
+        """Whether a trainer without data must add zeros: not if it ended among the backups."""
+        if not self._backups:
+            return tf.constant(True)
+
+        def note_end() -> Tensor:
+            ends = self._ends.read_value()
+            # A worker that was restarted reads its data again, and may come here twice.
+            end = tf.where(ends[trainer] > 0, ends[trainer], tf.reduce_max(ends) + 1)
+            self._ends.assign(tf.tensor_scatter_nd_update(ends, [[trainer]], [end]))
+            return end
+
+        with tf.device(self._ps_cluster.devices[0]):
+            return self._ends_lock.execute(note_end) > self._backups
 
     def _next_token(self, trainer: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; a straggler, for which several are waiting, takes the newest update.
@@ -271,8 +319,7 @@ class SyncPSEngine(ParameterServerEngine):
     ) -> tuple[list[Tensor], list[Rows]]:
         """Return what a contribution adds to the sum on each server, and to the sparse rows."""
         gradients, state, report = contribution
-        count = report[0]
-        takes_part = tf.cast(count > 0, tf.float32)
+        takes_part = tf.cast(report[0] > 0, tf.float32)
         sums = []
         for store in range(len(self._sums)):
             parts = [
@@ -281,16 +328,17 @@ class SyncPSEngine(ParameterServerEngine):
             ]
             if store == 0:
                 parts = [report, tf.one_hot(trainer, len(self._tokens)) * takes_part, *parts]
-                # The sums are float32 and averaged as a whole, so integer state is weighted too.
-                parts += [
-                    tf.cast(value, tf.float32) * (1.0 if value.dtype.is_floating else count)
-                    for value in state
-                ]
+                parts += [tf.cast(value, tf.float32) for value in self._split_state(state)[0]]
             else:
                 parts = [report[:1], *parts]
             sums.append(tf.concat(parts, 0))
         merged = [merge_rows(gradients[index]) for index in self.variables.sparse_buffers()]
         return sums, [(gradient.indices, gradient.values) for gradient in merged]
+
+    def _split_state(self, state: Sequence[T]) -> tuple[list[T], list[T]]:
+        """Return the buffers of changing state that are averaged, and the others."""
+        pairs = list(zip(state, self._is_averaged, strict=True))
+        return [value for value, is_mean in pairs if is_mean], [v for v, mean in pairs if not mean]
 
     def _dense_in(self, store: int) -> list[int]:
         indices = self.variables.layout.in_store(store)
@@ -309,16 +357,19 @@ class SyncPSEngine(ParameterServerEngine):
             report = sums[0][: self._step.report_size]
             more = report[0] > 0
             with tf.control_dependencies(sums):
-                rows = self._rows.take(token, sums[0][self._step.report_size : self._head])
+                counted = sums[0][self._step.report_size : self._head]
+                rows = self._rows.take(token, counted)
+                others = self._state_queue.take(token, counted)
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
             token += 1
             if more:
                 # A function call, so that the tokens can depend on all that it does.
-                applied = self._apply(sums, rows, report[0])
+                applied = self._apply(sums, rows, others, report[0])
                 total += report
                 done += 1
                 with tf.control_dependencies([applied]):
-                    self._send_token(token)
+                    if not self._pauses or done < steps:
+                        self._send_token(token)
                     self._completed.assign_add(1)
         return done, total, more, token
 
@@ -333,8 +384,10 @@ class SyncPSEngine(ParameterServerEngine):
             for tokens in self._tokens:
                 tokens.enqueue(token)
 
-    def _apply_sums(self, sums: list[Tensor], rows: dict[int, Rows], count: Tensor) -> Tensor:
-        layout, state_buffers = self.variables.layout, self.variables.state_layout.buffers
+    def _apply_sums(
+        self, sums: list[Tensor], rows: dict[int, Rows], others: list[Tensor], count: Tensor
+    ) -> Tensor:
+        layout = self.variables.layout
         gradients: list[Tensor] = [None] * len(layout.buffers)
         for index, (indices, values) in rows.items():
             shape = tf.constant(layout.buffers[index].shape, tf.int64)
@@ -348,12 +401,14 @@ class SyncPSEngine(ParameterServerEngine):
                 buffer = layout.buffers[index]
                 mean = tf.math.divide_no_nan(part, total[0])
                 gradients[index] = tf.cast(tf.reshape(mean, buffer.shape), buffer.dtype)
-            if tail:
-                self.variables.write_state(
-                    [
-                        tf.cast(tf.reshape(part / count, buffer.shape), buffer.dtype)
-                        for part, buffer in zip(parts[len(sizes) :], state_buffers, strict=True)
-                    ]
+            if store == 0:
+                means = [
+                    tf.cast(tf.reshape(part / count, buffer.shape), buffer.dtype)
+                    for part, buffer in zip(parts[len(sizes) :], self._averages, strict=True)
+                ]
+                exact = iter(others)
+                self.variables.write_changing_state(
+                    [means.pop(0) if is_mean else next(exact) for is_mean in self._is_averaged]
                 )
         self.variables.apply(gradients)
         return tf.constant(True)

@@ -1,6 +1,7 @@
 """Hooks: code that a session calls before, during and after the training loop."""
 
 from phalanx.train.hooks.base import ActionHook, At, Every, Hook, PeriodicHook, When
+from phalanx.train.hooks.keras_callbacks import CallbackHook
 from phalanx.train.hooks.model import (
     BestExporterHook,
     CheckpointHook,
@@ -21,6 +22,7 @@ __all__ = [
     "ActionHook",
     "At",
     "BestExporterHook",
+    "CallbackHook",
     "CheckpointHook",
     "EarlyStoppingHook",
     "EvaluationHook",

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.loop.session import Session
+from phalanx.train.types import Array
 
 
 class Hook:
@@ -25,6 +26,14 @@ class Hook:
 
     needs_gradient_norm = False
     """Whether each step must report `gradient_norm`."""
+    needs_epochs = False
+    """Whether the hook acts at the end of each epoch, before all other hooks.
+
+    Asynchronous trainers then wait for each other at the end of an epoch, and an optimizer with
+    moving averages writes them to the weights only after `on_stop`.
+    """
+    needs_evaluation_batches = False
+    """Whether `on_evaluation_batch` must be called for every single batch."""
 
     def on_restore(self, session: Session) -> None:
         """Called after the weights are initialized or restored, before they go to the devices."""
@@ -42,8 +51,9 @@ class Hook:
     def after_step(self, session: Session) -> None:
         """Called after each group of steps."""
 
-    def before_save(self, session: Session) -> None:
-        """Called before a checkpoint is written, when `session.variables` are up to date."""
+    def may_save(self, session: Session) -> bool:
+        """Return whether a checkpoint may be written now; `session.variables` are up to date."""
+        return True
 
     def on_save(self, session: Session, path: str) -> None:
         """Called after the session has written a checkpoint.
@@ -51,6 +61,18 @@ class Hook:
         Args:
             session: The session.
             path: The path of the checkpoint.
+        """
+
+    def before_evaluate(self, session: Session) -> None:
+        """Called before the training processes evaluate the model."""
+
+    def on_evaluation_batch(self, session: Session, batches: int, report: Array) -> None:
+        """Called during an evaluation, after one batch or several.
+
+        Args:
+            session: The session.
+            batches: How many batches the chief has evaluated.
+            report: The sum of their reports; `session.read_values(report)` returns the metrics.
         """
 
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
@@ -69,8 +91,11 @@ class Hook:
             values: The means of the loss and the metrics over the whole pass.
         """
 
+    def on_stop(self, session: Session) -> None:
+        """Called after the last step of a run that did not fail, before `end` of any hook."""
+
     def end(self, session: Session) -> None:
-        """Called after the last step of a run that did not fail."""
+        """Called after the last step of a run that did not fail, with the final weights."""
 
     def on_error(self, session: Session, error: BaseException) -> None:
         """Called instead of `end` when the run fails.

@@ -1,5 +1,6 @@
 """Hooks that save, load, evaluate and export the model."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
@@ -7,6 +8,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from phalanx.errors import ConfigurationError
 from phalanx.train.export.saved_model import export, list_versions
 from phalanx.train.hooks.base import Hook, PeriodicHook, read_metric
 from phalanx.train.loop.session import Session
@@ -45,14 +47,29 @@ class LoadCheckpoint(Hook):
 
     Args:
         path: A checkpoint, a file, or the directory of a run.
+        checkpoint: Not used: TensorLayer's hook for graphs has it.
         prefix: Load only the weights whose names start with this prefix.
         names: Maps names of the model to names of the checkpoint. If both end with `/`, they map
             all names that start with them.
+
+    Raises:
+        ConfigurationError: If the arguments are those of TensorLayer's hook for graphs.
     """
 
     def __init__(
-        self, path: str, *, prefix: str = "", names: Mapping[str, str] | None = None
+        self,
+        path: str,
+        checkpoint: str | None = None,
+        *,
+        prefix: str = "",
+        names: Mapping[str, str] | None = None,
     ) -> None:
+        if checkpoint is not None or not isinstance(path, str | os.PathLike):
+            raise ConfigurationError(
+                "LoadCheckpoint(saver, checkpoint) is for TensorFlow 1 graphs: import it from "
+                "phalanx.compat.tf1.distributed, or give LoadCheckpoint of phalanx.hooks the "
+                "checkpoint alone"
+            )
         self.path = str(path)
         self.prefix = prefix
         self.names = names

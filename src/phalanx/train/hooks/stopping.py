@@ -1,5 +1,6 @@
 """Hooks that end a run: at a step, after a time, without improvement, or when the loss is NaN."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -12,6 +13,8 @@ from phalanx.train.hooks.base import Every, Hook, read_metric
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
 
+LOG = logging.getLogger("phalanx")
+
 _POLL_SECONDS = 2.0
 
 
@@ -21,7 +24,7 @@ class StopAtStepHook(Hook):
 
     last_step: int
 
-    def begin(self, session: Session) -> None:
+    def on_restore(self, session: Session) -> None:
         session.set_limit(self.last_step)
         if session.step >= self.last_step:
             session.request_stop(f"step {session.step} of {self.last_step} is done")
@@ -117,20 +120,34 @@ class NanHook(Hook):
     """Fails the run when the loss, or a variable to save, is NaN or infinite.
 
     No checkpoint is written then.
+
+    Args:
+        fails: False only prevents checkpoints, and leaves it to others to end the run.
     """
 
+    def __init__(self, fails: bool = True) -> None:
+        self._fails = fails
+
     def after_step(self, session: Session) -> None:
-        if not math.isfinite(session.last_loss):
+        if self._fails and not math.isfinite(session.last_loss):
             raise _not_finite(f"the loss is {session.last_loss}", session)
 
-    def before_save(self, session: Session) -> None:
+    def may_save(self, session: Session) -> bool:
         # Asynchronous steps may have ended since the last check; and a finite loss can have a
         # gradient that is not.
         self.after_step(session)
-        for name, variable in session.variables.items():
-            values = np.asarray(variable.numpy())
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                raise _not_finite(f"{name} has values that are NaN or infinite", session)
+        optimizer = session.optimizer.variables if session.optimizer is not None else []
+        variables = [*session.variables.items(), *((v.path, v) for v in optimizer)]
+        for name, variable in variables:
+            is_float = "float" in str(getattr(variable.dtype, "name", variable.dtype))
+            if not is_float or np.isfinite(np.asarray(variable.numpy())).all():
+                continue
+            error = _not_finite(f"{name} has values that are NaN or infinite", session)
+            if self._fails:
+                raise error
+            LOG.warning("no checkpoint is written: %s", error)
+            return False
+        return True
 
 
 def _not_finite(what: str, session: Session) -> TrainingError:

@@ -1,6 +1,7 @@
 """The hooks that every run has by default."""
 
 import sys
+from collections.abc import Sequence
 
 from phalanx.train import hooks
 from phalanx.train.config import RunConfig
@@ -8,19 +9,32 @@ from phalanx.train.hooks import Every
 
 
 def default_hooks(
-    config: RunConfig, speed: hooks.ExamplesPerSecondHook, evaluates: bool
+    config: RunConfig,
+    speed: hooks.ExamplesPerSecondHook,
+    evaluates: bool,
+    callbacks: Sequence[hooks.CallbackHook] = (),
 ) -> list[hooks.Hook]:
-    """Return the hooks that a config asks for, and a progress bar on a terminal."""
+    """Return the hooks that a config asks for, and a progress bar on a terminal.
+
+    Callbacks that do the same take the place of a hook.
+    """
     defaults: list[hooks.Hook] = []
     if config.train_steps is not None:
         defaults.append(hooks.StopAtStepHook(config.train_steps))
-    defaults += [hooks.NanHook(), speed, hooks.LoggingHook(Every(steps=config.log_steps))]
-    defaults.append(hooks.SummaryHook(Every(steps=config.summary_steps), speed.measure))
-    seconds = None if config.save_steps else config.save_seconds
-    defaults.append(hooks.CheckpointHook(Every(steps=config.save_steps, seconds=seconds)))
-    if evaluates:
-        every = Every(steps=config.eval_every_steps, seconds=config.eval_every_seconds)
+    keeps = config.model_dir is not None
+    if keeps:
+        defaults.append(hooks.NanHook(not any(hook.terminates_on_nan for hook in callbacks)))
+    defaults += [speed, hooks.LoggingHook(Every(steps=config.log_steps))]
+    if keeps:
+        steps = None if config.summary_seconds else config.summary_steps
+        every = Every(steps=steps, seconds=config.summary_seconds)
+        defaults.append(hooks.SummaryHook(every, speed.measure))
+        seconds = None if config.save_steps else config.save_seconds
+        defaults.append(hooks.CheckpointHook(Every(steps=config.save_steps, seconds=seconds)))
+    every = Every(steps=config.eval_every_steps, seconds=config.eval_every_seconds)
+    # Callbacks evaluate at the end of each epoch; what is kept is evaluated as it is kept, too.
+    if evaluates and (keeps or not callbacks or every != Every()):
         defaults.append(hooks.EvaluationHook(every))
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not any(hook.shows_progress for hook in callbacks):
         defaults.append(hooks.ProgressBarHook())
     return defaults

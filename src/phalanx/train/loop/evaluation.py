@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from functools import partial
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from phalanx.errors import DataError, PeerError
 from phalanx.train.context import Context
-from phalanx.train.engines.base import EvaluationEngine
+from phalanx.train.engines.base import EvaluationEngine, Notify
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluster
@@ -39,19 +39,22 @@ def evaluate(
     summaries: Summaries,
     batches: int | None,
     step: int,
+    notify: Notify = lambda batches, report: None,
+    batches_per_call: int | None = None,
 ) -> dict[str, float]:
     """Evaluate the engine's weights, log the progress, and write the result as that of `step`."""
     started = time.monotonic()
     logged = 0.0
 
-    def notify(done: int) -> None:
+    def log_and_notify(done: int, report: Array) -> None:
         nonlocal logged
         fraction = done / batches if batches else 0.0
         if done in (1, batches) or fraction - logged >= 0.1:
             logged = fraction
             LOG.info("Evaluation [%d/%s]", done, batches or "?")
+        notify(done, report)
 
-    report = engine.evaluate(notify)
+    report = engine.evaluate(log_and_notify, batches_per_call)
     if not report[0]:
         raise DataError("eval_data is empty: check its paths and filters")
     values = step_function.read_report(report)
@@ -86,20 +89,28 @@ class EvaluationLoop:
         self._evaluate_function = tf.function(self.evaluate_batches, reduce_retracing=True)
 
     def evaluate(
-        self, iterator: DatasetIterator, limit: int | None, notify: Callable[[int], None]
+        self,
+        iterator: DatasetIterator,
+        limit: int | None,
+        notify: Notify,
+        batches_per_call: int | None = None,
     ) -> Array:
-        """Evaluate at most `limit` batches; call `notify` with the number of batches done."""
+        """Evaluate at most `limit` batches; call `notify` after each call of TensorFlow.
+
+        By default the number of batches in a call grows.
+        """
         total = np.zeros([self._step_function.report_size])
-        batches, batches_per_call, has_ended = 0, 1, False
+        batches, count, has_ended = 0, 1, False
+        max_count = batches_per_call or _MAX_BATCHES_PER_CALL
         while not has_ended and (limit is None or batches < limit):
-            count = batches_per_call if limit is None else min(batches_per_call, limit - batches)
+            count = count if limit is None else min(count, limit - batches)
             done, report, more = self._evaluate_function(iterator, tf.constant(count))
             total += report.numpy()
             has_ended = not bool(more)
             batches += int(done)
             if int(done):
-                notify(batches)
-            batches_per_call = min(batches_per_call * 2, _MAX_BATCHES_PER_CALL)
+                notify(batches, total)
+            count = min(count * 2, max_count)
         return total
 
     def evaluate_batches(
@@ -151,12 +162,13 @@ class SharedEvaluation:
         self._ps_cluster = ps_cluster
         self._limit = ps_cluster.config.eval_steps or 2**31 - 1
         workers = len(ps_cluster.trainers) - ps_cluster.chief_trains
+        trainer = ps_cluster.contexts[0]
         self._contexts = [
             Context(
                 num_shards=workers + 1,
                 shard=shard,
-                batch_size=ps_cluster.contexts[0].batch_size,
-                global_batch_size=ps_cluster.config.global_batch_size,
+                batch_size=trainer.batch_size,
+                global_batch_size=trainer.global_batch_size,
                 num_replicas=workers + 1,
                 seed=ps_cluster.config.seed,
             )
@@ -187,10 +199,15 @@ class SharedEvaluation:
         data = tf.switch_case(shard, make_shards)
         return self._remote_loop.evaluate_batches(iter(data), tf.constant(self._limit))[1]
 
-    def evaluate(self, others: Sequence[Future[Array]], notify: Callable[[int], None]) -> Array:
+    def evaluate(
+        self,
+        others: Sequence[Future[Array]],
+        notify: Notify,
+        batches_per_call: int | None = None,
+    ) -> Array:
         """Evaluate shard 0, wait for the reports of the workers, and sum all reports."""
         started = time.monotonic()
-        total = self._evaluate_local(self._contexts[0], notify)
+        total = self._evaluate_local(self._contexts[0], notify, batches_per_call)
         # All shards are of similar size: a worker that takes this much longer has failed.
         limit = self._ps_cluster.config.wait_seconds + 10 * (time.monotonic() - started)
         done, late = wait(others, timeout=limit, return_when=FIRST_EXCEPTION)
@@ -201,13 +218,16 @@ class SharedEvaluation:
             )
         return np.asarray(np.sum([total, *reports], axis=0))
 
-    def evaluate_on_chief(self, notify: Callable[[int], None]) -> Array:
+    def evaluate_on_chief(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate all data on the chief."""
         whole = dataclasses.replace(self._contexts[0], num_shards=1, num_replicas=1)
-        return self._evaluate_local(whole, notify)
+        return self._evaluate_local(whole, notify, batches_per_call)
 
-    def _evaluate_local(self, context: Context, notify: Callable[[int], None]) -> Array:
-        return self._local_loop.evaluate(iter(self._make_data(context)), self._limit, notify)
+    def _evaluate_local(
+        self, context: Context, notify: Notify, batches_per_call: int | None
+    ) -> Array:
+        data = iter(self._make_data(context))
+        return self._local_loop.evaluate(data, self._limit, notify, batches_per_call)
 
     def _make_data(self, context: Context) -> Dataset:
         return make_eval_data(self._ps_cluster.experiment, context)

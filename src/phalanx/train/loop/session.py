@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from phalanx.errors import DataError, Interrupted
-from phalanx.train.engines.base import Engine, Progress
-from phalanx.train.types import Array, ElementSpec, KerasVariable, Model
+from phalanx.train.engines.base import Engine, Notify, Progress
+from phalanx.train.types import Array, ElementSpec, KerasVariable, Model, Optimizer
 
 if TYPE_CHECKING:
     from phalanx.train.custom_loop.custom_step import CustomStep
@@ -36,6 +36,14 @@ class Position:
     examples: int = 0
     totals: Array = field(default_factory=lambda: np.zeros([0]))
     """The sum of the reports of the current epoch; empty before its first step."""
+
+
+class Evaluate(Protocol):
+    """Evaluates the current weights, as those of a step."""
+
+    def __call__(
+        self, step: int, notify: Notify, batches_per_call: int | None
+    ) -> dict[str, float]: ...
 
 
 class SessionCheckpoints(Protocol):
@@ -70,7 +78,7 @@ class Session:
                 session.advance()
 
     Hooks read `step`, `examples`, `last_loss`, `learning_rate` and `model`, and may call `save`,
-    `evaluate`, `set_limit` and `request_stop`.
+    `evaluate`, `pull`, `push`, `set_limit` and `request_stop`.
     """
 
     def __init__(
@@ -82,7 +90,10 @@ class Session:
         hooks: Sequence[Hook],
         *,
         epochs: int | None = None,
-        evaluate: Callable[[int], dict[str, float]] | None = None,
+        steps_per_epoch: int | None = None,
+        steps_per_pass: int | None = None,
+        initial_epoch: int = 0,
+        evaluate: Evaluate | None = None,
         resume_data: bool = True,
         is_asked_to_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
@@ -91,7 +102,13 @@ class Session:
         self._engine = engine
         self._checkpoints = checkpoints
         self._hooks = list(hooks)
-        self._epochs = epochs
+        self.epochs = epochs
+        self.steps_per_epoch = steps_per_epoch or steps_per_pass
+        """About how many steps an epoch has, if that is known."""
+        self._steps_per_pass = steps_per_pass
+        # Where this is set, an epoch ends after so many steps, and the next one reads on.
+        self._epoch_limit = steps_per_epoch
+        self._initial_epoch = initial_epoch
         self._evaluate = evaluate
         self._resume_data = resume_data
         self._is_asked_to_stop = is_asked_to_stop
@@ -99,6 +116,7 @@ class Session:
         self._saved_step: int | None = None
         self._restored_step: int | None = None
         self._is_final = False
+        self._is_rewound = False
         self._hooked_step = 0
         self._last_report = np.zeros([step_function.report_size])
         self.total_report = np.zeros([step_function.report_size])
@@ -119,6 +137,21 @@ class Session:
     def model(self) -> Model:
         """The model; call `pull` before you read its variables."""
         return self._step_function.model
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer on the host; None in a loop that the user writes."""
+        return self._step_function.optimizer
+
+    @property
+    def optimizers(self) -> Sequence[Optimizer]:
+        """All optimizers on the host: several if the model's own `train_step` calls several."""
+        return self._step_function.optimizers
+
+    @property
+    def updates_in_place(self) -> bool:
+        """Whether a step may call an optimizer several times."""
+        return self._step_function.updates_in_place
 
     @property
     def variables(self) -> dict[str, KerasVariable]:
@@ -178,12 +211,26 @@ class Session:
         """Copy the weights from the devices to the variables of the model."""
         self._count(self._engine.pull())
 
+    def push(self) -> None:
+        """Copy the variables of the model and the optimizer to every replica, on all hosts.
+
+        Call `pull` before you change them: the others would be set back to old values.
+        """
+        self._count(self._engine.settle())
+        self._engine.push()
+        self._saved_step = self.evaluated_step = None
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether there is evaluation data."""
+        return self._evaluate is not None
+
     def save(self) -> str:
         """Write a checkpoint, unless this step is saved already, and return its path."""
         if self._saved_step != self.step or self._checkpoints.latest is None:
             self.pull()
-            for hook in self._hooks:
-                hook.before_save(self)
+            if not all(hook.may_save(self) for hook in self._hooks):
+                return str(self._checkpoints.latest or "")
             self._saved_step = self.step
             path = self._checkpoints.save(self.step, self.position)
             for hook in self._hooks:
@@ -194,23 +241,35 @@ class Session:
         """Evaluate the current weights, and return the loss and the metrics."""
         if self._evaluate is not None:
             self._count(self._engine.settle())
-            self.evaluation = self._evaluate(self.step)
-            self.evaluated_step = self.step
+            for hook in self._hooks:
+                hook.before_evaluate(self)
+            one_by_one = any(hook.needs_evaluation_batches for hook in self._hooks)
+            self.evaluation = self._evaluate(
+                self.step, self._notify_evaluation, 1 if one_by_one else None
+            )
             for hook in self._hooks:
                 hook.on_evaluate(self, self.evaluation)
+            self.evaluated_step = self.step
             self.now = self._clock()
         return self.evaluation
+
+    def _notify_evaluation(self, batches: int, report: Array) -> None:
+        for hook in self._hooks:
+            hook.on_evaluation_batch(self, batches, report)
 
     def __enter__(self) -> Session:
         self.now = self._clock()
         self.step, self.position = self._checkpoints.restore()
         self.is_restored = self._checkpoints.latest is not None
+        if not self.is_restored:
+            self.position.epoch = self._initial_epoch
         self._saved_step = self._restored_step = self.step if self.is_restored else None
         self._hooked_step = self.step
         try:
             for hook in self._hooks:
                 hook.on_restore(self)
-            self._engine.begin(self.step, self.position.batches if self._resume_data else 0)
+            passes, skip = self._count_read() if self._resume_data else (0, 0)
+            self._engine.begin(self.step, skip, passes)
             for hook in self._hooks:
                 hook.begin(self)
             self._check_epochs()
@@ -226,13 +285,17 @@ class Session:
             hook.before_step(self)
         dues = [due for hook in self._hooks if (due := hook.due(self.step)) is not None]
         limit = self.limit or _NO_LIMIT
+        if self._epoch_limit is not None:
+            limit = min(limit, self.step + self._epoch_limit - self.position.batches)
         progress = self._engine.advance(self.step, min([*dues, limit]), limit)
         self.now = self._clock()
         self._count(progress)
+        is_full = self._epoch_limit is not None and self.position.batches >= self._epoch_limit
         is_last = self.limit is not None and self.step >= self.limit
-        if progress.ended and self._epochs is not None:
-            is_last = is_last or self.position.epoch + progress.passes >= self._epochs
-        if is_last:
+        if (progress.ended or is_full) and self.epochs is not None:
+            is_last = is_last or self.position.epoch + progress.passes >= self.epochs
+        # `fit` evaluates the last epoch before the weights get their final values.
+        if is_last and not any(hook.needs_epochs for hook in self._hooks):
             self._finalize()
         # Asynchronous steps may also be counted when a checkpoint is saved.
         if self.step != self._hooked_step:
@@ -241,8 +304,10 @@ class Session:
                 hook.after_step(self)
         if self.limit is not None and self.step >= self.limit:
             self.request_stop(f"step {self.step} of {self.limit} is done")
-        if progress.ended:
-            self._end_epoch(progress.passes)
+        if progress.ended and self._epoch_limit is not None and not self.position.batches:
+            self._read_again()
+        elif progress.ended or is_full:
+            self._end_epoch(progress.passes, progress.ended)
         self._checkpoints.heartbeat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
@@ -256,6 +321,8 @@ class Session:
     ) -> None:
         if error is None:
             try:
+                for hook in self._hooks:
+                    hook.on_stop(self)
                 if not self.is_interrupted:
                     self._finalize()
                 for hook in self._hooks:
@@ -305,23 +372,54 @@ class Session:
         self._checkpoints.mark_failed(error)
         self._engine.finish(error)
 
-    def _end_epoch(self, passes: int) -> None:
+    def _count_read(self) -> tuple[int, int]:
+        """Return how many passes over the data a restarted run has read, and batches since then."""
+        epochs = self.position.epoch - self._initial_epoch
+        if self._epoch_limit is None:
+            return epochs, self.position.batches
+        if self._steps_per_pass is None:
+            return 0, epochs * self._epoch_limit + self.position.batches
+        passes = read = 0
+        for steps in [*[self._epoch_limit] * epochs, self.position.batches]:
+            if read >= self._steps_per_pass and steps:
+                passes, read = passes + 1, 0
+            # An epoch ends early when the data does.
+            read += steps
+            if read > self._steps_per_pass:
+                passes, read = passes + 1, 0
+        return passes, read
+
+    def _read_again(self) -> None:
+        """Start the data again, which ended with the last epoch."""
+        if self._is_rewound:
+            self._end_epoch(1, True)
+        self._is_rewound = True
+        self._engine.rewind()
+
+    def _end_epoch(self, passes: int, has_ended: bool) -> None:
         totals = self.position.totals
+        self._is_rewound = False
         if not self.position.batches:
-            goal = f"{self._epochs} epochs" if self._epochs else f"{self.limit or 'more'} steps"
+            goal = f"{self.epochs} epochs" if self.epochs else f"{self.limit or 'more'} steps"
             again = f" when it was read again after step {self.step}" if self.step else ""
             raise DataError(
                 f"the data ended too early: train_data returned no batch{again}, and "
                 f"{goal} are needed; return a dataset that can be read more than once, or set "
                 "fewer steps or epochs"
             )
+        if has_ended and self._epoch_limit and self.position.batches < self._epoch_limit:
+            LOG.warning(
+                "the data ended after %d of %d steps of epoch %d, and is read again from its "
+                "start: call .repeat() on it, or set a smaller steps_per_epoch",
+                self.position.batches, self._epoch_limit, self.position.epoch + 1,
+            )  # fmt: skip
         self.position.epoch += passes
         self.position.batches = 0
         self.position.totals = np.zeros([0])
         if len(totals) and totals[0] > 0:
             self._report_epoch(self.read_values(totals), passes)
         self._check_epochs()
-        if not self.should_stop():
+        if has_ended and not self.should_stop():
             self._engine.rewind()
 
     def _report_epoch(self, values: dict[str, float], passes: int) -> None:
@@ -335,8 +433,8 @@ class Session:
             hook.on_epoch(self, values)
 
     def _check_epochs(self) -> None:
-        if self._epochs is not None and self.position.epoch >= self._epochs:
-            self.request_stop(f"epoch {self.position.epoch} of {self._epochs} is done")
+        if self.epochs is not None and self.position.epoch >= self.epochs:
+            self.request_stop(f"epoch {self.position.epoch} of {self.epochs} is done")
 
 
 @dataclass

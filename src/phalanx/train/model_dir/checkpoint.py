@@ -114,6 +114,28 @@ class Checkpoints:
         write_status(self.directory, Status(state, int(self._numbers["step"]), reason))
 
 
+class NoCheckpoints:
+    """Stands for checkpoints in a run without a model_dir, which keeps nothing on disk."""
+
+    directory = ""
+    latest = None
+
+    def restore(self) -> tuple[int, Position]:
+        return 0, Position()
+
+    def save(self, step: int, position: Position) -> str:
+        return ""
+
+    def heartbeat(self, step: int, now: float) -> None:
+        pass
+
+    def mark_done(self, step: int) -> None:
+        pass
+
+    def mark_failed(self, error: BaseException) -> None:
+        pass
+
+
 def restore_all(checkpoint: Trackable, path: str) -> None:
     """Restore every variable of an object; the file may hold more."""
     status = checkpoint.restore(path)

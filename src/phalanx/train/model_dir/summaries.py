@@ -12,9 +12,12 @@ from phalanx.train.types import Array, Model, SummaryWriter, Tensor
 
 
 class Summaries:
-    """Writes `train` summaries into model_dir and `eval` summaries into model_dir/eval."""
+    """Writes `train` summaries into model_dir and `eval` summaries into model_dir/eval.
 
-    def __init__(self, directory: str) -> None:
+    Without a model_dir it writes nothing.
+    """
+
+    def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._writers: dict[str, SummaryWriter] = {}
 
@@ -51,7 +54,7 @@ class Summaries:
             return
         shape = inputs[0] if isinstance(model, keras.Sequential) else model.input
         specs = keras.tree.map_structure(
-            lambda value: tf.TensorSpec([1, *value.shape[1:]], value.dtype), shape
+            lambda value: tf.TensorSpec([value.shape[0] or 1, *value.shape[1:]], value.dtype), shape
         )
         with self._writer("train").as_default(step=0):
             tf.summary.graph(tf.function(model.__call__).get_concrete_function(specs).graph)
@@ -62,8 +65,9 @@ class Summaries:
         self._writers.clear()
 
     def _log(self, file_name: str, entry: MetricsEntry) -> None:
-        with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
-            file.write(format_entry(entry))
+        if self._directory is not None:
+            with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
+                file.write(format_entry(entry))
 
     @contextmanager
     def _writing(self, kind: str, step: int) -> Iterator[None]:
@@ -73,6 +77,8 @@ class Summaries:
         writer.flush()
 
     def _writer(self, kind: str) -> SummaryWriter:
+        if self._directory is None:
+            return tf.summary.create_noop_writer()
         if kind not in self._writers:
             folder = self._directory if kind == "train" else f"{self._directory}/{kind}"
             self._writers[kind] = tf.summary.create_file_writer(folder)

@@ -1,9 +1,9 @@
 """Load weights from checkpoints in any format of TensorFlow 1 and 2 and of Keras."""
 
 import logging
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,13 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.checkpoint import restore_all
 from phalanx.train.model_dir.layout import checkpoint_name, latest_checkpoint
+from phalanx.train.model_dir.weights_file import open_weights_file
 from phalanx.train.types import Array, KerasVariable, Model
 
 LOG = logging.getLogger("phalanx")
+
+_NOT_KERAS = (ValueError, OSError, KeyError, TypeError, AttributeError, IndexError)
+"""What Keras raises when it reads a file of another structure."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,23 @@ def warm_start(
 ) -> list[str]:
     """Load the chosen weights into a model's variables, and return the names of these."""
     path = find_checkpoint(path)
-    if not prefix and not names and _load_whole(model, path):
-        loaded = sorted(variables)
-    else:
-        source = open_source(path)
-        wanted = _choose(variables, prefix, names or {})
-        if not wanted:
-            raise ConfigurationError(
-                f"prefix={prefix!r} and names={names} choose none of the model's weights: it has "
-                f"{_list_names(variables)}"
-            )
-        _load_by_name(variables, wanted, source, path)
-        loaded = sorted(wanted)
+    with ExitStack() as stack:
+        checked = path
+        if path.endswith((".keras", ".h5")):
+            size = sum(8 * math.prod(variable.shape) for variable in variables.values())
+            checked = stack.enter_context(open_weights_file(path, size))
+        if not prefix and not names and _load_whole(model, path, checked):
+            loaded = sorted(variables)
+        else:
+            source = stack.enter_context(open_source(checked))
+            wanted = _choose(variables, prefix, names or {})
+            if not wanted:
+                raise ConfigurationError(
+                    f"prefix={prefix!r} and names={names} choose none of the model's weights: it "
+                    f"has {_list_names(variables)}"
+                )
+            _load_by_name(variables, wanted, source, path)
+            loaded = sorted(wanted)
     LOG.info("warm start: %d of %d weights from %s", len(loaded), len(variables), path)
     return loaded
 
@@ -75,21 +84,26 @@ def find_checkpoint(path: str) -> str:
     return path
 
 
-def open_source(path: str) -> WeightSource:
-    """Open a checkpoint of any format, with the names that its model gave to the weights."""
-    if path.endswith(".keras"):
-        return _open_archive(path)
-    return _open_h5(path) if path.endswith(".h5") else _open_tensorflow(path)
+@contextmanager
+def open_source(path: str) -> Iterator[WeightSource]:
+    """Open a checkpoint, or a checked HDF5 file, with the names that its model gave the weights."""
+    if not path.endswith(".h5"):
+        yield _open_tensorflow(path)
+        return
+    import h5py  # noqa: PLC0415
+
+    with h5py.File(Path(path)) as file:
+        yield _open_h5(file)
 
 
-def _load_whole(model: Model, path: str) -> bool:
+def _load_whole(model: Model, path: str, checked: str) -> bool:
     """Load a Keras model by its structure, so that generated names do not matter."""
     if not isinstance(model, keras.Model):
         return False
-    if path.endswith((".keras", ".h5")):
+    if checked.endswith(".h5"):
         try:
-            model.load_weights(path)
-        except ValueError as error:
+            model.load_weights(checked)
+        except _NOT_KERAS as error:
             raise ConfigurationError(f"{path} does not fit the model: {error}") from None
         return True
     if not _read_names(path)[0]:
@@ -222,32 +236,27 @@ def _without_root(keys: dict[str, str]) -> dict[str, str]:
     return keys
 
 
-def _open_archive(path: str) -> WeightSource:
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
-        archive.extract("model.weights.h5", folder)
-        return _open_h5(f"{folder}/model.weights.h5")
-
-
-def _open_h5(path: str) -> WeightSource:
-    """Open a file that names the layers and numbers the variables of each."""
+def _open_h5(file: Any) -> WeightSource:
+    """Find the weights in a file that names the layers and numbers the variables of each."""
     import h5py  # noqa: PLC0415
 
-    found: dict[str, Array] = {}
-
-    def walk(group: Any, parents: tuple[str, ...]) -> None:
+    found: dict[str, Any] = {}
+    groups: list[tuple[Any, tuple[str, ...]]] = [(file, ())]
+    while groups:
+        group, parents = groups.pop()
         variables = group.get("vars")
+        if not isinstance(variables, h5py.Group):
+            variables = None
         layer = variables.attrs.get("name") if variables is not None else None
         path = (*parents, str(layer)) if layer is not None and group.name != "/" else parents
-        for number, values in variables.items() if variables is not None else ():
-            found["/".join((*path, number))] = np.asarray(values)
+        for number, dataset in variables.items() if variables is not None else ():
+            if isinstance(dataset, h5py.Dataset):
+                found["/".join((*path, number))] = dataset
         for key, inner in group.items():
             if key not in ("vars", "optimizer") and isinstance(inner, h5py.Group):
-                walk(inner, path)
-
-    with h5py.File(Path(path)) as file:
-        walk(file, ())
-    shapes = {name: tuple(values.shape) for name, values in found.items()}
-    return WeightSource(shapes, lambda name: found[name])
+                groups.append((inner, path))
+    shapes = {name: tuple(dataset.shape) for name, dataset in found.items()}
+    return WeightSource(shapes, lambda name: np.asarray(found[name]))
 
 
 def _list_names(names: Iterable[str]) -> str:

@@ -2,25 +2,25 @@
 
 Nothing in TensorFlow tells a parameter server that training is over, and TF_CONFIG gives each task
 one address, which TensorFlow itself listens on. So a message is an operation: the sender makes the
-receiver's server write a file, and that file is a pipe that the receiver reads.
+receiver's server write a file, and that file is a pipe that the receiver reads. Other processes of
+the receiver's host can write to it too, so messages are authenticated (messages.py).
 """
 
-import json
 import logging
 import os
 import queue
 import socket
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Self
 
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Task
+from phalanx.cluster.job_secret import read_secret
 from phalanx.cluster.spec import split_address
 from phalanx.open_files import allow_open_files
+from phalanx.train.runtime.exposure import warn_if_exposed
+from phalanx.train.runtime.messages import Message, MessageReader, seal
 from phalanx.train.runtime.topology import job_and_index
 
 LOG = logging.getLogger("phalanx")
@@ -30,8 +30,6 @@ LOG = logging.getLogger("phalanx")
 CONTROL_CHANNEL = 1013
 WORKER_DATA = 1014
 
-# A pipe takes this many bytes in one atomic write, so that messages never mix.
-_MAX_BYTES = 4000
 _SEND_SECONDS = 15.0
 
 
@@ -46,46 +44,21 @@ def duplicate_to(source: int, descriptor: int) -> None:
     os.dup2(source, descriptor, inheritable=False)
 
 
-class MessageType(StrEnum):
-    """What a message announces."""
-
-    DONE = "done"
-    FAILED = "failed"
-    INTERRUPTED = "again"
-    """The chief has saved after SIGTERM: run the job again."""
-    TERMINATED = "terminated"
-    """The sender has received SIGTERM."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message from another task."""
-
-    type: MessageType
-    sender: str
-    text: str = ""
-
-    def encode(self) -> str:
-        return json.dumps({"word": self.type, "sender": self.sender, "text": self.text}) + "\n"
-
-    @classmethod
-    def decode(cls, line: bytes) -> Self:
-        found = json.loads(line)
-        return cls(MessageType(found["word"]), found["sender"], found["text"])
-
-
 class ControlChannel:
     """The messages to this process. Open it before the TensorFlow server starts."""
 
     def __init__(self) -> None:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
-    def open(self) -> None:
-        """Start to receive messages."""
+    def open(self, cluster: Cluster, receiver: Task) -> None:
+        """Start to receive messages, as one of the tasks of a cluster."""
+        secret = read_secret(os.environ)
+        warn_if_exposed(secret)
+        messages = MessageReader(str(receiver), list(map(str, cluster.tasks())), secret)
         reader, writer = os.pipe()
         duplicate_to(writer, CONTROL_CHANNEL)
         os.close(writer)
-        threading.Thread(target=self._receive, args=(reader,), daemon=True).start()
+        threading.Thread(target=self._receive, args=(reader, messages), daemon=True).start()
 
     def wait(self, seconds: float) -> Message | None:
         """Return the next message, or None if none arrives in time."""
@@ -94,19 +67,22 @@ class ControlChannel:
         except queue.Empty:
             return None
 
-    def _receive(self, reader: int) -> None:
-        rest = b""
+    def _receive(self, reader: int, messages: MessageReader) -> None:
         while received := os.read(reader, 65536):
-            *lines, rest = (rest + received).split(b"\n")
-            for line in lines:
-                try:
-                    self._messages.put(Message.decode(line))
-                except (ValueError, KeyError):
-                    LOG.warning("ignored a message that cannot be parsed: %r", line[:80])
+            try:
+                for message in messages.read(received):
+                    self._messages.put(message)
+            except Exception:  # a task that receives nothing more would never end
+                LOG.exception("ignored what another task has sent")
 
 
 def send(cluster: Cluster, receivers: Iterable[Task], message: Message, has_ps: bool) -> None:
     """Send a message to several tasks at once; tasks that cannot be reached are skipped."""
+    receivers = list(receivers)
+    if len(receivers) == 1:
+        # At the exit of the interpreter, no thread can be started any more.
+        _send_to(cluster, receivers[0], message, has_ps)
+        return
     threads = [
         threading.Thread(target=_send_to, args=(cluster, task, message, has_ps), daemon=True)
         for task in receivers
@@ -118,24 +94,35 @@ def send(cluster: Cluster, receivers: Iterable[Task], message: Message, has_ps: 
 
 
 def _send_to(cluster: Cluster, task: Task, message: Message, has_ps: bool) -> None:
-    address = cluster.addresses[task]
-    if not is_listening(address):
+    if not is_listening(cluster.addresses[task]):
         return
-    while len(line := message.encode()) > _MAX_BYTES:
-        # The end of a traceback says the most.
-        message = replace(message, text="..." + message.text[len(message.text) // 8 + 3 :])
-    job, index = job_and_index(cluster, task) if has_ps else (str(task.role), task.index)
-    device = f"/job:{job}/task:{index}"
+    line = seal(message, str(task), read_secret(os.environ))
     try:
-        with tf.Graph().as_default(), tf.device(f"{device}/device:CPU:0"):
-            write = tf.io.write_file(path_of(CONTROL_CHANNEL), line)
-            options = tf.compat.v1.ConfigProto(
-                device_filters=[device], operation_timeout_in_ms=int(_SEND_SECONDS * 1000)
-            )
-            with tf.compat.v1.Session(f"grpc://{address}", config=options) as session:
-                session.run(write)
+        write_file(cluster, task, path_of(CONTROL_CHANNEL), line, has_ps)
     except tf.errors.OpError as error:
         LOG.debug("%s did not receive a message: %s", task, error)
+
+
+def write_file(
+    cluster: Cluster,
+    task: Task,
+    path: str,
+    data: bytes,
+    has_ps: bool,
+    seconds: float = _SEND_SECONDS,
+) -> None:
+    """Let the server of another task write a file on its host."""
+    job, index = job_and_index(cluster, task) if has_ps else (str(task.role), task.index)
+    device = f"/job:{job}/task:{index}"
+    with tf.Graph().as_default(), tf.device(f"{device}/device:CPU:0"):
+        contents = tf.compat.v1.placeholder(tf.string, [])
+        write = tf.io.write_file(path, contents)
+        options = tf.compat.v1.ConfigProto(
+            device_filters=[device], operation_timeout_in_ms=int(seconds * 1000)
+        )
+        target = f"grpc://{cluster.addresses[task]}"
+        with tf.compat.v1.Session(target, config=options) as session:
+            session.run(write, {contents: data})
 
 
 def is_listening(address: str, seconds: float = 2.0) -> bool:

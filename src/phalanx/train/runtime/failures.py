@@ -10,7 +10,8 @@ from functools import partial
 import tensorflow as tf
 
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
-from phalanx.train.runtime.control_channel import ControlChannel, Message, MessageType, send
+from phalanx.train.runtime.control_channel import ControlChannel, send
+from phalanx.train.runtime.messages import Message, MessageType
 from phalanx.train.runtime.topology import Strategy, Topology
 
 _TRACE = "Traceback (most recent call last):"
@@ -22,8 +23,13 @@ _WORKER = re.compile(r"remote target /job:worker/replica:0/task:(\d+)")
 
 
 @contextlib.contextmanager
-def propagate_failures(topology: Topology, channel: ControlChannel) -> Iterator[None]:
-    """Send a failure of this task to the others, and raise the failure of another task here."""
+def propagate_failures(
+    topology: Topology, channel: ControlChannel, releases: bool = True
+) -> Iterator[None]:
+    """Send a failure of this task to the others, and raise the failure of another task here.
+
+    At the end the chief releases its parameter servers and their workers, if `releases` is set.
+    """
     if topology.strategy is Strategy.ONE_PROCESS:
         yield
         return
@@ -51,7 +57,7 @@ def propagate_failures(topology: Topology, channel: ControlChannel) -> Iterator[
             raise cause from None
         raise
     else:
-        if topology.is_chief and topology.strategy.has_ps:
+        if releases and topology.is_chief and topology.strategy.has_ps:
             send_to(others, Message(MessageType.DONE, sender))
 
 
@@ -89,6 +95,8 @@ def _summarize(error: BaseException) -> str:
     text = _describe(error)
     if isinstance(error, PhalanxError) and _TRACE not in text:
         return text.strip().splitlines()[-1]
+    if isinstance(error, PhalanxError) and not (first := text.splitlines()[0]).endswith(":"):
+        return first
     found = _ERROR_LINE.findall(text)
     return ": ".join(found[-1]) if found else text.strip().splitlines()[-1]
 

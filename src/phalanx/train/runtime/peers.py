@@ -10,28 +10,18 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from phalanx.cluster import TFConfig
+from phalanx.cluster import Cluster, Task, TFConfig
 from phalanx.cluster.preflight import check_peers
 from phalanx.cluster.spec import split_address
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError
+from phalanx.guard.library import ANY
+from phalanx.guard.own_address import find_own_address
 from phalanx.train.config import RunConfig
-from phalanx.train.runtime.control_channel import (
-    ControlChannel,
-    Message,
-    MessageType,
-    is_listening,
-    send,
-)
+from phalanx.train.runtime.control_channel import ControlChannel, is_listening, send
+from phalanx.train.runtime.messages import Message, MessageType
 from phalanx.train.runtime.signals import catch_sigterm
-from phalanx.train.runtime.topology import (
-    Strategy,
-    Topology,
-    find_devices,
-    job_and_index,
-    join_all_reduce_strategy,
-    ps_jobs,
-)
-from phalanx.train.types import Server, TFStrategy
+from phalanx.train.runtime.topology import Topology, job_and_index, ps_jobs
+from phalanx.train.types import Server
 
 LOG = logging.getLogger("phalanx")
 
@@ -58,12 +48,16 @@ def wait_for_peers(topology: Topology, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def accept_connections(address: str) -> Iterator[None]:
+def accept_connections(cluster: Cluster, task: Task) -> Iterator[None]:
     """Listen at this task's address until TensorFlow does, so that peers find it."""
+    hosts = [split_address(address)[0] for address in cluster.addresses.values()]
+    host, port = split_address(cluster.addresses[task])
+    own = find_own_address(host, hosts).address
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
     try:
-        listener = socket.create_server(("", split_address(address)[1]))
+        listener = socket.create_server(("" if own == ANY else own, port), family=family)
     except OSError as error:
-        LOG.debug("cannot listen at %s: %s", address, error)
+        LOG.debug("cannot listen at %s: %s", cluster.addresses[task], error)
         yield
         return
 
@@ -83,33 +77,31 @@ def accept_connections(address: str) -> Iterator[None]:
         thread.join()
 
 
-def join_trainers(
-    topology: Topology, config: RunConfig, channel: ControlChannel
-) -> tuple[TFStrategy, list[str]]:
-    """Return the strategy of one process or of all-reduce, and this host's devices."""
-    if topology.strategy is not Strategy.ALL_REDUCE:
-        devices = find_devices(config)
-        if len(devices) > 1:
-            return tf.distribute.MirroredStrategy(devices), devices
-        return tf.distribute.get_strategy(), devices
-    channel.open()
-    # TensorFlow waits for all peers without a limit, and blocks all other threads meanwhile.
-    with accept_connections(topology.cluster.addresses[topology.task]):
-        wait_for_peers(topology, config.wait_seconds)
-    tf_strategy = join_all_reduce_strategy(topology)
-    return tf_strategy, list(tf_strategy.extended.worker_devices)
-
-
 def run_server(
-    topology: Topology, config: RunConfig, prepare: Callable[[], None] | None = None
+    topology: Topology,
+    config: RunConfig,
+    channel: ControlChannel,
+    prepare: Callable[[], None] | None = None,
+    arrive: Callable[[], None] | None = None,
 ) -> None:
     """Run the TensorFlow server of a parameter server or its worker until the chief is done.
 
-    `prepare` is called before the server starts. The chief is told of what it raises.
+    `prepare` is called before the server starts. The chief is told of what it raises. If `arrive`
+    is given, it is called instead of waiting for the chief, and the server runs on.
     """
-    channel = ControlChannel()
-    channel.open()
     failure = _run(prepare) if prepare is not None else ""
+    if not _SERVERS:
+        _SERVERS.append(_start_server(topology))
+        LOG.info("%s serves at %s", topology.task, topology.cluster.addresses[topology.task])
+    if failure:
+        _report_failure(topology, failure, config.wait_seconds)
+    elif arrive is not None:
+        arrive()
+    if arrive is None:
+        wait_for_chief(topology, channel, config.wait_seconds)
+
+
+def _start_server(topology: Topology) -> Server:
     job, index = job_and_index(topology.cluster, topology.task)
     # With fewer than two inter-op threads the server deadlocks.
     threads = max(2, tf.config.threading.get_inter_op_parallelism_threads() or 4)
@@ -118,13 +110,15 @@ def run_server(
         intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
     )
     cluster_spec = tf.train.ClusterSpec(ps_jobs(topology.cluster))
-    _SERVERS.append(
-        tf.distribute.Server(cluster_spec, job_name=job, task_index=index, config=options)
-    )
-    LOG.info("%s serves at %s", topology.task, topology.cluster.addresses[topology.task])
-    if failure:
-        _report_failure(topology, failure, config.wait_seconds)
-    _wait_for_end(topology, channel, config.wait_seconds)
+    return tf.distribute.Server(cluster_spec, job_name=job, task_index=index, config=options)
+
+
+def wait_for_exit(topology: Topology) -> None:
+    """Wait until the chief no longer listens: it still releases what it has on this server."""
+    deadline = time.monotonic() + _GRACE_SECONDS
+    address = topology.cluster.addresses[topology.cluster.chief()]
+    while is_listening(address) and time.monotonic() < deadline:
+        time.sleep(0.2)
 
 
 def _run(prepare: Callable[[], None]) -> str:
@@ -140,19 +134,28 @@ def _run(prepare: Callable[[], None]) -> str:
 
 def _report_failure(topology: Topology, failure: str, seconds: float) -> None:
     """Send the failure of this task to the chief, as soon as the chief listens."""
+    message = Message(MessageType.FAILED, str(topology.task), failure)
+    send_to_chief(topology, message, seconds)
+
+
+def send_to_chief(topology: Topology, message: Message, seconds: float) -> None:
+    """Send a message to the chief, as soon as the chief listens."""
     chief = topology.cluster.chief()
     deadline = time.monotonic() + seconds
     while not is_listening(topology.cluster.addresses[chief]):
         if time.monotonic() > deadline:
             raise PeerError(
-                f"gave up after {seconds:.0f} s waiting for {chief} to report: {failure}"
+                f"gave up after {seconds:.0f} s waiting for {chief} to report: {message.text}"
             )
         time.sleep(0.5)
-    message = Message(MessageType.FAILED, str(topology.task), failure)
-    send(topology.cluster, [chief], message, has_ps=True)
+    send(topology.cluster, [chief], message, has_ps=topology.strategy.has_ps)
 
 
-def _wait_for_end(topology: Topology, channel: ControlChannel, wait_seconds: float) -> None:
+def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: float) -> Message:
+    """Return the next message of the chief that tells this task to end or to continue.
+
+    Raises the error that the chief reports, or a `PeerError` if it stops responding.
+    """
     chief = topology.cluster.chief()
     address = topology.cluster.addresses[chief]
     name = str(topology.task)
@@ -164,11 +167,12 @@ def _wait_for_end(topology: Topology, channel: ControlChannel, wait_seconds: flo
             message = channel.wait(0.5 if stop() else _PROBE_SECONDS)
             if message is not None:
                 _handle(message)
-                return
+                return message
             now = time.monotonic()
             if stop() and stop_time is None:
                 stop_time = now
-                send(topology.cluster, [chief], Message(MessageType.TERMINATED, name), has_ps=True)
+                terminated = Message(MessageType.TERMINATED, name)
+                send(topology.cluster, [chief], terminated, topology.strategy.has_ps)
             if stop_time is not None and now - stop_time > _GRACE_SECONDS:
                 raise Interrupted(f"{name} received SIGTERM, and the chief did not answer")
             if is_listening(address):
@@ -185,6 +189,8 @@ def _wait_for_end(topology: Topology, channel: ControlChannel, wait_seconds: flo
 
 
 def _handle(message: Message) -> None:
+    if message.type is MessageType.OBJECT:
+        return
     # The sender still needs this server for its reply and, after a failure, for its clean-up.
     time.sleep(0.3 if message.type is MessageType.DONE else 2.0)
     if message.type is MessageType.FAILED:

@@ -3,17 +3,21 @@
 import logging
 import re
 import time
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import tensorflow as tf
 
-from phalanx.cluster import Task
+from phalanx.cluster import Role, Task
 from phalanx.errors import PeerError, WorkerError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
-from phalanx.train.runtime.control_channel import ControlChannel, MessageType, is_listening
-from phalanx.train.runtime.task_data import make_train_data, repeat_and_skip
-from phalanx.train.runtime.topology import Topology, ps_jobs
+from phalanx.train.runtime.control_channel import ControlChannel, is_listening
+from phalanx.train.runtime.joining import join
+from phalanx.train.runtime.messages import MessageType
+from phalanx.train.runtime.task_data import drop_empty_batches, make_train_data, repeat_and_skip
+from phalanx.train.runtime.topology import Topology
 from phalanx.train.runtime.worker_data import read_worker_data
 from phalanx.train.types import (
     ClusterCoordinator,
@@ -32,6 +36,28 @@ _HANG_FACTOR = 10
 _CLOSURE_ERROR = re.compile("error when processing (resource )?closure|Start cancelling closures")
 
 
+@dataclass(frozen=True)
+class DataWindow:
+    """Which part of its shard each trainer reads.
+
+    Attributes:
+        passes: How many passes over the data have been completed.
+        skip: How many batches of the next one have been read.
+        epochs: How many passes to read; None for no end.
+        drops_empty: Whether to leave out batches without examples.
+    """
+
+    passes: int
+    skip: int
+    epochs: int | None = None
+    drops_empty: bool = False
+
+    def apply(self, data: Dataset) -> Dataset:
+        """Return this part of a dataset that begins with the order of the right pass."""
+        data = repeat_and_skip(data, self.epochs, self.skip)
+        return drop_empty_batches(data) if self.drops_empty else data
+
+
 class ParameterServerCluster:
     """The chief's connection to its parameter servers and workers."""
 
@@ -46,52 +72,52 @@ class ParameterServerCluster:
         self.trainers: tuple[Task, ...] = topology.trainers
         self.worker_data: ElementSpec = None
         """The element spec of worker data; None if the chief can send the dataset."""
+        self.worker_data_name = "train"
 
     def connect(self) -> None:
         """Connect to the servers, whose tasks this process then controls."""
-        jobs = ps_jobs(self.topology.cluster)
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec(jobs), task_type="chief", task_id=0, rpc_layer="grpc"
-        )
         tf.get_logger().addFilter(_is_no_closure_error)
-        strategy = tf.distribute.ParameterServerStrategy(resolver)
+        strategy = join(self.topology, self.config.wait_seconds)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self.devices = [
-            f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(len(jobs["ps"]))
-        ]
+        servers = len(self.topology.cluster.tasks(Role.PS))
+        self.devices = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(servers)]
 
     @property
     def chief_trains(self) -> bool:
         """Whether this process, the chief, is a trainer (the first one)."""
         return self.trainers[0] == self.topology.task
 
-    @property
+    @cached_property
     def contexts(self) -> list[Context]:
         """The context of each trainer."""
         return [self.topology.context_for(self.config, task) for task in self.trainers]
 
-    def open_remote(self, skip: int, epochs: int | None) -> DatasetIterator:
+    def open_remote(self, window: DataWindow) -> DatasetIterator:
         """Open on every worker an iterator over its shard."""
         contexts = self.contexts[1:] if self.chief_trains else self.contexts
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Dataset:
             if self.worker_data is not None:
-                return repeat_and_skip(read_worker_data(self.worker_data), epochs, skip)
+                return window.apply(read_worker_data(self.worker_data, self.worker_data_name))
             index = tf.distribute.coordinator.experimental_get_current_worker_index()
-            shards = [
-                lambda context=context: self._make(context, skip, epochs) for context in contexts
-            ]
+            shards = [partial(self._make, context, window) for context in contexts]
             return tf.switch_case(tf.cast(index, tf.int32), shards)
 
         return iter(self.coordinator.create_per_worker_dataset(make))
 
-    def open_local(self, skip: int, epochs: int | None) -> DatasetIterator:
+    def open_local(self, window: DataWindow) -> DatasetIterator:
         """Open an iterator over the chief's shard."""
-        return iter(self._make(self.contexts[0], skip, epochs))
+        make = partial(self._make, self.contexts[0], window)
+        if self.worker_data is not None:
+            return iter(make())
+        # Made like the workers' data: in a graph, a pipeline has another order.
+        spec = make_train_data(self.experiment, self.contexts[0]).element_spec
+        function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
+        return iter(tf.data.experimental.from_variant(function(), spec))
 
-    def _make(self, context: Context, skip: int, epochs: int | None) -> Dataset:
-        return repeat_and_skip(make_train_data(self.experiment, context), epochs, skip)
+    def _make(self, context: Context, window: DataWindow) -> Dataset:
+        return window.apply(make_train_data(self.experiment, replace(context, epoch=window.passes)))
 
     def check_workers(self, since: float, longest: float) -> None:
         """Raise a PeerError if the workers are lost: TensorFlow waits for them without limit.

@@ -1,5 +1,7 @@
 """The data of one task: made by the experiment, checked, and opened for each epoch."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +11,8 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment, call
-from phalanx.train.types import Dataset, DatasetIterator
+from phalanx.train.step.report_values import batch_length
+from phalanx.train.types import Dataset, DatasetIterator, Tensor
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,14 @@ class TaskData:
 
     train: Dataset
     make_evaluation: Callable[[], Dataset]
+    make_train: Callable[[int], Dataset] | None = None
+    """Makes the training data of a run that has completed so many passes over it."""
+
+    def continue_after(self, passes: int) -> TaskData:
+        """Return the data of a restarted run that has completed so many passes over it."""
+        if not passes or self.make_train is None:
+            return self
+        return replace(self, train=self.make_train(passes))
 
     def open(self, skip: int) -> DatasetIterator:
         """Iterate over the training data, from the batch `skip` on."""
@@ -33,7 +44,8 @@ _call = tf.autograph.experimental.do_not_convert(call)
 
 def make_train_data(experiment: Experiment, context: Context) -> Dataset:
     """Make the training data and check it as far as possible without reading it."""
-    return _check(_call(experiment.train_data, context), "train_data", context)
+    data = _check(_call(experiment.train_data, context), "train_data", context)
+    return skip_passes(data, context.epoch) if context.epoch else data
 
 
 def make_eval_data(experiment: Experiment, context: Context) -> Dataset:
@@ -41,6 +53,34 @@ def make_eval_data(experiment: Experiment, context: Context) -> Dataset:
     # Every evaluation reads all of its data. The tf.data service would serve each batch only once.
     data = _call(experiment.eval_data, replace(context, data_service=None))
     return None if data is None else _check(data, "eval_data", context)
+
+
+def skip_passes(data: Dataset, count: int | Tensor) -> Dataset:
+    """Let a dataset begin with the order of a later pass over it, without reading it.
+
+    A shuffle takes the next order whenever an iterator is made.
+    """
+    variant = tf.data.experimental.to_variant(data)
+    specs = tf.nest.flatten(data.element_spec)
+    is_dense = [isinstance(spec, tf.TensorSpec) for spec in specs]
+
+    def make_iterator(number: Tensor) -> list[Tensor]:
+        iterator = tf.raw_ops.AnonymousIteratorV3(
+            output_types=[
+                s.dtype if d else tf.variant for s, d in zip(specs, is_dense, strict=True)
+            ],
+            output_shapes=[
+                s.shape if d else tf.TensorShape(None) for s, d in zip(specs, is_dense, strict=True)
+            ],
+        )
+        tf.raw_ops.MakeIterator(dataset=variant, iterator=iterator)
+        return [number + 1]
+
+    count = tf.cast(count, tf.int64)
+    done = tf.while_loop(lambda number: number < count, make_iterator, [tf.constant(0, tf.int64)])
+    with tf.control_dependencies(done):
+        variant = tf.identity(variant)
+    return tf.data.experimental.from_variant(variant, data.element_spec)
 
 
 def repeat_and_skip(data: Dataset, epochs: int | None, skip: int) -> Dataset:
@@ -51,8 +91,14 @@ def repeat_and_skip(data: Dataset, epochs: int | None, skip: int) -> Dataset:
         return data.repeat(epochs).skip(skip)
     # Where the length is known, do not read whole epochs only to skip them.
     length = data.cardinality()
+    passes = tf.where(length > 0, skip // tf.maximum(length, 1), tf.constant(0, tf.int64))
     rest = tf.where(length > 0, skip % tf.maximum(length, 1), tf.constant(skip, tf.int64))
-    return data.repeat().skip(rest)
+    return skip_passes(data, passes).repeat().skip(rest)
+
+
+def drop_empty_batches(data: Dataset) -> Dataset:
+    """Leave out batches without examples: those that were smaller than the number of replicas."""
+    return data.filter(lambda *batch: batch_length(batch) > 0)
 
 
 def _check(data: Dataset, function: str, context: Context) -> Dataset:

@@ -1,5 +1,6 @@
 """The part of this process in the run, and the cluster as TensorFlow's strategies need it."""
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,6 +14,8 @@ from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.config import Mode, RunConfig
 from phalanx.train.context import Context
 from phalanx.train.types import TFStrategy
+
+LOG = logging.getLogger("phalanx")
 
 
 class Strategy(StrEnum):
@@ -37,6 +40,9 @@ class Topology:
     cluster: Cluster
     trainers: tuple[Task, ...]
     has_evaluator: bool = False
+    divides_evenly: bool = True
+    """Whether the global batch must be a multiple of the number of replicas, and each trainer must
+    have data."""
 
     @property
     def is_chief(self) -> bool:
@@ -48,7 +54,10 @@ class Topology:
         if self.strategy.has_ps:
             # On parameter servers the trainer itself splits its batch for accumulation.
             config = config.replace(accumulate=1)
-        context = make_context(config, replicas, len(self.trainers), self.trainers.index(task))
+        shard = self.trainers.index(task)
+        context = make_context(
+            config, replicas, len(self.trainers), shard, divides_evenly=self.divides_evenly
+        )
         count = 1 if self.strategy is Strategy.ASYNC_PS else config.replicas_to_aggregate
         if not self.strategy.has_ps or not count:
             return context
@@ -86,22 +95,28 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
     return Topology(strategy, tf_config.task, cluster, tuple(trainers), evaluator)
 
 
-def make_context(config: RunConfig, replicas: int, shards: int, shard: int) -> Context:
-    """Divide the global batch among the replicas; raise an error if it does not divide evenly."""
-    parts = replicas * config.accumulate
-    if config.global_batch_size % parts:
-        below = config.global_batch_size // parts * parts
+def make_context(
+    config: RunConfig, replicas: int, shards: int, shard: int, *, divides_evenly: bool = True
+) -> Context:
+    """Divide the global batch among the replicas; raise an error if it must divide evenly."""
+    parts, size = replicas * config.accumulate, config.global_batch_size
+    below = size // parts * parts
+    if size % parts and config.round_batch_size:
+        size = below or parts
+        if shard == 0:
+            LOG.info("global_batch_size is %d, so that %d replicas share it evenly", size, replicas)
+    if size % parts and divides_evenly:
         raise ConfigurationError(
-            f"global_batch_size is {config.global_batch_size}, which {replicas} replicas"
+            f"global_batch_size is {size}, which {replicas} replicas"
             + (f" with {config.accumulate} parts each" if config.accumulate > 1 else "")
             + f" cannot share evenly: take {below or parts} or {below + parts}"
         )
     return Context(
         num_shards=shards,
         shard=shard,
-        batch_size=config.global_batch_size // parts,
-        global_batch_size=config.global_batch_size,
-        examples_per_update=config.global_batch_size,
+        batch_size=max(1, size // parts),
+        global_batch_size=size,
+        examples_per_update=size,
         num_replicas=replicas,
         seed=config.seed,
         data_service=find_dispatcher(os.environ),

@@ -17,7 +17,6 @@ from phalanx.train.types import Dataset, ElementSpec, GraphDef, Server
 
 # A larger dataset is not sent to every worker.
 _MAX_BYTES = 32 * 2**20
-_DATASET_ID = "train"
 
 # Neither server can stop while functions read from it: they live as long as the process.
 _SERVERS: list[Server] = []
@@ -81,13 +80,13 @@ def shuffles_before_shard(graph: GraphDef) -> bool:
     return False
 
 
-def serve_worker_data(data: Dataset) -> None:
-    """Serve a dataset to the functions that run in this process."""
+def serve_worker_data(data: Dataset, name: str = "train") -> None:
+    """Serve a dataset to the functions that run in this process and ask for this name."""
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     address = dispatcher.target.partition("://")[2]
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-    service.register_dataset(dispatcher.target, data, compression=None, dataset_id=_DATASET_ID)
+    service.register_dataset(dispatcher.target, data, compression=None, dataset_id=name)
     with tempfile.TemporaryFile() as file:
         file.write(address.encode())
         file.flush()
@@ -95,7 +94,7 @@ def serve_worker_data(data: Dataset) -> None:
     _SERVERS.extend([dispatcher, worker])
 
 
-def read_worker_data(element_spec: ElementSpec) -> Dataset:
+def read_worker_data(element_spec: ElementSpec, name: str = "train") -> Dataset:
     """Return the dataset that the process that runs this operation serves."""
     flat = [
         (spec.dtype, spec.shape) if isinstance(spec, tf.TensorSpec) else (tf.variant, None)
@@ -105,7 +104,7 @@ def read_worker_data(element_spec: ElementSpec) -> Dataset:
         tf.TensorSpec([], tf.variant)
     )
     variant = tf.raw_ops.DataServiceDatasetV4(
-        dataset_id=_DATASET_ID,
+        dataset_id=name,
         processing_mode="",  # Without sharding.
         address=tf.io.read_file(path_of(WORKER_DATA)),
         protocol="grpc",

@@ -9,7 +9,8 @@ from functools import reduce
 
 import tensorflow as tf
 
-from phalanx.train.step.step_function import StepFunction, StepResult, batch_length
+from phalanx.train.step.report_values import batch_length
+from phalanx.train.step.step_function import StepFunction, StepResult
 from phalanx.train.types import Batch, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
 
@@ -35,18 +36,17 @@ def zero_contribution(
     variables: DeviceVariables, state: Sequence[Tensor], report_size: int
 ) -> StepResult:
     """Return the contribution of a batch without examples; integer state keeps its value."""
-    gradients = [
-        tf.IndexedSlices(
-            tf.zeros([0, *buffer.shape[1:]], buffer.dtype),
-            tf.zeros([0], tf.int64),
-            tf.constant(buffer.shape, tf.int64),
-        )
-        if variables.is_sparse(index)
-        else tf.zeros(buffer.shape, buffer.dtype)
-        for index, buffer in enumerate(variables.layout.buffers)
-    ]
     zero_state = [tf.zeros_like(v) if v.dtype.is_floating else tf.identity(v) for v in state]
-    return StepResult(gradients, zero_state, tf.zeros([report_size]))
+    return StepResult(variables.zero_gradients(), zero_state, tf.zeros([report_size]))
+
+
+def has_examples(optional: Tensor) -> Tensor:
+    """Whether the element of a dataset exists and has any example."""
+    return tf.cond(
+        optional.has_value(),
+        lambda: batch_length(optional.get_value()) > 0,
+        lambda: tf.constant(False),
+    )
 
 
 def add_contributions(first: StepResult, second: StepResult) -> StepResult:
@@ -98,7 +98,9 @@ def accumulate_parts(step: StepFunction, parts: int) -> Compute:
                         step.train(variables, buffers, state, examples, seed, step_number),
                         variables,
                     ),
-                    lambda: zero_contribution(variables, state, step.report_size),
+                    lambda: zero_contribution(
+                        variables, variables.select_changing(state), step.report_size
+                    ),
                 )
             )
         return average(reduce(add_contributions, contributions))

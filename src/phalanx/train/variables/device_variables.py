@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.train.types import Array, GradientTape, KerasVariable, Tensor, TFVariable
+from phalanx.errors import ConfigurationError
+from phalanx.train.types import (
+    Array,
+    GradientTape,
+    KerasVariable,
+    Optimizer,
+    Tensor,
+    TFVariable,
+)
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.flat_layout import FlatLayout
-from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
+from phalanx.train.variables.host_variables import (
+    HostVariables,
+    built_variables,
+    inner_optimizer,
+)
 from phalanx.train.variables.sparse_tables import Lookups, is_table
-from phalanx.train.variables.store import VariableStore, make_stores, plan_state, plan_weights
+from phalanx.train.variables.store import (
+    VariableStore,
+    make_in_place_store,
+    make_stores,
+    plan_state,
+    plan_weights,
+)
 
 T = TypeVar("T")
 
@@ -40,8 +59,15 @@ class DeviceVariables:
     ) -> DeviceVariables:
         """Create the buffers, spread evenly over the devices."""
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
-        layout = plan_weights(trainable, optimizer, len(devices), host_variables.disconnected)
-        state_layout = plan_state(host_variables.state, len(devices))
+        layout = plan_weights(
+            trainable, optimizer, len(devices), host_variables.disconnected,
+            separate=bool(host_variables.optimizers),
+        )  # fmt: skip
+        state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed)
+        if host_variables.optimizers:
+            (device,) = devices
+            store = make_in_place_store(device, layout, state_layout, host_variables)
+            return cls(host_variables, layout, state_layout, [store], clipping)
         stores = make_stores(devices, layout, state_layout, optimizer, trainable)
         return cls(host_variables, layout, state_layout, stores, clipping)
 
@@ -73,6 +99,19 @@ class DeviceVariables:
     def sparse_buffers(self) -> list[int]:
         return [index for index in range(len(self.layout.buffers)) if self.is_sparse(index)]
 
+    def zero_gradients(self) -> list[Tensor]:
+        """Return a gradient of zeros for each buffer; that of a sparse table has no rows."""
+        return [
+            tf.IndexedSlices(
+                tf.zeros([0, *buffer.shape[1:]], buffer.dtype),
+                tf.zeros([0], tf.int64),
+                tf.constant(buffer.shape, tf.int64),
+            )
+            if self.is_sparse(index)
+            else tf.zeros(buffer.shape, buffer.dtype)
+            for index, buffer in enumerate(self.layout.buffers)
+        ]
+
     def dense_bytes(self) -> int:
         """Return how many bytes each step reads of the dense buffers."""
         buffers = enumerate(self.layout.buffers)
@@ -93,9 +132,25 @@ class DeviceVariables:
     def read_state(self) -> list[Tensor]:
         return [variable.read_value() for variable in self.state_variables()]
 
-    def write_state(self, values: Sequence[Tensor]) -> None:
-        for variable, value in zip(self.state_variables(), values, strict=True):
+    def read_changing_state(self) -> list[Tensor]:
+        """Read the state that training steps change: all but frozen weights."""
+        return [variable.read_value() for variable in self.select_changing(self.state_variables())]
+
+    def write_changing_state(self, values: Sequence[Tensor]) -> None:
+        variables = self.select_changing(self.state_variables())
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+
+    def select_changing(self, state: Sequence[T]) -> list[T]:
+        """Return the buffers of state that training steps change."""
+        buffers = zip(state, self.state_layout.buffers, strict=True)
+        return [value for value, buffer in buffers if not buffer.fixed]
+
+    def replace_changing(self, state: Sequence[T], changed: Sequence[T]) -> list[T]:
+        """Return all buffers of state in order, with new values of those that steps change."""
+        remaining = iter(changed)
+        buffers = zip(state, self.state_layout.buffers, strict=True)
+        return [value if buffer.fixed else next(remaining) for value, buffer in buffers]
 
     def state_variables(self) -> list[TFVariable]:
         return _order(self.state_layout, [store.state for store in self.stores])
@@ -105,6 +160,50 @@ class DeviceVariables:
         clipped = self.clip(gradients)
         for number, store in enumerate(self.stores):
             store.apply([clipped[index] for index in self.layout.in_store(number)])
+
+    def apply_call(
+        self, optimizer: Optimizer, gradients: Sequence[Tensor], variables: Sequence[KerasVariable]
+    ) -> None:
+        """Update some weights by an optimizer of the model, for a step that calls it itself."""
+        (store,) = self.stores
+        hosts = zip(self.host_variables.optimizers, store.optimizers, strict=True)
+        clone = next(clone for host, clone in hosts if host is optimizer)
+        with tf.device(store.device):
+            clone.apply(list(gradients), [self._stored[id(v)] for v in variables])
+
+    def is_stored(self, variable: KerasVariable) -> bool:
+        """Whether a variable of the host is a weight, or belongs to an optimizer."""
+        return id(variable) in self._stored
+
+    def read_variable(self, variable: KerasVariable) -> Tensor:
+        """Read a weight that has a buffer of its own, or a variable of an optimizer."""
+        return tf.convert_to_tensor(self._stored[id(variable)].value)
+
+    def write_variable(self, variable: KerasVariable, value: Tensor) -> None:
+        """Assign a weight that has a buffer of its own, or a variable of an optimizer."""
+        self._stored[id(variable)].assign(value)
+
+    def find_optimizer_value(self, variable: KerasVariable) -> Tensor | None:
+        """Return the value of a variable of an optimizer on the host; None for other variables."""
+        if id(variable) in self._stored:
+            return self.read_variable(variable)
+        if id(variable) in {id(v) for v in self.host_variables.optimizer.variables}:
+            raise ConfigurationError(
+                f"the step reads {variable.path} of the optimizer, which is part of a buffer: read "
+                "only its iterations and its learning rate"
+            )
+        return None
+
+    @cached_property
+    def _stored(self) -> dict[int, KerasVariable]:
+        """The variables of the first store, by the id of the variable on the host."""
+        store = self.stores[0]
+        shared = zip(self.host_variables.slots.shared, store.slots.shared, strict=True)
+        stored = {id(host): variable for host, variable in shared}
+        if self.host_variables.optimizers:
+            weights = enumerate(store.weights)
+            stored |= {id(self._first_variable(index)): weight for index, weight in weights}
+        return stored
 
     def clip(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Clip the gradients of the scaled loss."""
@@ -125,7 +224,9 @@ class DeviceVariables:
         for buffer, content in zip(weights, contents, strict=True):
             buffer.assign(content)
         state = [_numpy(variable) for variable in self.host_variables.state]
-        self.write_state(self.state_layout.flatten_arrays(state))
+        contents = self.state_layout.flatten_arrays(state)
+        for variable, content in zip(self.state_variables(), contents, strict=True):
+            variable.assign(content)
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
                 values = [_numpy(slots[weight]) for weight in range(len(slots))]
@@ -158,9 +259,11 @@ class DeviceVariables:
 
         Returns whether the weights changed.
         """
+        if not self.host_variables.finalizes:
+            return False
         for store in self.stores:
             with tf.device(store.device):
-                store.optimizer.finalize_variable_values(store.weights)
+                store.optimizer.finalize_variable_values(built_variables(store.optimizer))
         return bool(inner_optimizer(self.host_variables.optimizer).use_ema)
 
     def learning_rate(self) -> float:
@@ -173,8 +276,11 @@ class DeviceVariables:
             store.optimizer.learning_rate = value
 
     def _has_all(self, slots: dict[int, KerasVariable]) -> bool:
-        """Whether every weight has this slot; with Muon some have none."""
-        return len(slots) == len(self.host_variables.trainable)
+        """Whether every weight has this slot, of its own shape; with Muon some have none."""
+        weights = self.host_variables.trainable
+        return len(slots) == len(weights) and all(
+            tuple(slot.shape) == tuple(weights[position].shape) for position, slot in slots.items()
+        )
 
     def _slots(self, name: str) -> list[KerasVariable]:
         """Return the slots of one name in the order of the layout."""

@@ -24,6 +24,8 @@ class VariableSpec:
     """Whether the variable may share a buffer with others."""
     split: bool = False
     """Whether a variable that is not flat may be split by rows over the stores."""
+    fixed: bool = False
+    """Whether no training step changes the variable: then it only shares a buffer with such."""
 
     @property
     def size(self) -> int:
@@ -63,11 +65,12 @@ class FlatLayout:
     @classmethod
     def plan(cls, specs: Sequence[VariableSpec], stores: int = 1) -> FlatLayout:
         """Split evenly what may be split; place the rest, largest first, in the emptiest store."""
-        shared: dict[tuple[str, bool], list[int]] = {}
+        shared: dict[tuple[str, bool, bool], list[int]] = {}
         separate: list[tuple[int, ...]] = []
         for index, spec in enumerate(specs):
             if spec.flat:
-                shared.setdefault((spec.dtype, spec.weight_decay), []).append(index)
+                kind = (spec.dtype, spec.weight_decay, spec.fixed)
+                shared.setdefault(kind, []).append(index)
             else:
                 separate.append((index,))
         groups = [tuple(indices) for indices in shared.values()] + separate
@@ -76,7 +79,8 @@ class FlatLayout:
 
         def add(group: int, store: int, shape: tuple[int, ...]) -> None:
             spec = specs[groups[group][0]]
-            buffers.append(Buffer(shape, spec.dtype, spec.weight_decay, group=group, store=store))
+            kind = {"weight_decay": spec.weight_decay, "fixed": spec.fixed}
+            buffers.append(Buffer(shape, spec.dtype, **kind, group=group, store=store))
             load[store] += math.prod(shape)
 
         for group, indices in enumerate(groups[: len(shared)]):

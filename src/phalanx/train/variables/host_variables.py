@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import keras
+
 from phalanx.train.types import KerasVariable, Optimizer
 
 
@@ -26,11 +28,31 @@ class HostVariables:
     optimizer: Optimizer
     disconnected: frozenset[int] = frozenset()
     """The positions in `trainable` of the weights that the loss does not depend on."""
+    fixed: frozenset[int] = frozenset()
+    """The positions in `state` of the variables that no training step assigns: frozen weights."""
+    optimizers: list[Optimizer] = field(default_factory=list)
+    """All optimizers of a step that calls them itself; they are built already. Else empty."""
+    finalizes: bool = True
+    """Whether the weights become their moving averages at the end, if the optimizer has any."""
     slots: OptimizerSlots = field(default_factory=OptimizerSlots)
+
+    def all(self) -> list[KerasVariable]:
+        """Return the model's variables and the optimizer's."""
+        by_weight = self.slots.by_name.values()
+        slots = [slot for by_position in by_weight for slot in by_position.values()]
+        return [*self.trainable, *self.state, *self.slots.shared, *slots]
 
     def build(self) -> None:
         """Create the variables of the optimizer."""
-        self.slots = build_optimizer(self.optimizer, self.trainable)
+        if self.optimizers:
+            self.slots = OptimizerSlots(shared=list_variables(self.optimizers))
+        else:
+            self.slots = build_optimizer(self.optimizer, self.trainable)
+
+
+def list_variables(optimizers: Sequence[Optimizer]) -> list[KerasVariable]:
+    """Return the variables of several optimizers, in order."""
+    return [variable for optimizer in optimizers for variable in optimizer.variables]
 
 
 def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> OptimizerSlots:
@@ -39,12 +61,18 @@ def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> O
     Keras names a slot `<path of its weight>_<name of the slot>`, and creates the slots of one name
     in the order of the weights, which tells weights of the same path apart.
     """
-    optimizer.build(list(weights))
+    if not optimizer.built:
+        optimizer.build(list(weights))
     # The longest prefix comes first: a path may begin with the path of another weight.
     prefixes = [(f"{w.path.replace('/', '_')}_", index) for index, w in enumerate(weights)]
     prefixes.sort(key=lambda item: -len(item[0]))
     slots = OptimizerSlots()
+    factors = _find_factors(inner_optimizer(optimizer))
     for variable in optimizer.variables:
+        if id(variable) in factors:
+            name, index = factors[id(variable)]
+            slots.by_name.setdefault(name, {})[index] = variable
+            continue
         for prefix, index in prefixes:
             name = variable.name.removeprefix(prefix)
             if (
@@ -57,6 +85,26 @@ def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> O
         else:
             slots.shared.append(variable)
     return slots
+
+
+def _find_factors(optimizer: Optimizer) -> dict[int, tuple[str, int]]:
+    """Return the name and the weight of each slot of Adafactor that is smaller than its weight.
+
+    Adafactor names these slots only after their weights.
+    """
+    if not isinstance(optimizer, keras.optimizers.Adafactor):
+        return {}
+    by_name = {"row_factor": optimizer._r, "column_factor": optimizer._c}
+    return {
+        id(slot): (name, index)
+        for name, slots in by_name.items()
+        for index, slot in enumerate(slots)
+    }
+
+
+def built_variables(optimizer: Optimizer) -> list[KerasVariable]:
+    """Return the variables that an optimizer was built with."""
+    return list(inner_optimizer(optimizer)._trainable_variables)
 
 
 def inner_optimizer(optimizer: Optimizer) -> Optimizer:

@@ -12,9 +12,12 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables.flat_layout import Buffer, FlatLayout, VariableSpec
 from phalanx.train.variables.host_variables import (
+    HostVariables,
     OptimizerSlots,
     build_optimizer,
+    built_variables,
     inner_optimizer,
+    list_variables,
 )
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
 
@@ -47,6 +50,8 @@ class VariableStore:
     slots: OptimizerSlots
     row_optimizers: dict[int, RowOptimizer] = field(default_factory=dict)
     """By their position in `weights`: the buffers of sparse tables."""
+    optimizers: list[Optimizer] = field(default_factory=list)
+    """The optimizers of a step that calls them itself, in the order of the host variables."""
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update the weights, on the device that holds them."""
@@ -68,12 +73,15 @@ def plan_weights(
     optimizer: Optimizer,
     stores: int,
     disconnected: Collection[int] = (),
+    separate: bool = False,
 ) -> FlatLayout:
     """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
 
+    With `separate`, each weight has one buffer of its own.
+
     A weight without a gradient is not decayed either: Keras leaves it as it is.
     """
-    elementwise = type(optimizer) in ELEMENTWISE
+    elementwise = type(optimizer) in ELEMENTWISE and not separate
     specs = []
     for position, variable in enumerate(variables):
         decays = position not in disconnected and _has_weight_decay(optimizer, variable)
@@ -86,9 +94,15 @@ def plan_weights(
     return FlatLayout.plan(specs, stores)
 
 
-def plan_state(variables: Sequence[KerasVariable], stores: int = 1) -> FlatLayout:
-    """Concatenate the variables that are not trainable."""
-    return FlatLayout.plan([VariableSpec(tuple(v.shape), v.dtype) for v in variables], stores)
+def plan_state(
+    variables: Sequence[KerasVariable], stores: int = 1, fixed: Collection[int] = ()
+) -> FlatLayout:
+    """Concatenate the variables that are not trainable; keep those apart that no step changes."""
+    specs = [
+        VariableSpec(tuple(variable.shape), variable.dtype, fixed=position in fixed)
+        for position, variable in enumerate(variables)
+    ]
+    return FlatLayout.plan(specs, stores)
 
 
 def make_stores(
@@ -115,12 +129,40 @@ def make_stores(
                 if layout.specs[layout.groups[buffer.group][0]].split
                 and is_table(variables[layout.groups[buffer.group][0]])
             }
-            state = [
-                tf.Variable(tf.zeros(buffer.shape, buffer.dtype), trainable=False)
-                for buffer in (state_layout.buffers[i] for i in state_layout.in_store(number))
-            ]
+            state = _make_state(state_layout, number)
         stores.append(VariableStore(device, weights, state, clone, slots, row_optimizers))
     return stores
+
+
+def make_in_place_store(
+    device: str,
+    layout: FlatLayout,
+    state_layout: FlatLayout,
+    host_variables: HostVariables,
+) -> VariableStore:
+    """Create a store for a step that calls its optimizers itself, each for some of the weights."""
+    variables = host_variables.trainable
+    with tf.device(device):
+        weights = [_make_weight(buffer, layout, variables) for buffer in layout.buffers]
+        by_id = {
+            id(variables[layout.groups[buffer.group][0]]): weight
+            for buffer, weight in zip(layout.buffers, weights, strict=True)
+        }
+        clones = []
+        for optimizer in host_variables.optimizers:
+            clone = clone_optimizer(optimizer, keeps_clipping=True)
+            trained = built_variables(optimizer)
+            excluded = [v for v in trained if not _has_weight_decay(optimizer, v)]
+            _exclude_from_weight_decay(clone, [by_id[id(v)] for v in excluded])
+            clone.build([by_id[id(v)] for v in trained])
+            clones.append(clone)
+        state = _make_state(state_layout, 0)
+    main = next(
+        clone for clone, optimizer in zip(clones, host_variables.optimizers, strict=True)
+        if optimizer is host_variables.optimizer
+    )  # fmt: skip
+    slots = OptimizerSlots(shared=list_variables(clones))
+    return VariableStore(device, weights, state, main, slots, optimizers=clones)
 
 
 def _make_weight(
@@ -167,10 +209,15 @@ def _make_row_optimizer(
     return RowOptimizer(clone, block, copies, list(zip(local.shared, slots.shared, strict=True)))
 
 
-def clone_optimizer(optimizer: Optimizer) -> Optimizer:
+def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:
+    buffers = [layout.buffers[index] for index in layout.in_store(store)]
+    return [tf.Variable(tf.zeros(b.shape, b.dtype), trainable=False) for b in buffers]
+
+
+def clone_optimizer(optimizer: Optimizer, keeps_clipping: bool = False) -> Optimizer:
     """Make the same optimizer for other variables, without its clipping, which spans the stores."""
     config = optimizer.get_config()
-    if "inner_optimizer" not in config:
+    if "inner_optimizer" not in config and not keeps_clipping:
         config |= {"clipnorm": None, "global_clipnorm": None, "clipvalue": None}
     try:
         return type(optimizer).from_config(config)

@@ -76,7 +76,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
 
 
 @pytest.mark.parametrize(
-    ("backend", "objects"), [("kubernetes", 9), ("kubeflow", 3), ("trainjob", 4)]
+    ("backend", "objects"), [("kubernetes", 10), ("kubeflow", 4), ("trainjob", 5)]
 )
 def test_cancelled_job_leaves_nothing_behind(
     launch: Phalanx,

@@ -172,7 +172,7 @@ def run_script(job: Job, role: str, index: int) -> dict[str, Any]:
     """What a pod's shell makes of its index."""
     job = replace(job, program=Program(ProgramKind.COMMAND, "env"), resources={}, environment={})
     main = find(job, f"digits-{role}")["spec"]["template"]["spec"]["containers"][0]
-    variables = {entry["name"]: entry["value"] for entry in main["env"]}
+    variables = {entry["name"]: entry.get("value", "") for entry in main["env"]}
     done = subprocess.run(
         main["command"],
         env={"PATH": "/usr/bin:/bin", "JOB_COMPLETION_INDEX": str(index), **variables},

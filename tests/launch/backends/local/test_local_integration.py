@@ -101,6 +101,26 @@ def test_worker_that_never_finishes_is_ended_and_reported(phalanx: Phalanx) -> N
     assert "worker-0 still ran after the job had succeeded, and is ended" in done.stderr
 
 
+def test_worker_that_hangs_after_its_peers_is_named_and_ended(phalanx: Phalanx) -> None:
+    hang = script("echo here; [ $1 = 0 ] || exec sleep 1000")
+    options = ("--no-chief", "--workers", 2, "--ps", 1, "--silence-limit", "4s")
+    done = phalanx("run", *options, *hang)
+    assert done.returncode == 1
+    assert "worker-1 has done and written nothing for" in done.stderr
+    assert "it may wait for a worker that is done, and is ended after 4 s" in done.stderr
+    assert "although another worker has succeeded (--silence-limit)" in done.stderr
+
+
+def test_worker_that_computes_or_writes_may_take_longer_than_its_peers(phalanx: Phalanx) -> None:
+    busy = "timeout 6 sh -c 'while :; do :; done'; true"
+    writes = "for i in 1 2 3 4 5 6; do sleep 1; echo $i; done"
+    done = phalanx(
+        *("run", "--no-chief", "--workers", 3, "--silence-limit", "4s"),
+        *script(f"case $1 in 1) {busy};; 2) {writes};; esac"),
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_worker_failure_after_the_chief_succeeded_is_ignored(phalanx: Phalanx) -> None:
     # A process is there until the launcher has asked for its exit code.
     late = "until [ -s chief ] && ! kill -0 $(cat chief); do sleep 0.1; done; exit 9"

@@ -77,6 +77,7 @@ def test_requeued_job_starts_again(
 ) -> None:
     launch("launch", "slurm", "--workers", 1, "--requeue", "train.py", 600)
     wait_for(lambda: len(find_tasks("train.py")) == 2)
+    wait_for(lambda: "step" in launch("logs", "train", "chief-0").stdout)
     before = find_tasks("train.py")
     # What Slurm does shortly before the time limit.
     notice = ["scancel", "--batch", "--signal=TERM", "--name=train"]

@@ -18,6 +18,7 @@ from phalanx.launch.kube.handle import INDEX, JobKind, Pods
 from phalanx.launch.kube.launcher import PODS, PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.security import make_container_security, make_pod_security
 from phalanx.launch.options import Option
 
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -32,7 +33,7 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
             # A headless Service, so that each pod has a DNS name, ready or not.
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {pods.LABEL: job.name, "phalanx.part": "task"},
+            "selector": pods.task_labels(job),
             "ports": [{"name": pods.PORT_NAME, "port": PORT, "targetPort": PORT}],
         },
     }
@@ -57,7 +58,7 @@ def _make_job(
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     pod = pods.make_indexed_pod(job, container, options, role, "task")
     template = {
-        "metadata": {"labels": {**pods.pod_labels(job, container), pods.ROLE: str(role)}},
+        "metadata": {"labels": pods.pod_labels(job, container, role)},
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},
     }
     return {
@@ -104,17 +105,19 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
         "command": [container.python, "-c", script, f"{options.grace:g}", *jobs],
         "env": [{"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY}],
         "resources": {"requests": _CONTROLLER_RESOURCES, "limits": _CONTROLLER_RESOURCES},
+        **make_container_security(read_only=True),
     }
     failed = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [JOB_FAILED]}}
     pod = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
+        **make_pod_security(options.run_as_user, options.fs_group),
         **pods.make_scheduling(options),
         "serviceAccountName": options.controller_account or _account_name(job),
         "containers": [main],
     }
-    labels = {**container.labels, pods.LABEL: job.name, "phalanx.part": "controller"}
+    labels = {**pods.job_labels(job, container, "controller"), pods.PART: "controller"}
     return {
         **pods.make_object("batch/v1", "Job", job.name, job, container, options),
         "spec": {
@@ -146,7 +149,7 @@ class KubernetesLauncher(PodsLauncher):
     """Creates an Indexed Job for each role. Kubernetes' own controllers do the rest."""
 
     kind = JobKind(
-        "Job", _job_names, "Complete", f"phalanx.part=task,{pods.LABEL}=", _find_task, _find_failed
+        "Job", _job_names, "Complete", f"{pods.PART}=task,{pods.JOB}=", _find_task, _find_failed
     )
     launch_help = """
         Start the tasks of a job as pods: an Indexed Job for each role.

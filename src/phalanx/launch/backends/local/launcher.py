@@ -1,14 +1,17 @@
 """The local backend: a process on this machine for each task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.spec import Role, Task
+from phalanx.guard.plan import LOOPBACK
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import Job
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT
 from phalanx.launch.processes.supervisor import Observer, SupervisedHandle, start
 from phalanx.launch.task_commands import DEFAULTS, make_task_commands, thread_variables
 from phalanx.launch.termination import GracePeriods
@@ -19,7 +22,8 @@ class LocalLauncher:
     """Starts the tasks of a job as processes on this machine.
 
     `ports` has a port for each task but the evaluators. With `share`, the tasks divide the
-    processors and GPUs of the machine among themselves.
+    processors and GPUs of the machine among themselves. `guard` has the variables that close their
+    ports to other hosts.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -35,18 +39,22 @@ class LocalLauncher:
     run_id: str
     share: bool = True
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
+    silence_limit: float | None = None
+    guard: Mapping[str, str] = field(default_factory=dict)
+    log_limit: int = DEFAULT_LIMIT
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
         machine, tasks = self.machine, job.all_tasks()
         listening_tasks = zip(job.listening_tasks(), self.ports, strict=True)
-        addresses = {task: f"127.0.0.1:{port}" for task, port in listening_tasks}
+        addresses = {task: f"{LOOPBACK}:{port}" for task, port in listening_tasks}
         gpus = _share_gpus(tasks, machine.gpus) if self.share else {}
         defaults = dict(DEFAULTS)
         if self.share:
             defaults |= thread_variables(_share_processors(tasks, machine.processors))
         common = {name: text for name, text in defaults.items() if name not in machine.environ}
         common |= job.environment
+        common |= self.guard
         if job.threads:
             common |= thread_variables(job.threads)
         plans = tuple(
@@ -61,13 +69,22 @@ class LocalLauncher:
                     TASK_VARIABLE: str(start.task),
                 },
                 self.log_dir / f"{start.task}.log",
+                secrets=job.secrets,
             )
-            for start in make_task_commands(job, addresses, machine.python)
+            for start in make_task_commands(job, addresses, machine.python, guarded=False)
         )
-        return ProcessPlan(plans, self.run_id, job.restarts, self.grace_periods, job.time_limit)
+        return ProcessPlan(
+            plans,
+            self.run_id,
+            job.restarts,
+            self.grace_periods,
+            job.time_limit,
+            silence_limit=self.silence_limit,
+            log_limit=self.log_limit,
+        )
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
-        return start(plan, self.machine.environ, observer)
+        return start(plan, with_secret(self.machine.environ), observer)
 
 
 def _list_trainers(tasks: Sequence[Task]) -> list[Task]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from phalanx.errors import JobError
-from phalanx.open_files import allow_open_files
+from phalanx.open_files import allow_more_open_files
 
 
 @contextlib.contextmanager
@@ -22,7 +22,7 @@ def hold_ports(count: int, first: int | None = None) -> Iterator[tuple[int, ...]
             f"{count} ports from {first} on do not fit below 65536: choose a lower --base-port"
         )
     # Each port needs a socket and, with `first`, a lock.
-    allow_open_files(2 * count + 128)
+    allow_more_open_files(2 * count + 128)
     with contextlib.ExitStack() as held:
         ports = []
         for number in range(count):

@@ -3,15 +3,17 @@
 import os
 import sys
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
+from phalanx.cluster.job_secret import make_secret
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.backends.marathon.api import MarathonClient
 from phalanx.launch.backends.marathon.plan import (
     MarathonOptions,
     MarathonPlan,
+    add_secret,
     app_id,
     parse_constraint,
     plan_group,
@@ -20,7 +22,14 @@ from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.options import CONTAINER, PATCH, make_container, read_patches
 from phalanx.launch.job import Job
 from phalanx.launch.job_store import JobStore
-from phalanx.launch.options import GRACE, TENSORBOARD, IntegerRange, Option, OptionValues
+from phalanx.launch.options import (
+    ENV_FROM_SECRET,
+    GRACE,
+    TENSORBOARD,
+    IntegerRange,
+    Option,
+    OptionValues,
+)
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.plan import ProcessPlan, plan_followers
 
@@ -55,6 +64,10 @@ class MarathonLauncher(BackgroundLauncher):
               --workers 2 --ps 1 --cpus 2 --memory 4G --constraint rack:LIKE:gpu train.py
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        replace(
+            ENV_FROM_SECRET,
+            refusal="has no secrets: put the secret on the agents as a file, and use --mount",
+        ),
         *CONTAINER,
         Option("--url", "The URL of Marathon  [default: MARATHON_URL]", metavar="URL"),
         Option(
@@ -116,7 +129,7 @@ class MarathonLauncher(BackgroundLauncher):
             raise JobError(f"{found}: set MARATHON_URL, or --url http://marathon.mesos:8080")
         marathon = MarathonClient.from_environment(self.url)
         try:
-            marathon.create_group(plan.group)
+            marathon.create_group(add_secret(plan.group, make_secret()))
         except LaunchError as error:
             raise JobError(f"nothing was submitted: {error}") from None
         try:

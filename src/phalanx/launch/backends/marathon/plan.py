@@ -9,7 +9,9 @@ import math
 import shlex
 from dataclasses import dataclass
 
+from phalanx.cluster import job_secret
 from phalanx.cluster.spec import Task
+from phalanx.cluster.tf_config import VARIABLE
 from phalanx.errors import JobError
 from phalanx.launch.containers.container import PORT, Container, MountKind
 from phalanx.launch.job import Job
@@ -102,6 +104,17 @@ def plan_group(job: Job, container: Container, options: MarathonOptions) -> Mara
     return MarathonPlan(job.name, group, tuple(tasks), job.restarts, job.time_limit, options.grace)
 
 
+def add_secret(group: Manifest, secret: str) -> Manifest:
+    """Return the group with the secret of the job, which plans do not have, in every task."""
+    apps = [
+        {**app, "env": {**app["env"], job_secret.VARIABLE: secret}}
+        if VARIABLE in app.get("env", {})
+        else app
+        for app in group["apps"]
+    ]
+    return {**group, "apps": apps}
+
+
 def _check_support(job: Job, container: Container) -> None:
     missing = [task.role for task in job.all_tasks() if not job.needs(task.role).memory]
     if missing:
@@ -156,7 +169,6 @@ def _make_tensorboard(
     command = shlex.join(["exec", *tensorboard_command(job, container.python, port)])
     return {
         **_make_common(job, container, options, "tensorboard", command, port),
-        "env": dict(job.environment),
         "mem": 1024,
         "healthChecks": [{"protocol": "MESOS_HTTP", "path": "/", "portIndex": 0}],
     }

@@ -17,10 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from phalanx.cluster import job_secret
 from phalanx.cluster.spec import Task
 from phalanx.launch.backends.ray.plan import RayObject, RayPlan
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.processes.stdin_guard import guard_stdin
+from phalanx.launch.secrets import read_secret
 from phalanx.launch.task_commands import TaskCommand, make_task_commands, task_variables
 from phalanx.launch.termination import (
     decode_exit_code,
@@ -63,13 +65,19 @@ class TaskActor:
         return f"{address}:{reserved.getsockname()[1]}"
 
     def start(
-        self, command: Sequence[str], environment: Mapping[str, str], directory: str, grace: float
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        secrets: Mapping[str, str],
+        directory: str,
+        grace: float,
     ) -> None:
         """Start or restart the program. `python` is the one that Ray itself runs in."""
+        values = {name: read_secret(path) for name, path in secrets.items()}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         self._process = subprocess.Popen(
             [*guard_stdin(directory, grace), *command],
-            env={**os.environ, "PATH": path, **environment},
+            env={**os.environ, "PATH": path, **environment, **values},
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -108,6 +116,7 @@ class JobActor:
         self._group: RayObject = None
         self._addresses: Mapping[Task, str] = {}
         self._starts: Mapping[Task, TaskCommand] = {}
+        self._secret = job_secret.make_secret()
         self._settled_at = 0.0
         self._outcome: JobResult | None = None
         self._is_over = False
@@ -216,8 +225,13 @@ class JobActor:
     def _start(self, task: Task) -> None:
         options, start = self._plan.options, self._starts[task]
         environment = task_variables(self._plan.job, task.role, start.variables)
+        environment.setdefault(job_secret.VARIABLE, self._secret)
         started = self._actors[task].start.remote(
-            start.command, environment, options.directory, options.grace_periods.grace
+            start.command,
+            environment,
+            self._plan.job.secrets,
+            options.directory,
+            options.grace_periods.grace,
         )
         self._ray.get(started, timeout=_RESPONSE_SECONDS)
         self._offsets.setdefault(task, 0)

@@ -53,6 +53,7 @@ class RayPlan:
             "directory": options.directory,
             "command": [*job.program.command(options.python), *job.program.arguments],
             "model_dir": job.model_dir,
+            "secrets": dict(job.secrets) or None,
             "restarts": job.restarts,
             "time_limit": job.time_limit,
             "grace": options.grace_periods.grace,

@@ -31,12 +31,13 @@ run_task() {
 
 # Runs a dispatcher or a data worker, which are not in TF_CONFIG.
 run_data_service() {
-    local address
-    address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
+    local address=$PHALANX_DATA_SERVICE service
+    [ "$role" = dispatcher ] || address=$(cut -d, -f$((index + 1)) <<< "$data_hosts")
+    service=("$python" -m phalanx guard --host="${address%:*}" --peers="$peers" -- "$python" -m phalanx data-service)
     if [ "$role" = dispatcher ]; then
-        with_environment "$python" -m phalanx data-service dispatcher --port="${PHALANX_DATA_SERVICE##*:}"
+        with_environment "${service[@]}" dispatcher --port="${address##*:}"
     else
-        with_environment "$python" -m phalanx data-service worker "$PHALANX_DATA_SERVICE" \
+        with_environment "${service[@]}" worker "$PHALANX_DATA_SERVICE" \
             --host="${address%:*}" --port="${address##*:}"
     fi
 }
@@ -79,7 +80,8 @@ assign_nodes() {
     done
     export chief_host=${hosts[chief]:-} worker_hosts=${hosts[worker]:-} ps_hosts=${hosts[ps]:-}
     [ -z "${hosts[dispatcher]:-}" ] || export PHALANX_DATA_SERVICE=${hosts[dispatcher]}
-    export data_hosts=${hosts[data-worker]:-} cluster=
+    export data_hosts=${hosts[data-worker]:-} cluster= peers
+    peers=$(tr ' ' ',' <<< "${nodes[*]}")
     for role in chief worker ps; do
         [ -n "${hosts[$role]:-}" ] || continue
         cluster+="${cluster:+, }\"$role\": [\"${hosts[$role]//,/\", \"}\"]"
@@ -161,11 +163,19 @@ end_early() {
 main() {
     declare -A steps
     local role decisive=chief group=0 code states
-    mkdir -p "$log_dir"
+    (umask 077 && mkdir -p "$log_dir")
+    chmod 600 "$log_dir/batch.log" 2> /dev/null
     rm -f "$log_dir/result"
-    for role in "${roles[@]}"; do list_states "$role" && rm -f "${states[@]}"; done
+    for role in "${roles[@]}"; do
+        list_states "$role" && rm -f "${states[@]}"
+        # The output of the program may hold secrets.
+        (umask 077 && touch "${states[@]/%.state/.log}")
+    done
     [ -n "${count[chief]:-}" ] || decisive=worker
     assign_nodes
+    # Authenticates the messages between the tasks. Slurm passes it to every step.
+    PHALANX_SECRET=${PHALANX_SECRET:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
+    export PHALANX_SECRET
     export -f run_task run_program run_data_service with_environment
     export log_dir restarts model_dir python
     trap end_early TERM

@@ -23,6 +23,8 @@ from phalanx.launch.options import (
     OptionValues,
     make_grace_periods,
 )
+from phalanx.launch.private_files import make_private_directory
+from phalanx.launch.secrets import check_secrets
 from phalanx.launch.values import parse_duration
 
 
@@ -99,10 +101,11 @@ class SlurmLauncher:
         return plan_script(job, self.options)
 
     def submit(self, plan: SlurmPlan) -> SlurmHandle:
+        check_secrets(plan.secrets)
         log_dir = Path(plan.log_dir)
         created = [path for path in (log_dir, *log_dir.parents) if not path.exists()]
         try:
-            log_dir.mkdir(parents=True, exist_ok=True)
+            make_private_directory(log_dir)
         except OSError as error:
             raise JobError(f"no output can be written to {log_dir}: {error.strerror}") from None
         _remove_old_files(log_dir, plan.counts)

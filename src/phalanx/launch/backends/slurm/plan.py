@@ -1,6 +1,5 @@
 """Plans the batch script of a job. The part that is the same for all jobs is in batch.sh."""
 
-import json
 import math
 import shlex
 from collections.abc import Iterator
@@ -9,10 +8,20 @@ from importlib.resources import files
 
 from phalanx.cluster.job_environment import PORT_VARIABLE
 from phalanx.cluster.spec import Role
+from phalanx.errors import JobError
+from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.task_commands import DEFAULTS, evaluator_variables, thread_variables
+from phalanx.launch.secrets import is_exportable
+from phalanx.launch.task_commands import (
+    DEFAULTS,
+    RENAME_CHIEF,
+    evaluator_variables,
+    tf_config_settings,
+    thread_variables,
+)
 from phalanx.launch.termination import GracePeriods
+from phalanx.launch.values import has_control_characters
 
 _MIB = 1 << 20
 
@@ -39,6 +48,7 @@ class SlurmPlan:
     script: str
     log_dir: str
     counts: tuple[tuple[Role, int], ...]
+    secrets: tuple[str, ...] = ()
 
     def render(self) -> str:
         return self.script
@@ -50,11 +60,15 @@ def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
     heterogeneous = len({job.needs(role) for role in counts}) > 1
     lines = ["#!/bin/bash", *_directives(job, options, heterogeneous), ""]
     lines += _settings(job, options, heterogeneous)
-    lines += ["", "run_program() {", f"    with_environment {_command(job, options)}", "}", ""]
+    rename = RENAME_CHIEF.splitlines() if job.master else []
+    lines += ["", "run_program() {", *(f"    {line}" for line in rename)]
+    lines += [f"    with_environment {_command(job, options)}", "}", ""]
     lines += [_environment(job), ""]
     body = files("phalanx.launch.backends.slurm").joinpath("batch.sh").read_text()
     script = "\n".join(lines) + "\n" + body.rstrip("\n")
-    return SlurmPlan(job.name, script, options.log_dir, tuple(counts.items()))
+    return SlurmPlan(
+        job.name, script, options.log_dir, tuple(counts.items()), tuple(job.secrets.values())
+    )
 
 
 def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
@@ -79,6 +93,9 @@ def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterato
         if number:
             yield "#SBATCH hetjob"
         for each in [*([] if number else directives), *shared, *_request_resources(count, needs)]:
+            # A directive is a comment: what follows a line break would be a command.
+            if has_control_characters(each):
+                raise JobError(f"{each!r} has a line break or another control character")
             yield f"#SBATCH {shlex.quote(each)}"
 
 
@@ -101,14 +118,13 @@ def _cpus(needs: Resources) -> int | None:
 def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
     """Yield the variables that batch.sh reads."""
     counts = job.all_counts()
-    model_dir = f', "model_dir": {json.dumps(job.model_dir)}' if job.model_dir else ""
     cpus = {role: _cpus(job.needs(role)) for role in counts}
     gpus = {role: job.needs(role).gpus or None for role in counts}
     yield f"roles=({' '.join(counts)})"
     yield f"declare -A count=({_pairs(counts)}) cpus=({_pairs(cpus)}) gpus=({_pairs(gpus)})"
     yield f"heterogeneous={'yes' if heterogeneous else ''}"
     yield f"log_dir={shlex.quote(options.log_dir)}"
-    yield f"model_dir={shlex.quote(model_dir)}"
+    yield f"model_dir={shlex.quote(tf_config_settings(job))}"
     if job.data_workers:
         yield f"python={shlex.quote(options.python)}"
     yield f"restarts={job.restarts} requeue={'yes' if options.requeue else ''}"
@@ -128,8 +144,18 @@ def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[
 
 def _environment(job: Job) -> str:
     """Set the user's variables for the program only: the script may use the same names."""
-    pairs = [f"{name}={text}" for name, text in job.environment.items()]
-    return f'with_environment() {{ {shlex.join(["env", *pairs])} "$@"; }}'
+    # Exported in a subshell: arguments of `env` would be visible to all users of the node.
+    lines = [
+        f"export {name}={shlex.quote(text)}"
+        for name, text in job.environment.items()
+        if is_exportable(name)
+    ]
+    for name, path in job.secrets.items():
+        lines.append(f"{name}=$(cat {shlex.quote(path)}) || exit 1")
+        lines.append(f"export {name}")
+    others = [f"{name}={text}" for name, text in job.environment.items() if not is_exportable(name)]
+    lines.append(shlex.join(["exec", *(["env", *others] if others else [])]) + ' "$@"')
+    return "\n".join(["with_environment() (", *(f"    {line}" for line in lines), ")"])
 
 
 def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:
@@ -138,7 +164,7 @@ def _pairs(values: dict[Role, int] | dict[Role, int | None]) -> str:
 
 def _command(job: Job, options: SlurmOptions) -> str:
     """Return the program's command line, with shell variables for what differs by task."""
-    start = job.program.command(options.python)
+    start = (*guard_prefix(job, options.python), *job.program.command(options.python))
     filled = (
         fill_with(each, lambda name: f'"${name}"', shlex.quote) for each in job.program.arguments
     )

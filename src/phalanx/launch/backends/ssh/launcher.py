@@ -17,6 +17,7 @@ from phalanx.launch.job_store import JobStore
 from phalanx.launch.options import (
     CPUS,
     DATA_WORKERS,
+    ENV_FROM_FILE,
     GPUS,
     GRACE,
     NO_MEMORY,
@@ -28,6 +29,7 @@ from phalanx.launch.options import (
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, signal_group
 from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.secrets import check_secrets
 from phalanx.launch.termination import GracePeriods
 
 _CHECK_SECONDS = 30.0
@@ -59,6 +61,7 @@ class SshLauncher(BackgroundLauncher):
               --copy train.py --directory /scratch/digits train.py --rate 0.1
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        ENV_FROM_FILE,
         DATA_WORKERS,
         CPUS,
         GPUS,
@@ -115,6 +118,7 @@ class SshLauncher(BackgroundLauncher):
         return plan_tasks(job, self.options, self.directory, self.run_id, self.grace)
 
     def submit(self, plan: SshPlan) -> BackgroundHandle:
+        check_secrets(path for each in plan.processes.tasks for path in each.secrets.values())
         _check_hosts(plan.options)
         for host, command in plan.copies():
             _copy(host, command)
@@ -125,7 +129,7 @@ class SshLauncher(BackgroundLauncher):
 def _add_relay(plan: TaskPlan, run_id: str) -> TaskPlan:
     """Run the ssh of a task behind a relay, which gives the task time to end."""
     argv = (sys.executable, "-I", relay.__file__, *plan.argv)
-    marks = {RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(plan.task)}
+    marks = {**plan.environment, RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(plan.task)}
     return replace(plan, argv=argv, environment=marks, is_relay=True)
 
 

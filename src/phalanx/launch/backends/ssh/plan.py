@@ -9,9 +9,11 @@ from typing import Self
 
 from phalanx.errors import JobError
 from phalanx.launch import task_commands
+from phalanx.launch.backends.ssh import relay
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.stdin_guard import guard_stdin
+from phalanx.launch.secrets import is_exportable
 from phalanx.launch.task_commands import TaskCommand
 from phalanx.launch.termination import GracePeriods
 
@@ -87,7 +89,7 @@ class SshPlan:
         unpack = f"mkdir -p {shlex.quote(self.options.directory)} && tar -C " + shlex.join(
             [self.options.directory, "-xf", "-"]
         )
-        pack = shlex.join(["tar", "-cf", "-", *self.options.copies])
+        pack = shlex.join(["tar", "-cf", "-", "--", *self.options.copies])
         return [
             (host, f"{pack} | {shlex.join([*self.options.command(host), unpack])}")
             for host in dict.fromkeys(self.options.hosts)
@@ -95,7 +97,7 @@ class SshPlan:
 
     def render(self) -> str:
         copies = [f"# to {host.destination}\n{command}" for host, command in self.copies()]
-        return "\n\n".join([*copies, self.processes.render()])
+        return "\n\n".join([*copies, *(_render(each) for each in self.processes.tasks)])
 
 
 def plan_tasks(
@@ -120,13 +122,31 @@ def plan_tasks(
                 *options.command(hosts[start.task]),
                 _remote_command(job, options, start, grace, gpus.get(start.task)),
             ),
-            {},
+            relay.mark(_sent_variables(job)),
             directory / f"{start.task}.log",
+            secrets=relay.mark(job.secrets),
         )
         for start in task_commands.make_task_commands(job, addresses, options.python)
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
     return SshPlan(job.name, options, processes)
+
+
+def _sent_variables(job: Job) -> dict[str, str]:
+    """Return the user's variables: sent, because all users of a host can see its command lines."""
+    return {name: text for name, text in job.environment.items() if is_exportable(name)}
+
+
+def _render(plan: TaskPlan) -> str:
+    """Render the command of a task as it could be typed into a shell."""
+    sent = relay.make_lines(plan.environment)
+    send = [shlex.join(["printf", r"%s\n", *sent])] if sent else []
+    for name, path in relay.unmark(plan.secrets).items():
+        # Quotes a secret of a single line.
+        change = rf"s/'/'\\''/g; s/.*/export {name}='&'/"
+        send.append(shlex.join(["sed", change, path]))
+    command = "{ " + "; ".join([*send, "echo", "cat"]) + f"; }} | {shlex.join(plan.argv)}"
+    return f"# {plan.task}, output in {plan.log}\n{command}"
 
 
 def _remote_command(
@@ -135,8 +155,11 @@ def _remote_command(
     """Return one line that any shell of the remote host can run."""
     visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     environment = task_commands.task_variables(job, start.task.role, {**start.variables, **visible})
+    for name in _sent_variables(job):
+        del environment[name]
     return "exec " + shlex.join(
         [
+            *relay.READ_VARIABLES,
             *guard_stdin(options.directory, grace),
             "env",
             *(f"{name}={text}" for name, text in environment.items()),

@@ -15,7 +15,8 @@ from tests.servers.processes import wait_for
 
 tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 
-from phalanx.serving.server import Batcher, OverloadedError, ServedModel  # noqa: E402
+from phalanx.serving import rest  # noqa: E402
+from phalanx.serving.batcher import Batcher, OverloadedError, ServedModel  # noqa: E402
 from phalanx.train.export.signatures import DEFAULT_SIGNATURE, Signature  # noqa: E402
 
 
@@ -137,9 +138,10 @@ def test_outputs_of_a_fixed_length_are_not_split() -> None:
     signature = Signature(rows, {"classes": tf.TensorSpec([2], tf.int32)}, call)
     model = ServedModel("m", 1, {DEFAULT_SIGNATURE: signature})
     model.start()
-    with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(model.predict, b'{"inputs": [1.0]}') for _ in range(3)]
-        wait_for(lambda: model.batchers[DEFAULT_SIGNATURE]._waiting.qsize() == 2)
-        gate.set()
-        assert [json.loads(each.result()) for each in answers] == [{"outputs": [7, 8]}] * 3
+    request = rest.parse_request(b'{"inputs": [1.0]}', model.signatures)
+    answers = [model.submit(request) for _ in range(3)]
+    wait_for(lambda: model.batchers[DEFAULT_SIGNATURE]._waiting.qsize() == 2)
+    gate.set()
+    outputs = [rest.format_response(request, each.result(60)) for each in answers]
+    assert [json.loads(each) for each in outputs] == [{"outputs": [7, 8]}] * 3
     model.stop()

@@ -1,173 +1,51 @@
-"""One table of features: a compiled Keras model each, and the data it is trained on.
-
-Every case is trained by `model.fit` and by Phalanx from the same initial weights on the same
-batches. The results must be equal to `TOLERANCE`, unless the case says how they differ on purpose.
-"""
+"""Cases: layers, losses and metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 from keras import layers, optimizers
+from tests.parity.table import (
+    BATCH,
+    CLASSES,
+    EPOCHS,
+    FEATURES,
+    IMAGES,
+    INDICES,
+    ON_PS,
+    REPLICATED,
+    SEQUENCES,
+    TARGETS,
+    WEIGHTS,
+    batches,
+    case,
+    perceptron,
+    sequential,
+)
 
-TOLERANCE = 2e-5
-BATCH = 16
-EXAMPLES = 64
-
-_random = np.random.default_rng(0)
-FEATURES = _random.normal(size=(EXAMPLES, 8)).astype("float32")
-TARGETS = (FEATURES.sum(axis=1, keepdims=True) > 0).astype("float32")
-CLASSES = _random.integers(0, 3, size=EXAMPLES).astype("int32")
-WEIGHTS = _random.uniform(0.5, 2, size=EXAMPLES).astype("float32")
-INDICES = _random.integers(0, 20, size=(EXAMPLES, 4)).astype("int32")
-IMAGES = _random.normal(size=(EXAMPLES, 8, 8, 3)).astype("float32")
-SEQUENCES = FEATURES.reshape(EXAMPLES, 4, 2)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A feature of Keras that training must reproduce.
-
-    Attributes:
-        name: What the test is called.
-        make_model: Returns the compiled model.
-        make_data: Returns the batches, in a fixed order.
-        difference: How Phalanx differs from Keras on purpose. Empty: it must not differ.
-    """
-
-    name: str
-    make_model: Callable[[], Any]
-    make_data: Callable[[], Any]
-    difference: str = ""
-
-
-CASES: list[Case] = []
-
-
-def batches(*arrays: Any, size: int = BATCH) -> Callable[[], Any]:
-    return lambda: tf.data.Dataset.from_tensor_slices(arrays).batch(size)
-
-
-def case(
-    name: str, data: Callable[[], Any] | None = None, difference: str = ""
-) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Add a case to the table; the decorated function makes its model."""
-
-    def add(make_model: Callable[[], Any]) -> Callable[[], Any]:
-        CASES.append(Case(name, make_model, data or batches(FEATURES, TARGETS), difference))
-        return make_model
-
-    return add
-
-
-def sequential(*stack: Any) -> Any:
-    return keras.Sequential([keras.Input((8,)), *stack])
-
-
-def perceptron(**options: Any) -> Any:
-    return sequential(layers.Dense(16, activation="relu", **options), layers.Dense(1, **options))
-
-
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
-    "SGD": lambda: optimizers.SGD(0.05),
-    "SGD with momentum": lambda: optimizers.SGD(0.05, momentum=0.9, nesterov=True),
-    "SGD with weight decay": lambda: optimizers.SGD(0.1, weight_decay=0.1),
-    "SGD with a schedule": lambda: optimizers.SGD(
-        optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-    ),
-    "Adam": lambda: optimizers.Adam(0.01),
-    "Adam with amsgrad": lambda: optimizers.Adam(0.01, amsgrad=True),
-    "AdamW": lambda: optimizers.AdamW(0.01, weight_decay=0.1),
-    "Adamax": lambda: optimizers.Adamax(0.01),
-    "Nadam": lambda: optimizers.Nadam(0.01),
-    "Adagrad": lambda: optimizers.Adagrad(0.01),
-    "Adadelta": lambda: optimizers.Adadelta(0.5),
-    "RMSprop": lambda: optimizers.RMSprop(0.01, momentum=0.9, centered=True),
-    "Ftrl": lambda: optimizers.Ftrl(0.05),
-    "Lion": lambda: optimizers.Lion(0.01),
-    "Lamb": lambda: optimizers.Lamb(0.01),
-    "Adafactor": lambda: optimizers.Adafactor(0.01),
-    "Muon": lambda: optimizers.Muon(0.01),
-    "Muon with excluded layers": lambda: optimizers.Muon(0.01, exclude_layers=["dense_1"]),
-    "clipnorm": lambda: optimizers.SGD(0.1, clipnorm=0.1),
-    "clipvalue": lambda: optimizers.SGD(0.1, clipvalue=0.05),
-    "global_clipnorm": lambda: optimizers.SGD(0.1, global_clipnorm=0.1),
-    "use_ema": lambda: optimizers.SGD(0.1, use_ema=True, ema_momentum=0.8),
-    "use_ema with overwriting": lambda: optimizers.SGD(
-        0.1, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3
-    ),
-    "use_ema with Adam": lambda: optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8),
-    "gradient_accumulation_steps": lambda: optimizers.Adam(0.01, gradient_accumulation_steps=2),
-    "loss_scale_factor": lambda: optimizers.SGD(0.1, loss_scale_factor=64.0),
-    "loss_scale_factor with clipping": lambda: optimizers.SGD(
-        0.1, loss_scale_factor=64.0, clipnorm=0.1
-    ),
-    "LossScaleOptimizer": lambda: optimizers.LossScaleOptimizer(
-        optimizers.SGD(0.1), initial_scale=8.0
-    ),
-    "LossScaleOptimizer with clipping": lambda: optimizers.LossScaleOptimizer(
-        optimizers.SGD(0.1, clipnorm=0.1), initial_scale=8.0
-    ),
-}
-
-
-def _add_optimizer(name: str, make: Callable[[], Any]) -> None:
-    @case(name)
-    def make_model() -> Any:
-        model = perceptron()
-        model.compile(make(), "mse", metrics=["mae"])
-        return model
-
-
-for _name, _make in OPTIMIZERS.items():
-    _add_optimizer(_name, _make)
-
-
-@case("exclude_from_weight_decay by the variable's name")
-def exclude_biases() -> Any:
-    model, optimizer = perceptron(), optimizers.AdamW(0.01, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_names=["bias"])
-    model.compile(optimizer, "mse")
-    return model
-
-
-@case("exclude_from_weight_decay by the layer's name")
-def exclude_layer() -> Any:
-    model = sequential(
-        layers.Dense(16), layers.LayerNormalization(name="layer_norm"), layers.Dense(1)
-    )
-    optimizer = optimizers.AdamW(0.01, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_names=["layer_norm"])
-    model.compile(optimizer, "mse")
-    return model
-
-
-@case("exclude_from_weight_decay inside a LossScaleOptimizer")
-def exclude_with_loss_scale() -> Any:
-    model, inner = perceptron(), optimizers.AdamW(0.01, weight_decay=0.5)
-    inner.exclude_from_weight_decay(var_names=["bias"])
-    model.compile(optimizers.LossScaleOptimizer(inner, initial_scale=8.0), "mse")
-    return model
-
-
-@case("weights without a gradient are not decayed")
-def disconnected() -> Any:
-    inputs = keras.Input((8,))
-    output = layers.Dense(1)(layers.Dense(4)(inputs))
-    unused = layers.Dense(3, name="unused")(inputs)
-    model = keras.Model(inputs, [output, unused])
-    model.compile(optimizers.AdamW(0.01, weight_decay=0.5), ["mse", None])
-    return model
+BATCH_STATISTICS = (
+    "Each replica normalizes its part of a batch by the mean and variance of that part; the moving "
+    "averages are those of all parts."
+)
 
 
 @case("kernel_regularizer")
 def kernel_regularizer() -> Any:
     model = perceptron(kernel_regularizer="l2")
+    model.compile(optimizers.SGD(0.1), "mse")
+    return model
+
+
+@case(
+    "kernel_regularizer beside BatchNormalization",
+    on_replicas=BATCH_STATISTICS,
+    loss_tolerance=0.1,
+)
+def regularized_statistics() -> Any:
+    model = sequential(
+        layers.Dense(8, kernel_regularizer="l2"), layers.BatchNormalization(), layers.Dense(1)
+    )
     model.compile(optimizers.SGD(0.1), "mse")
     return model
 
@@ -186,7 +64,11 @@ class AddLoss(layers.Layer):  # type: ignore[misc]
         return inputs
 
 
-@case("add_loss")
+@case(
+    "add_loss of a sum over the batch",
+    on_replicas="What a layer adds to the loss is averaged over the replicas, as Keras does within "
+    "tf.distribute: add means over the batch, not sums.",
+)
 def add_loss() -> Any:
     model = sequential(layers.Dense(4), AddLoss(), layers.Dense(1))
     model.compile(optimizers.SGD(0.01), "mse")
@@ -200,14 +82,19 @@ def kernel_constraint() -> Any:
     return model
 
 
-@case("BatchNormalization")
+@case("BatchNormalization", on_replicas=BATCH_STATISTICS, loss_tolerance=0.1)
 def batch_normalization() -> Any:
     model = sequential(layers.Dense(16), layers.BatchNormalization(), layers.Dense(1))
     model.compile(optimizers.SGD(0.1), "mse")
     return model
 
 
-@case("a last batch that is smaller", batches(FEATURES, TARGETS, size=24))
+@case(
+    "BatchNormalization with a last batch that is smaller",
+    batches(FEATURES, TARGETS, size=24),
+    on_replicas=BATCH_STATISTICS,
+    loss_tolerance=0.1,
+)
 def partial_batch() -> Any:
     model = sequential(layers.Dense(4), layers.BatchNormalization(), layers.Dense(1))
     model.compile(optimizers.SGD(0.1), "mse", metrics=["mae"])
@@ -290,7 +177,7 @@ def embedding_with_adam() -> Any:
     return model
 
 
-@case("convolutions", batches(IMAGES, TARGETS))
+@case("convolutions", batches(IMAGES, TARGETS), on_replicas=BATCH_STATISTICS, loss_tolerance=0.1)
 def convolutions() -> Any:
     stack = [
         layers.Conv2D(4, 3),
@@ -308,6 +195,45 @@ def convolutions() -> Any:
 def recurrent() -> Any:
     model = keras.Sequential([keras.Input((4, 2)), layers.GRU(4), layers.Dense(1)])
     model.compile(optimizers.SGD(0.1), "mse")
+    return model
+
+
+@case(
+    "stateful recurrent layers",
+    batches(SEQUENCES, TARGETS),
+    arguments=lambda: {"x": batches(SEQUENCES, TARGETS)(), "epochs": EPOCHS},
+    refused=dict.fromkeys(REPLICATED, "is stateful"),
+    evaluation="Keras continues the last sequences of the training in the evaluation, and those of "
+    "each batch in the next; Phalanx evaluates each batch after the training data, so that an "
+    "evaluation changes nothing.",
+)
+def stateful_recurrent() -> Any:
+    stack = [layers.GRU(4, stateful=True), layers.Dense(1)]
+    model = keras.Sequential([keras.Input(batch_shape=(BATCH, 4, 2)), *stack])
+    model.compile(optimizers.SGD(0.1), "mse")
+    return model
+
+
+@keras.saving.register_keras_serializable(package="parity")
+class CountLarge(keras.metrics.Metric):  # type: ignore[misc]
+    """Counts the predictions above a half."""
+
+    def __init__(self, name: str = "count_large", **options: Any) -> None:
+        super().__init__(name=name, **options)
+        self.total = self.add_weight(shape=(), initializer="zeros", name="total")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(keras.ops.sum(keras.ops.cast(y_pred > 0.5, "float32")))
+
+    def result(self) -> Any:
+        # Keras would show the variable itself with its value after the validation.
+        return self.total + 0.0
+
+
+@case("a metric of the user that is a sum")
+def own_metric() -> Any:
+    model = perceptron()
+    model.compile(optimizers.SGD(0.1), "mse", metrics=[CountLarge()])
     return model
 
 
@@ -347,14 +273,18 @@ def steps_per_execution() -> Any:
     return model
 
 
-@case("mixed_bfloat16")
+@case("mixed_bfloat16", replica_tolerance=2e-3)
 def mixed_bfloat16() -> Any:
     model = sequential(layers.Dense(8, dtype="mixed_bfloat16"), layers.Dense(1, dtype="float32"))
     model.compile(optimizers.SGD(0.1), "mse")
     return model
 
 
-@case("mixed_float16, whose optimizer scales the loss")
+@case(
+    "mixed_float16, whose optimizer scales the loss",
+    refused=dict.fromkeys(ON_PS, "loss scale"),
+    replica_tolerance=2e-4,
+)
 def mixed_float16() -> Any:
     model = sequential(layers.Dense(8, dtype="mixed_float16"), layers.Dense(1, dtype="float32"))
     model.compile(optimizers.SGD(0.1), "mse")

@@ -1,0 +1,23 @@
+"""tf.contrib.estimator: heads, and metrics that are added to an estimator."""
+
+from phalanx.compat.tf1.estimator.canned.estimators import (
+    DNNEstimator,
+    DNNLinearCombinedEstimator,
+    LinearEstimator,
+)
+from phalanx.compat.tf1.estimator.canned.heads import (
+    BinaryClassHead as binary_classification_head,  # noqa: N813 - the names of functions
+)
+from phalanx.compat.tf1.estimator.canned.heads import MultiClassHead as multi_class_head  # noqa: N813
+from phalanx.compat.tf1.estimator.canned.heads import RegressionHead as regression_head  # noqa: N813
+from phalanx.compat.tf1.estimator.estimator import add_metrics
+
+__all__ = [
+    "DNNEstimator",
+    "DNNLinearCombinedEstimator",
+    "LinearEstimator",
+    "add_metrics",
+    "binary_classification_head",
+    "multi_class_head",
+    "regression_head",
+]

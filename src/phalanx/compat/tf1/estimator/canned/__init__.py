@@ -1,0 +1,1 @@
+"""The canned estimators: linear, deep, wide and deep, and baselines."""

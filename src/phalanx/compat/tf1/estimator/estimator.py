@@ -1,0 +1,496 @@
+"""tf.estimator.Estimator: trains, evaluates, predicts and exports the graphs of a model_fn."""
+
+import copy
+import inspect
+import logging
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from phalanx.compat.tf1.estimator import graph_hooks
+from phalanx.compat.tf1.estimator.export import make_signatures
+from phalanx.compat.tf1.estimator.inputs import call_input_fn
+from phalanx.compat.tf1.estimator.run_config import RunConfig, TaskType, make_device_fn
+from phalanx.compat.tf1.estimator.specs import EstimatorSpec, ModeKeys
+from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, make_session_creator
+from phalanx.errors import ConfigurationError
+
+LOG = logging.getLogger("tensorflow")
+# The hook that counts steps reads the step while it is being increased, and warns for no reason.
+LOG.addFilter(lambda record: "It seems that global step" not in str(record.msg))
+
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+class WarmStartSettings(NamedTuple):
+    """Which variables start with the values of a checkpoint.
+
+    Args:
+        ckpt_to_initialize_from: A checkpoint, or a directory with checkpoints.
+        vars_to_warm_start: A regular expression or a list of variables; None for none that train.
+        var_name_to_vocab_info: A `tf.train.VocabInfo` by the name of the variable.
+        var_name_to_prev_var_name: The name in the checkpoint by the name in the graph.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any = ".*"
+    var_name_to_vocab_info: Mapping[str, Any] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+
+class Estimator:
+    """Trains, evaluates, predicts and exports the model that a model_fn builds.
+
+    Args:
+        model_fn: Builds the graph and returns an `EstimatorSpec`. It takes `features` and, if it
+            names them, `labels`, `mode`, `params` and `config`.
+        model_dir: The directory of checkpoints and summaries; by default that of the config, or a
+            temporary one.
+        config: A `RunConfig`.
+        params: Hyperparameters for the model_fn.
+        warm_start_from: A checkpoint, or `WarmStartSettings`, that initializes the variables.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        if config is not None and not isinstance(config, RunConfig):
+            raise TypeError(f"Estimator: config is {config!r}: it must be a tf.estimator.RunConfig")
+        config = config or RunConfig()
+        if model_dir is not None and config.model_dir not in (None, os.fspath(model_dir)):
+            raise ValueError(
+                f"Estimator: model_dir is {model_dir}, but that of the config is "
+                f"{config.model_dir}: set one of them"
+            )
+        directory = os.fspath(model_dir) if model_dir is not None else config.model_dir
+        if directory is None:
+            directory = tempfile.mkdtemp()
+            LOG.warning("Using the temporary directory %s as model_dir", directory)
+        _check_strategies(config)
+        self._config = config.replace(model_dir=directory)
+        self._model_dir: str = directory
+        self._params = copy.deepcopy(params if params is not None else {})
+        self._model_fn = model_fn
+        self._takes = _check_model_fn(model_fn, params)
+        self._warm_start = _make_warm_start(warm_start_from)
+
+    @property
+    def model_dir(self) -> str:
+        """The directory of checkpoints and summaries."""
+        return self._model_dir
+
+    @property
+    def config(self) -> RunConfig:
+        """A copy of the settings."""
+        return copy.copy(self._config)
+
+    @property
+    def params(self) -> Any:
+        """A copy of the hyperparameters."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[..., EstimatorSpec]:
+        """The model_fn, with `params` bound to this estimator's."""
+
+        def call(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
+            return self._call_model_fn(features, labels, mode, config)
+
+        return call
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return the directory of the summaries of an evaluation."""
+        return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")  # noqa: PTH118
+
+    def latest_checkpoint(self) -> str | None:
+        """Return the path of the latest checkpoint."""
+        path: str | None = tf.train.latest_checkpoint(self._model_dir)
+        return path
+
+    def get_variable_names(self) -> list[str]:
+        """Return the names of the variables in the latest checkpoint."""
+        return [name for name, _ in tf.train.list_variables(self._model_dir)]
+
+    def get_variable_value(self, name: str) -> Any:
+        """Return the value of a variable in the latest checkpoint."""
+        return tf.train.load_variable(self._model_dir, name)
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> Self:
+        """Train the model; continue from the latest checkpoint of model_dir.
+
+        Args:
+            input_fn: Returns (features, labels), or a dataset of such pairs.
+            hooks: Hooks besides those of the EstimatorSpec.
+            steps: Train for so many steps.
+            max_steps: Train up to this global step. Without both, train until the data ends.
+            saving_listeners: `tf.train.CheckpointSaverListener`s.
+
+        Returns:
+            This estimator.
+        """
+        config = self._config
+        if config.task_type in (TaskType.PS, TaskType.EVALUATOR):
+            raise ValueError(
+                f"train was called on a task {config.task_type!r} of TF_CONFIG, which does not "
+                "train: call tf.estimator.train_and_evaluate, or learn_runner.run"
+            )
+        _check_steps(steps=steps, max_steps=max_steps)
+        if steps is not None and max_steps is not None:
+            raise ValueError("train: both steps and max_steps are set: set one of them")
+        if max_steps is not None and self._saved_step() >= max_steps:
+            LOG.info("Skipping training: the latest checkpoint is at step %s", self._saved_step())
+            return self
+        with self._graph(device_fn=make_device_fn(config)) as graph:
+            loss = self._train(graph, input_fn, hooks, steps, max_steps, saving_listeners)
+        LOG.info("Loss for final step: %s.", loss)
+        return self
+
+    def _train(
+        self,
+        graph: Any,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None,
+        steps: int | None,
+        max_steps: int | None,
+        saving_listeners: Sequence[Any] | None,
+    ) -> Any:
+        config = self._config
+        tf.train.get_or_create_global_step(graph)
+        inputs = call_input_fn(input_fn, ModeKeys.TRAIN, self.params, config)
+        spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, config)
+        if self._warm_start is not None and self.latest_checkpoint() is None:
+            tf.train.warm_start(*self._warm_start)
+        if steps is not None or max_steps is not None:
+            hooks = [*(hooks or ()), tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
+        worker_hooks, chief_hooks = graph_hooks.make_training_hooks(
+            spec, config, self._model_dir, [*inputs.hooks, *(hooks or ())], saving_listeners
+        )
+        creator = make_session_creator(
+            spec.scaffold,
+            is_chief=config.is_chief,
+            master=config.master,
+            config=config.session_config,
+            checkpoint_dir=self._model_dir if config.is_chief else None,
+            max_wait_secs=config.session_creation_timeout_secs,
+        )
+        every = [*worker_hooks, *(chief_hooks if config.is_chief else ())]
+        loss = None
+        with tf.train.MonitoredSession(
+            creator, every, stop_grace_period_secs=STOP_GRACE_SECONDS
+        ) as session:
+            while not session.should_stop():
+                _, loss = session.run([spec.train_op, spec.loss])
+        return loss
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate a checkpoint.
+
+        Args:
+            input_fn: Returns (features, labels), or a dataset of such pairs.
+            steps: The number of batches; None evaluates until the data ends.
+            hooks: Hooks besides those of the EstimatorSpec.
+            checkpoint_path: The checkpoint; by default the latest.
+            name: Distinguishes several evaluations: summaries go to `eval_NAME`.
+
+        Returns:
+            The metrics by name, with `loss` and `global_step`.
+        """
+        _check_steps(steps=steps)
+        path = checkpoint_path or self.latest_checkpoint()
+        if path is None:
+            LOG.warning("%s has no checkpoint: evaluating the initial model", self._model_dir)
+        with self._graph() as graph:
+            tf.train.get_or_create_global_step(graph)
+            inputs = call_input_fn(input_fn, ModeKeys.EVAL, self.params, self._config)
+            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self._config)
+            update, values = graph_hooks.make_metrics(spec, graph)
+            final = tf.train.FinalOpsHook(values)
+            extra = [*inputs.hooks, *(hooks or ()), *spec.evaluation_hooks]
+            extra += [graph_hooks.EvaluationSummaryHook(self.eval_dir(name))]
+            extra += [graph_hooks.StopAfterRunsHook(steps)] if steps is not None else []
+            LOG.info("Starting evaluation of %s", path)
+            creator = self._make_reader(spec.scaffold, path, self._config.evaluation_master)
+            with tf.train.MonitoredSession(creator, [*extra, final]) as session:
+                while not session.should_stop():
+                    session.run(update)
+        results = dict(final.final_ops_values)
+        graph_hooks.write_results(self.eval_dir(name), results, path)
+        return results
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: str | Sequence[str] | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Yield the predictions for each example.
+
+        Args:
+            input_fn: Returns features, or a dataset of features; labels are dropped.
+            predict_keys: The predictions to yield, by name; by default all.
+            hooks: Hooks besides those of the EstimatorSpec.
+            checkpoint_path: The checkpoint; by default the latest.
+            yield_single_examples: False yields whole batches.
+
+        Yields:
+            A dict of arrays, or an array if the predictions are a tensor.
+        """
+        path = checkpoint_path or self.latest_checkpoint()
+        if path is None:
+            LOG.warning("%s has no checkpoint: predicting with the initial model", self._model_dir)
+        with self._graph() as graph:
+            tf.train.get_or_create_global_step(graph)
+            inputs = call_input_fn(
+                input_fn, ModeKeys.PREDICT, self.params, self._config, has_labels=False
+            )
+            spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self._config)
+            predictions = _choose_predictions(spec.predictions, predict_keys)
+            every = [*inputs.hooks, *(hooks or ()), *spec.prediction_hooks]
+            creator = self._make_reader(spec.scaffold, path, "")
+            with tf.train.MonitoredSession(creator, every) as session:
+                while not session.should_stop():
+                    batch = session.run(predictions)
+                    yield from [batch] if not yield_single_examples else _split_batch(batch)
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = True,
+    ) -> bytes:
+        """Write a SavedModel into a new directory, which is named for the time.
+
+        Args:
+            export_dir_base: The directory of all exports of the model.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+            assets_extra: Files to copy into `assets.extra`, by their names there.
+            as_text: Whether to write the graph as text.
+            checkpoint_path: The checkpoint; by default the latest.
+            strip_default_attrs: Whether to leave out attributes with default values.
+
+        Returns:
+            The path of the new directory.
+        """
+        path = checkpoint_path or self.latest_checkpoint()
+        if path is None:
+            raise ValueError(
+                f"{self._model_dir} has no checkpoint to export: train the model first"
+            )
+        base = os.fspath(export_dir_base)
+        target, temporary = _name_export(base)
+        with self._graph() as graph:
+            tf.train.get_or_create_global_step(graph)
+            receiver = serving_input_receiver_fn()
+            spec = self._call_model_fn(receiver.features, None, ModeKeys.PREDICT, self._config)
+            if not spec.export_outputs:
+                raise ValueError(
+                    "the model_fn returned no export_outputs in mode PREDICT: set them to "
+                    "{'serving_default': tf.estimator.export.PredictOutput(predictions)}"
+                )
+            signatures = make_signatures(receiver, spec.export_outputs)
+            with tf.Session(config=self._config.session_config) as session:
+                saver = spec.scaffold.saver or tf.train.Saver(sharded=True)
+                main = spec.scaffold.local_init_op or tf.group(
+                    tf.local_variables_initializer(), tf.tables_initializer()
+                )
+                saver.restore(session, path)
+                builder = tf.saved_model.Builder(temporary)
+                builder.add_meta_graph_and_variables(
+                    session,
+                    [tf.saved_model.SERVING],
+                    signature_def_map=signatures,
+                    assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
+                    main_op=main,
+                    strip_default_attrs=strip_default_attrs,
+                )
+                builder.save(as_text)
+        for name, source in (assets_extra or {}).items():
+            destination = f"{temporary}/assets.extra/{name}"
+            tf.gfile.MakeDirs(os.path.dirname(destination))  # noqa: PTH120
+            tf.gfile.Copy(source, destination)
+        tf.gfile.Rename(temporary, target)
+        LOG.info("SavedModel written to: %s", target)
+        return target.encode()
+
+    export_savedmodel = export_saved_model
+
+    def _saved_step(self) -> int:
+        path = self.latest_checkpoint()
+        if path is None:
+            return 0
+        try:
+            return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
+        except (tf.errors.NotFoundError, KeyError):
+            return 0
+
+    @contextmanager
+    def _graph(self, device_fn: Callable[[Any], str] | None = None) -> Iterator[Any]:
+        with tf.Graph().as_default() as graph, graph.device(device_fn):
+            if self._config.tf_random_seed is not None:
+                tf.set_random_seed(self._config.tf_random_seed)
+            yield graph
+
+    def _make_reader(self, scaffold: Any, path: str | None, master: str) -> Any:
+        """Return a session creator for this process, which needs no parameter server."""
+        config = tf.ConfigProto()
+        config.CopyFrom(self._config.session_config)
+        if not master:
+            del config.device_filters[:]
+        return tf.train.ChiefSessionCreator(
+            scaffold, master=master, config=config, checkpoint_filename_with_path=path
+        )
+
+    def _call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: RunConfig
+    ) -> EstimatorSpec:
+        known = {"mode": mode, "params": self.params, "config": config}
+        passed = {name: value for name, value in known.items() if name in self._takes}
+        if "labels" in self._takes:
+            passed["labels"] = labels
+        elif labels is not None:
+            raise ValueError("the input_fn returns labels, but the model_fn takes no labels")
+        LOG.info("Calling model_fn.")
+        spec = self._model_fn(features=features, **passed)
+        if not isinstance(spec, EstimatorSpec):
+            raise ValueError(
+                f"the model_fn returned a {type(spec).__name__}: return an EstimatorSpec"
+            )
+        return spec
+
+
+def _check_model_fn(model_fn: Callable[..., Any], params: Any) -> tuple[str, ...]:
+    """Return the names of the arguments that a model_fn takes."""
+    if not callable(model_fn):
+        raise ValueError(f"model_fn is {model_fn!r}: pass a function that builds the model")
+    parameters = inspect.signature(model_fn).parameters
+    keywords = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
+    takes = _MODEL_FN_ARGUMENTS if keywords else tuple(parameters)
+    if "features" not in takes:
+        raise ValueError(f"the model_fn takes {takes}: it must take an argument named features")
+    if params is not None and "params" not in takes:
+        raise ValueError("params were given, but the model_fn takes no argument named params")
+    unknown = [
+        name
+        for name, each in parameters.items()
+        if name not in (*_MODEL_FN_ARGUMENTS, *keywords) and each.default is each.empty
+    ]
+    if unknown:
+        known = ", ".join(_MODEL_FN_ARGUMENTS)
+        raise ValueError(f"the model_fn takes {unknown}, but it is called with {known} only")
+    return takes
+
+
+def _make_warm_start(given: str | WarmStartSettings | None) -> WarmStartSettings | None:
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return WarmStartSettings(os.fspath(given))
+    raise ValueError(
+        f"warm_start_from is {given!r}: name a checkpoint, or pass tf.estimator.WarmStartSettings"
+    )
+
+
+def _check_strategies(config: RunConfig) -> None:
+    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+        if getattr(config, name) is not None:
+            raise ConfigurationError(
+                f"RunConfig({name}=...) is not supported under --tf1: leave it out and start the "
+                "program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), write a "
+                "tower for each device, or train a Keras model with phalanx.Experiment"
+            )
+
+
+def _check_steps(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count <= 0:
+            raise ValueError(f"{name} is {count}: it must be at least 1, or None")
+
+
+def _choose_predictions(predictions: Any, keys: str | Sequence[str] | None) -> Any:
+    if not keys:
+        return predictions
+    if not isinstance(predictions, Mapping):
+        raise ValueError("predict_keys is set, but the predictions are a tensor without names")
+    wanted = [keys] if isinstance(keys, str) else list(keys)
+    missing = [key for key in wanted if key not in predictions]
+    if missing:
+        raise ValueError(f"there is no prediction {missing[0]!r}: there are {sorted(predictions)}")
+    return {key: predictions[key] for key in wanted}
+
+
+def _split_batch(batch: Any) -> Iterator[Any]:
+    if not isinstance(batch, Mapping):
+        yield from batch
+        return
+    counts = {key: np.shape(each)[0] for key, each in batch.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"the predictions have different lengths, {counts}: set yield_single_examples=False"
+        )
+    for index in range(next(iter(counts.values()))):
+        yield {key: each[index] for key, each in batch.items()}
+
+
+def _name_export(base: str) -> tuple[str, str]:
+    """Return the path of a new export, and that of the directory in which it is written."""
+    stamp = int(time.time())
+    while tf.gfile.Exists(f"{base}/{stamp}"):
+        stamp += 1
+    return f"{base}/{stamp}", f"{base}/temp-{stamp}-{uuid.uuid4().hex[:8]}"
+
+
+def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]]) -> Estimator:
+    """Return an estimator with more metrics.
+
+    Args:
+        estimator: The estimator; the new one has the same model_dir.
+        metric_fn: Returns metrics by name. It takes any of features, labels, predictions, config.
+
+    Returns:
+        The new estimator.
+    """
+    takes = inspect.signature(metric_fn).parameters
+
+    def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
+        spec = estimator.model_fn(features, labels, mode, config)
+        if mode != ModeKeys.EVAL:
+            return spec
+        known = {"features": features, "labels": labels, "config": config}
+        known["predictions"] = spec.predictions
+        more = metric_fn(**{name: known[name] for name in takes})
+        metrics = {**spec.eval_metric_ops, **more}
+        replaced: EstimatorSpec = spec._replace(eval_metric_ops=metrics)
+        return replaced
+
+    return Estimator(model_fn, estimator.model_dir, estimator.config)

@@ -1,0 +1,234 @@
+"""Exporters: what `train_and_evaluate` exports after an evaluation."""
+
+import glob
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class Exporter:
+    """Exports a model after an evaluation; derive from it to write another."""
+
+    @property
+    def name(self) -> str:
+        """The name of the directory of its exports, below `model_dir/export`."""
+        raise NotImplementedError
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any] | None,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Export a checkpoint.
+
+        Args:
+            estimator: The estimator.
+            export_path: The directory for the exports.
+            checkpoint_path: The checkpoint that was evaluated.
+            eval_result: The metrics of the evaluation.
+            is_the_final_export: Whether training is over.
+
+        Returns:
+            The path of the export, or None if nothing was exported.
+        """
+        raise NotImplementedError
+
+
+class _SavedModelExporter(Exporter):
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = None,
+    ) -> None:
+        if exports_to_keep is not None and exports_to_keep <= 0:
+            raise ValueError(
+                f"exports_to_keep is {exports_to_keep}: it must be at least 1, or None"
+            )
+        self._name = name
+        self._receiver_fn = serving_input_receiver_fn
+        self._assets_extra = assets_extra
+        self._as_text = as_text
+        self._keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
+        written = estimator.export_saved_model(
+            export_path,
+            self._receiver_fn,
+            assets_extra=self._assets_extra,
+            as_text=self._as_text,
+            checkpoint_path=checkpoint_path,
+        )
+        if self._keep is not None:
+            names = (each.rstrip("/") for each in tf.gfile.ListDirectory(export_path))
+            stamps = sorted((each for each in names if each.isdecimal()), key=int)
+            for each in stamps[: -self._keep]:
+                tf.gfile.DeleteRecursively(f"{export_path}/{each}")
+        return written
+
+
+class FinalExporter(_SavedModelExporter):
+    """Exports once, when training is over.
+
+    Args:
+        name: The directory of the export, below `model_dir/export`.
+        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+        assets_extra: Files to copy into `assets.extra`, by their names there.
+        as_text: Whether to write the graph as text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any] | None,
+        is_the_final_export: bool,
+    ) -> Any:
+        if not is_the_final_export:
+            return None
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+class LatestExporter(_SavedModelExporter):
+    """Exports after every evaluation, and keeps the latest exports.
+
+    Args:
+        name: The directory of the exports, below `model_dir/export`.
+        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+        assets_extra: Files to copy into `assets.extra`, by their names there.
+        as_text: Whether to write the graph as text.
+        exports_to_keep: How many exports to keep; None keeps all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any] | None,
+        is_the_final_export: bool,
+    ) -> Any:
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+def _has_smaller_loss(
+    best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
+) -> bool:
+    return bool(current_eval_result["loss"] < best_eval_result["loss"])
+
+
+class BestExporter(_SavedModelExporter):
+    """Exports after an evaluation that is better than all before.
+
+    Args:
+        name: The directory of the exports, below `model_dir/export`.
+        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+        event_file_pattern: The summaries of earlier evaluations, relative to model_dir: after a
+            restart, the best of them must be surpassed.
+        compare_fn: Whether `current_eval_result` is better than `best_eval_result`.
+        assets_extra: Files to copy into `assets.extra`, by their names there.
+        as_text: Whether to write the graph as text.
+        exports_to_keep: How many exports to keep; None keeps all.
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = _has_smaller_loss,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        if serving_input_receiver_fn is None:
+            raise ValueError("BestExporter needs a serving_input_receiver_fn")
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        self._pattern = event_file_pattern
+        self._is_better = compare_fn
+        self._best: Mapping[str, Any] | None = None
+        self._has_read = False
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any] | None,
+        is_the_final_export: bool,
+    ) -> Any:
+        if eval_result is None:
+            return None
+        if not self._has_read:
+            self._has_read = True
+            self._best = self._read_best(estimator.model_dir, eval_result)
+        if self._best is not None and not self._is_better(
+            best_eval_result=self._best, current_eval_result=eval_result
+        ):
+            return None
+        self._best = eval_result
+        return self._write(estimator, export_path, checkpoint_path)
+
+    def _read_best(self, model_dir: str, current: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the best of the earlier evaluations; the current one is already in the files."""
+        if self._pattern is None:
+            return None
+        best = None
+        for path in sorted(glob.glob(os.path.join(model_dir, self._pattern))):  # noqa: PTH118,PTH207
+            for event in tf.train.summary_iterator(path):
+                values = {
+                    each.tag: each.simple_value
+                    for each in event.summary.value
+                    if each.HasField("simple_value")
+                }
+                if "loss" not in values or event.step >= int(current["global_step"]):
+                    continue
+                found = {**values, "global_step": event.step}
+                if best is None or self._is_better(
+                    best_eval_result=best, current_eval_result=found
+                ):
+                    best = found
+        return best
+
+
+def list_exporters(exporters: Any) -> list[Exporter]:
+    """Return one exporter, several, or none as a list, and check them."""
+    listed = [exporters] if isinstance(exporters, Exporter) else list(exporters or ())
+    for each in listed:
+        if not isinstance(each, Exporter):
+            raise TypeError(f"{each!r} is not an exporter: derive it from tf.estimator.Exporter")
+    names = [each.name for each in listed]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the exporters are named {names}: every name must occur once")
+    return listed

@@ -1,0 +1,177 @@
+"""What a model_fn returns, and what `train_and_evaluate` is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from phalanx.compat.tf1.estimator.export import ExportOutput
+
+
+class ModeKeys:
+    """What a model_fn is called for."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+class _EstimatorSpecFields(NamedTuple):
+    mode: str
+    predictions: Any
+    loss: Any
+    train_op: Any
+    eval_metric_ops: Mapping[str, Any]
+    export_outputs: Mapping[str, ExportOutput] | None
+    training_chief_hooks: tuple[Any, ...]
+    training_hooks: tuple[Any, ...]
+    scaffold: Any
+    evaluation_hooks: tuple[Any, ...]
+    prediction_hooks: tuple[Any, ...]
+
+
+class EstimatorSpec(_EstimatorSpecFields):
+    """What a model_fn returns: the operations of the graph that it has built.
+
+    Args:
+        mode: One of `ModeKeys`, as the model_fn was given it.
+        predictions: A tensor or a dict of tensors; needed to predict.
+        loss: A scalar; needed to train and to evaluate.
+        train_op: The operation of a training step; needed to train.
+        eval_metric_ops: Metrics by name, as `tf.metrics` functions return them.
+        export_outputs: The signatures of an export by name.
+        training_chief_hooks: Hooks for training on the chief only.
+        training_hooks: Hooks for training.
+        scaffold: A `tf.train.Scaffold` that initializes and saves the variables.
+        evaluation_hooks: Hooks for evaluation.
+        prediction_hooks: Hooks for prediction.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metric_ops: Mapping[str, Any] | None = None,
+        export_outputs: Mapping[str, ExportOutput] | None = None,
+        training_chief_hooks: Sequence[Any] | None = None,
+        training_hooks: Sequence[Any] | None = None,
+        scaffold: Any = None,
+        evaluation_hooks: Sequence[Any] | None = None,
+        prediction_hooks: Sequence[Any] | None = None,
+    ) -> "EstimatorSpec":
+        if mode not in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT):
+            raise ValueError(f"EstimatorSpec: mode is {mode!r}: pass on the mode of the model_fn")
+        if mode == ModeKeys.TRAIN and train_op is None:
+            raise ValueError(
+                "the model_fn returned no train_op in mode TRAIN: return EstimatorSpec(mode, "
+                "loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))"
+            )
+        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            if loss is None:
+                raise ValueError(f"the model_fn returned no loss in mode {mode!r}: set loss=")
+            loss = _check_loss(loss)
+        if mode == ModeKeys.PREDICT and predictions is None:
+            raise ValueError("the model_fn returned no predictions in mode PREDICT: set them")
+        hooks = (training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks)
+        chief, train, evaluation, prediction = (_check_hooks(each) for each in hooks)
+        return super().__new__(
+            cls,
+            mode=mode,
+            predictions={} if predictions is None else predictions,
+            loss=loss,
+            train_op=train_op,
+            eval_metric_ops=_check_metrics(eval_metric_ops or {}),
+            export_outputs=_check_outputs(export_outputs),
+            training_chief_hooks=chief,
+            training_hooks=train,
+            scaffold=scaffold or tf.train.Scaffold(),
+            evaluation_hooks=evaluation,
+            prediction_hooks=prediction,
+        )
+
+
+def _check_loss(loss: Any) -> Any:
+    try:
+        loss = tf.convert_to_tensor(loss)
+    except (TypeError, ValueError) as error:
+        hint = " (a Keras 3 object does not work in a graph: use tf.keras or tf.layers)"
+        keras = type(loss).__module__.startswith("keras.")
+        raise ValueError(
+            f"the loss is a {type(loss).__name__}, not a tensor{hint if keras else ''}: {error}"
+        ) from None
+    if loss.shape.ndims is not None and loss.shape.num_elements() != 1:
+        raise ValueError(f"the loss has the shape {loss.shape}: it must be a scalar")
+    return tf.reshape(loss, []) if loss.shape.ndims != 0 else loss
+
+
+def _check_hooks(hooks: Sequence[Any] | None) -> tuple[Any, ...]:
+    for each in hooks or ():
+        if not isinstance(each, tf.train.SessionRunHook):
+            raise TypeError(f"{each!r} is not a hook: derive it from tf.train.SessionRunHook")
+    return tuple(hooks or ())
+
+
+def _check_metrics(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"eval_metric_ops is a {type(metrics).__name__}: it must be a dict")
+    for name, each in metrics.items():
+        if not hasattr(each, "updates") and (not isinstance(each, tuple) or len(each) != 2):
+            raise TypeError(
+                f"the metric {name!r} is {each!r}: it must be (value, update_op), as the functions "
+                "of tf.metrics return it, or a tf.keras.metrics.Metric"
+            )
+    return metrics
+
+
+def _check_outputs(
+    outputs: Mapping[str, ExportOutput] | None,
+) -> Mapping[str, ExportOutput] | None:
+    for name, each in (outputs or {}).items():
+        if not isinstance(each, ExportOutput):
+            raise TypeError(
+                f"export_outputs[{name!r}] is a {type(each).__name__}: use PredictOutput, "
+                "ClassificationOutput or RegressionOutput of tf.estimator.export"
+            )
+    return outputs
+
+
+class TrainSpec(NamedTuple):
+    """How `train_and_evaluate` trains.
+
+    Args:
+        input_fn: Returns the features and labels of training, or a dataset of both.
+        max_steps: The global step at which training ends; None trains until the data ends.
+        hooks: Hooks of training.
+        saving_listeners: `tf.train.CheckpointSaverListener`s.
+    """
+
+    input_fn: Callable[..., Any]
+    max_steps: int | None = None
+    hooks: Sequence[Any] = ()
+    saving_listeners: Sequence[Any] = ()
+
+
+class EvalSpec(NamedTuple):
+    """How `train_and_evaluate` evaluates and exports.
+
+    Args:
+        input_fn: Returns the features and labels of evaluation, or a dataset of both.
+        steps: The number of batches; None evaluates until the data ends.
+        name: Distinguishes several evaluations: results go to `eval_NAME`.
+        hooks: Hooks of evaluation.
+        exporters: An exporter, or several, that are called after each evaluation.
+        start_delay_secs: How long after its start an evaluator evaluates first.
+        throttle_secs: The shortest time between the starts of two evaluations.
+    """
+
+    input_fn: Callable[..., Any]
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Sequence[Any] = ()
+    exporters: Any = None
+    start_delay_secs: float = 120
+    throttle_secs: float = 600

@@ -1,0 +1,174 @@
+"""Gives a TensorFlow 1 program the modules that it imports, in this process only.
+
+`import tensorflow` in the program, and in modules beside it, returns a stand-in with the names of
+TensorFlow 1. Installed packages and TensorFlow itself import the real one. Nothing on disk changes.
+"""
+
+import builtins
+import logging
+import os
+import sys
+import sysconfig
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from phalanx.compat.tf1.missing import describe_missing
+from phalanx.compat.tf1.modules import is_provided, make_module
+from phalanx.errors import ConfigurationError
+
+VERSION = "1.15.0"
+"""What `tf.__version__` says: the last version with the names that the program sees."""
+
+_OWN = ("estimator", "contrib", "examples")
+_INSTALLED = ("site-packages", "dist-packages")
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+Importer = Callable[..., Any]
+
+
+def install(package: str = "") -> ModuleType:
+    """Give the program of this process TensorFlow 1, and return the stand-in for `tensorflow`.
+
+    Args:
+        package: The top-level package of the program if it is installed; other installed packages
+            see the real TensorFlow.
+    """
+    if "tensorflow" in sys.modules and os.environ.get("TF_USE_LEGACY_KERAS") != "1":
+        raise ConfigurationError(
+            "TensorFlow was imported before phalanx.compat.tf1: import phalanx.compat.tf1 first, "
+            "or start the program with python -m phalanx.compat.tf1"
+        )
+    # TensorFlow reads it when tf.keras is first used: with Keras 3 there is no tf.layers.
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    for needed, extra in (("tensorflow", "cpu"), ("tf_keras", "tf1")):
+        if find_spec(needed) is None:
+            raise ConfigurationError(
+                f"--tf1 needs {needed.replace('_', '-')}, which is not installed: "
+                f"pip install 'phalanx[{extra}]'"
+            )
+    real = import_module("tensorflow")
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    # TensorFlow warns that variables without resources have no future.
+    logger.setLevel(logging.ERROR)
+    real.compat.v1.disable_v2_behavior()
+    logger.setLevel(level)
+    # tf.app.run gives the root logger a handler, which would print every line again.
+    logger.propagate = False
+    # The program was written when these functions were the way to do it.
+    warnings.filterwarnings("ignore", message=r".*`tf\.(layers|nn\.rnn_cell)")
+    sys.meta_path.insert(0, Tf1Finder("tensorflow"))
+    # A program may bring its own TensorLayer, which comes first.
+    sys.meta_path.append(Tf1Finder("tensorlayer"))
+    stand_in = TensorFlow1(real)
+    builtins.__import__ = _make_importer(builtins.__import__, real, stand_in, package)
+    return stand_in
+
+
+class TensorFlow1(ModuleType):
+    """Stands for `tensorflow`: the names of `tf.compat.v1`, with `contrib` and `estimator`."""
+
+    def __init__(self, real: ModuleType) -> None:
+        super().__init__("tensorflow", real.__doc__)
+        self.__dict__.update(
+            __version__=VERSION,
+            VERSION=VERSION,
+            __path__=real.__path__,
+            __file__=real.__file__,
+            __spec__=real.__spec__,
+            __package__="tensorflow",
+        )
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        real = self.__dict__["_real"]
+        if name in _OWN:
+            return import_module(f"tensorflow.{name}")
+        found = getattr(real.compat.v1, name, None)
+        if found is None and not name.startswith("__"):
+            # A module of the real TensorFlow, such as tensorflow.python.
+            found = sys.modules.get(f"tensorflow.{name}")
+        if found is not None:
+            self.__dict__[name] = found
+            return found
+        if hasattr(real, name) and not name.startswith("_"):
+            raise AttributeError(
+                f"tf.{name} is a name of TensorFlow 2, and under --tf1 the program sees the names "
+                f"of TensorFlow 1: run it without --tf1, or write tf.compat.v2.{name}"
+            )
+        raise AttributeError(describe_missing(f"tensorflow.{name}"))
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self.__dict__["_real"].compat.v1), *_OWN})
+
+
+class Tf1Finder(MetaPathFinder, Loader):
+    """Finds the modules that TensorFlow 1 had and TensorFlow 2 has not.
+
+    Args:
+        prefix: How the names of the modules begin.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith(self._prefix) or not is_provided(name):
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return make_module(spec.name, import_module)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module looks its names up."""
+
+
+def _make_importer(
+    original: Importer, real: ModuleType, stand_in: ModuleType, package: str
+) -> Importer:
+    """Return `__import__` as it was, but with the stand-in for modules of the program."""
+
+    def import_for_program(
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 - the names of builtins.__import__
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        is_keras = level == 0 and name.partition(".")[0] == "keras"
+        if is_keras and _is_of_program(globals or {}, package):
+            # Keras 3 does not work in a graph; the programs of the time mean Keras 2.
+            return original(f"tf_{name}", globals, locals, fromlist, level)
+        module = original(name, globals, locals, fromlist, level)
+        if module is not real or not _is_of_program(globals or {}, package):
+            return module
+        for each in fromlist or ():
+            if each != "*":
+                try:
+                    getattr(stand_in, each)
+                except AttributeError as error:
+                    raise ImportError(str(error), name=name) from None
+        return stand_in
+
+    return import_for_program
+
+
+def _is_of_program(module: Mapping[str, Any], package: str) -> bool:
+    """Whether the module with these globals is the program's own, and not an installed package."""
+    top = str(module.get("__name__", "")).partition(".")[0]
+    if package and top == package:
+        return True
+    if top in ("tensorflow", "phalanx"):
+        return False
+    path = str(module.get("__file__") or "")
+    return not path.startswith(_STANDARD_LIBRARY + os.sep) and not any(
+        f"{os.sep}{each}{os.sep}" in path for each in _INSTALLED
+    )

@@ -1,0 +1,102 @@
+"""Runs a TensorFlow 1 program in this process."""
+
+import atexit
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from phalanx.compat.tf1.imports import install
+from phalanx.errors import ConfigurationError, PhalanxError
+
+_USAGE = """\
+usage: python -m phalanx.compat.tf1 PROGRAM [ARGS]...
+       python -m phalanx.compat.tf1 -m MODULE [ARGS]...
+
+Run a TensorFlow 1 program unchanged on TensorFlow 2: `import tensorflow` gives it the names of
+TensorFlow 1, with tf.contrib and tf.estimator. TF_CONFIG says which task of a cluster it is.
+
+Example:
+  python -m phalanx.compat.tf1 cifar10_main.py --job-dir=/tmp/cifar10 --train-steps=1000
+"""
+
+# What TensorFlow says when a program without eager execution uses it.
+_EAGER_SIGNS = (
+    "has no attribute 'numpy'",
+    "numpy() is only available when eager execution is enabled",
+    "is only supported in Eager mode",
+    "only supported when eager execution is enabled",
+    "__iter__() is only supported inside of tf.function or when eager execution is enabled",
+    "not supported when eager execution is not enabled",
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program that a command line names; print an error of Phalanx as one message."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="", file=sys.stdout if arguments else sys.stderr)
+        sys.exit(0 if arguments else 2)
+    code = 0
+    # The first that is registered runs last, after TensorFlow's own.
+    atexit.register(lambda: _end(code))
+    try:
+        run(arguments)
+    except PhalanxError as error:
+        print(f"phalanx: {error}", file=sys.stderr)
+        code = error.exit_code
+        sys.exit(code)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
+    except BaseException as error:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise
+
+
+def _end(code: int) -> None:
+    """End the process at once: the destructor of a TensorFlow server waits for its peers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `PROGRAM [ARGS]...` or `-m MODULE [ARGS]...` as `python` would.
+
+    Args:
+        arguments: The command line after `python -m phalanx.compat.tf1`.
+
+    Raises:
+        ConfigurationError: There is no such program, or what it needs is not installed.
+    """
+    is_module = arguments[0] == "-m"
+    if is_module and len(arguments) == 1:
+        raise ConfigurationError("there is no module after -m: name the module to run")
+    target, *rest = arguments[is_module:]
+    if not is_module and not Path(target).exists():
+        raise ConfigurationError(f"there is no file {target}")
+    sys.argv = [target, *rest]
+    try:
+        if is_module:
+            sys.path.insert(0, str(Path.cwd()))
+            install(target.partition(".")[0])
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            path = Path(target).resolve()
+            # With -m, Python puts the working directory first; a program expects its own.
+            sys.path[0] = str(path if path.is_dir() else path.parent)
+            install()
+            runpy.run_path(target, run_name="__main__")
+    except Exception as error:
+        _explain(error)
+
+
+def _explain(error: Exception) -> NoReturn:
+    if any(sign in str(error) for sign in _EAGER_SIGNS):
+        error.add_note(
+            "The program needs TensorFlow 2's eager execution, which --tf1 turns off: "
+            "run it without --tf1."
+        )
+    raise error

@@ -1,0 +1,170 @@
+"""Sessions of between-graph training: how tasks start, wait, recover and end."""
+
+import logging
+import threading
+import time
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+LOG = logging.getLogger("phalanx")
+
+STOP_GRACE_SECONDS = 5
+"""How long a session waits for its threads; TensorFlow's 120 s only delay a synchronous end."""
+_RECOVERY_SECONDS = 1
+_LINGER_SECONDS = 60.0
+_REPORT_SECONDS = 10.0
+_POLL_SECONDS = 0.5
+
+
+class WorkerSessionCreator(tf.train.SessionCreator):
+    """Creates the session of a worker as soon as the chief has initialized the variables.
+
+    TensorFlow's own asks every 30 s, in which a chief can finish a short run alone.
+
+    Args:
+        scaffold: The `tf.train.Scaffold` of the graph.
+        master: The target of the session.
+        config: The `tf.ConfigProto` of the session.
+        max_wait_secs: How long to wait for the chief.
+    """
+
+    def __init__(self, scaffold: Any, master: str, config: Any, max_wait_secs: float) -> None:
+        self._scaffold = scaffold
+        self._master = master
+        self._config = config
+        self._max_wait_secs = max_wait_secs
+
+    def create_session(self) -> Any:
+        """Wait for the chief, and return the session."""
+        scaffold = self._scaffold
+        scaffold.finalize()
+        manager = tf.train.SessionManager(
+            local_init_op=scaffold.local_init_op,
+            local_init_feed_dict=scaffold.local_init_feed_dict,
+            ready_op=scaffold.ready_op,
+            ready_for_local_init_op=scaffold.ready_for_local_init_op,
+            graph=tf.get_default_graph(),
+            recovery_wait_secs=_RECOVERY_SECONDS,
+        )
+        return manager.wait_for_session(
+            self._master, config=self._config, max_wait_secs=self._max_wait_secs
+        )
+
+
+def make_session_creator(
+    scaffold: Any,
+    *,
+    is_chief: bool,
+    master: str,
+    config: Any,
+    checkpoint_dir: str | None,
+    max_wait_secs: float = 7200,
+) -> Any:
+    """Return the creator of a training session: only the chief initializes and restores."""
+    if is_chief:
+        return tf.train.ChiefSessionCreator(
+            scaffold, master=master, config=config, checkpoint_dir=checkpoint_dir
+        )
+    return WorkerSessionCreator(scaffold, master, config, max_wait_secs)
+
+
+_servers: dict[str, Any] = {}
+
+
+def _ignore_cancelled_threads() -> None:
+    """Print no traceback of a queue's thread when its session closes, as at a synchronous end."""
+    show = threading.excepthook
+
+    def show_unless_cancelled(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, tf.errors.CancelledError):
+            show(args)
+
+    threading.excepthook = show_unless_cancelled
+
+
+def start_server(config: Any) -> Any:
+    """Return the server of this task, which is started once; `config` is a `RunConfig`."""
+    name = f"{config.task_type}-{config.task_id}"
+    if name not in _servers:
+        _ignore_cancelled_threads()
+        _servers[name] = tf.train.Server(
+            config.cluster_spec,
+            job_name=config.task_type,
+            task_index=config.task_id,
+            config=config.session_config,
+            protocol=config.protocol,
+        )
+    return _servers[name]
+
+
+def serve_until_end(config: Any) -> None:
+    """Serve as a parameter server until the chief and the workers have reported their end.
+
+    TensorFlow tells a parameter server nothing. Each trainer therefore leaves its name in a queue
+    on each of them. A worker that says nothing for a minute after the chief's end is not awaited.
+    """
+    server = start_server(config)
+    task = config.task_id
+    own = tf.ConfigProto(device_filters=[f"/job:ps/task:{task}"], allow_soft_placement=True)
+    with tf.Graph().as_default():
+        queue = _make_queue(task)
+        size, dequeue = queue.size(), queue.dequeue()
+        with tf.Session(server.target, config=own) as session:
+            LOG.info("ps-%d serves on %s", task, server.target)
+            _wait_for_reports(config, lambda: _drain(session, size, dequeue))
+    LOG.info("ps-%d ends: training is over", task)
+
+
+def _drain(session: Any, size: Any, dequeue: Any) -> set[str]:
+    return {session.run(dequeue).decode() for _ in range(session.run(size))}
+
+
+def _wait_for_reports(config: Any, read: Any) -> None:
+    expected = {f"{job}-{task}" for job, task in list_trainers(config.cluster_spec)}
+    chief = chief_name(config.cluster_spec)
+    reported: set[str] = set()
+    deadline = None
+    while not expected <= reported:
+        time.sleep(_POLL_SECONDS)
+        reported |= read()
+        if chief in reported and deadline is None:
+            deadline = time.monotonic() + _LINGER_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            LOG.warning("%s did not report its end", ", ".join(sorted(expected - reported)))
+            return
+
+
+def report_end(config: Any, target: str) -> None:
+    """Tell every parameter server that this task has finished training."""
+    name = f"{config.task_type}-{config.task_id}"
+    for task in config.cluster_spec.task_indices("ps"):
+        filters = [f"/job:ps/task:{task}", f"/job:{config.task_type}/task:{config.task_id}"]
+        with tf.Graph().as_default():
+            enqueue = _make_queue(task).enqueue(name)
+            # The time limit also holds for creating the session, which waits for the ps.
+            limited = tf.ConfigProto(
+                device_filters=filters, operation_timeout_in_ms=int(_REPORT_SECONDS * 1000)
+            )
+            try:
+                with tf.Session(target, config=limited) as session:
+                    session.run(enqueue)
+            except tf.errors.OpError as error:
+                LOG.warning("ps-%d could not be told that %s has ended: %s", task, name, error)
+
+
+def _make_queue(task: int) -> Any:
+    with tf.device(f"/job:ps/task:{task}"):
+        return tf.FIFOQueue(10_000, [tf.string], shapes=[[]], shared_name="phalanx_ended")
+
+
+def list_trainers(cluster_spec: Any) -> list[tuple[str, int]]:
+    """Return the job and index of every task that trains."""
+    jobs = [job for job in ("chief", "master", "worker") if job in cluster_spec.jobs]
+    return [(job, task) for job in jobs for task in cluster_spec.task_indices(job)]
+
+
+def chief_name(cluster_spec: Any) -> str:
+    """Return the name of the task that initializes and saves: worker-0 without a chief."""
+    job, task = list_trainers(cluster_spec)[0]
+    return f"{job}-{task}"

@@ -1,0 +1,66 @@
+"""Who may call a served model."""
+
+import hmac
+import ipaddress
+import re
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from phalanx.errors import ConfigurationError
+
+_SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True)
+class Access:
+    """The names that clients may call the server by, and the token that they must send.
+
+    A page of a hostile site can make a browser call any address under a name of that site (DNS
+    rebinding). The header Host then has that name, which no honest client uses.
+    """
+
+    host: str
+    names: Collection[str] = ()
+    token: str | None = None
+
+    def allows_name(self, header: str) -> bool:
+        """Whether the value of a header Host names this server."""
+        name = header.removesuffix(".").lower()
+        if not name.endswith("]"):
+            name = name.rpartition(":")[0] if ":" in name else name
+        if is_address(name.strip("[]")) or name == "localhost" or name.endswith(".localhost"):
+            return True
+        known = {self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
+        return "*" in known or name.removesuffix(".") in known
+
+    def allows_token(self, header: str) -> bool:
+        """Whether the value of a header Authorization has the token, if one is needed."""
+        if self.token is None:
+            return True
+        scheme, _, given = header.partition(" ")
+        is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return is_right and scheme.lower() == "bearer"
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_token(path: str) -> str:
+    """Read a token from a file, without the white space around it."""
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the token in {path} cannot be read: {error}") from None
+    if not re.fullmatch(rf"[!-~]{{{_SHORTEST_TOKEN},}}", token):
+        raise ConfigurationError(
+            f"{path} holds no token: write one line of at least {_SHORTEST_TOKEN} characters into "
+            "it, for example with: openssl rand -hex 32"
+        )
+    return token

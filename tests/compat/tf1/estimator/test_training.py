@@ -1,0 +1,127 @@
+"""train_and_evaluate in one process, its exporters, and the evaluator."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from phalanx.compat.tf1.estimator import (
+    BestExporter,
+    Estimator,
+    EvalSpec,
+    FinalExporter,
+    LatestExporter,
+    TrainSpec,
+    export,
+    train_and_evaluate,
+)
+from phalanx.train.model_dir.status import State, Status, read_status, write_status
+
+Input = Callable[[], Any]
+MakeEstimator = Callable[..., Estimator]
+
+
+def receive() -> Any:
+    x = tf.placeholder(tf.float32, [None, 3])
+    return export.ServingInputReceiver({"x": x}, {"x": x})
+
+
+def exports(estimator: Estimator, name: str) -> int:
+    return len(list(Path(estimator.model_dir, "export", name).glob("[0-9]*")))
+
+
+def test_checkpoints_are_evaluated_and_exported_while_training(
+    make_estimator: MakeEstimator, train_input: Input, eval_input: Input
+) -> None:
+    estimator = make_estimator()
+    exporters = [
+        FinalExporter("final", receive),
+        LatestExporter("latest", receive, exports_to_keep=2),
+        BestExporter("best", receive),
+    ]
+    result = train_and_evaluate(
+        estimator,
+        TrainSpec(train_input, max_steps=80),
+        EvalSpec(eval_input, steps=None, exporters=exporters, throttle_secs=0),
+    )
+    assert result is not None
+    metrics, paths = result
+    assert metrics is not None
+    assert metrics["global_step"] == 80
+    assert metrics["loss"] < 1e-3
+    assert exports(estimator, "final") == 1
+    assert exports(estimator, "latest") == 2
+    # The last two evaluations may be equal to the last bit.
+    assert exports(estimator, "best") in (3, 4)
+    assert paths[0] is not None
+    status = read_status(estimator.model_dir)
+    assert status is not None
+    assert (status.state, status.step) == (State.DONE, 80)
+
+
+def test_best_exporter_remembers_the_evaluations_before_a_restart(
+    make_estimator: MakeEstimator, train_input: Input, eval_input: Input
+) -> None:
+    make_estimator().train(train_input, max_steps=60)
+    make_estimator().evaluate(eval_input)
+    worse = make_estimator(rate=1.5)
+    spec = EvalSpec(eval_input, steps=None, exporters=BestExporter("best", receive))
+    train_and_evaluate(worse, TrainSpec(train_input, max_steps=65), spec)
+    assert exports(worse, "best") == 0
+
+
+def test_evaluator_ends_when_the_chief_is_done(
+    make_estimator: MakeEstimator,
+    train_input: Input,
+    eval_input: Input,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = make_estimator()
+    trained.train(train_input, max_steps=40)
+    cluster = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
+    task = {"type": "evaluator", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    evaluator = make_estimator()
+    done = Status(State.DONE, 40)
+    threading.Timer(1, write_status, [trained.model_dir, done]).start()
+    spec = EvalSpec(eval_input, start_delay_secs=3600, exporters=FinalExporter("final", receive))
+    assert train_and_evaluate(evaluator, TrainSpec(train_input), spec) is None
+    assert exports(evaluator, "final") == 1
+    assert list(Path(evaluator.eval_dir()).glob("events*"))
+    with pytest.raises(ValueError, match="train was called on a task 'evaluator'"):
+        evaluator.train(train_input)
+
+
+def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Input) -> None:
+    spec = EvalSpec(eval_input)
+    with pytest.raises(TypeError, match="TrainSpec and an EvalSpec"):
+        train_and_evaluate(make_estimator(), spec, spec)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is not an exporter"):
+        wrong = EvalSpec(eval_input, exporters=[receive])
+        train_and_evaluate(make_estimator(), TrainSpec(eval_input), wrong)
+    with pytest.raises(ValueError, match="every name must occur once"):
+        twice = [FinalExporter("a", receive), LatestExporter("a", receive)]
+        train_and_evaluate(
+            make_estimator(), TrainSpec(eval_input), EvalSpec(eval_input, exporters=twice)
+        )
+
+
+def test_arrays_without_a_dict_are_features(tmp_path: Path) -> None:
+    from phalanx.compat.tf1.estimator.inputs import numpy_input_fn
+
+    x, y = np.arange(5, dtype=np.float32), np.array(list("abcde"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        features, labels = numpy_input_fn(x, y, batch_size=4, num_epochs=2, shuffle=False)()
+        session.run(tf.tables_initializer())
+        batches = [session.run([features, labels]) for _ in range(3)]
+    assert [list(each[0]) for each in batches] == [[0, 1, 2, 3], [4, 0, 1, 2], [3, 4]]
+    assert list(batches[0][1]) == [b"a", b"b", b"c", b"d"]
+    with pytest.raises(ValueError, match="different lengths"):
+        numpy_input_fn({"a": x, "b": x[:2]}, shuffle=False)
+    with pytest.raises(ValueError, match="set shuffle"):
+        numpy_input_fn(x)

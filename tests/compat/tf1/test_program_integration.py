@@ -1,0 +1,79 @@
+"""`python -m phalanx.compat.tf1`, in processes of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[2] / "programs/tf1"
+
+
+def run_program(*arguments: str, cwd: Path = PROGRAMS) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "phalanx.compat.tf1", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_program_sees_tensorflow_1_and_errors_name_what_is_missing() -> None:
+    done = run_program("imports.py", "--data_dir=/data", "--unknown_flag=1")
+    lines = done.stdout.splitlines()
+    assert lines[:4] == [
+        "version 1.15.0",
+        "graph True False",
+        "flag /data",
+        "module tensorflow.contrib.learn.python.learn.learn_runner "
+        "tensorflow.python.estimator.estimator",
+    ], done.stderr
+    assert lines[4:] == [
+        "ConfigurationError: tf.contrib.slim.conv2d is not provided under --tf1: use tf.layers",
+        "ConfigurationError: tf.contrib.tpu.TPUEstimator is not provided under --tf1: "
+        "use tf.estimator.Estimator",
+        "AttributeError: tf.mul is not provided under --tf1: use tf.multiply",
+        "AttributeError: tf.GradientTapes is not provided under --tf1, and TensorFlow 2.21 has no "
+        "such name: see docs/guide/tf1.md for what there is",
+        "AttributeError: tf.summary_v2 is not provided under --tf1, and TensorFlow 2.21 has no "
+        "such name: see docs/guide/tf1.md for what there is",
+        "ImportError: tf.scalar_summary is not provided under --tf1: use tf.summary.scalar",
+        "session 2",
+    ]
+    assert done.returncode == 1
+    assert "eager execution, which --tf1 turns off: run it without --tf1" in done.stderr
+
+
+def test_module_of_a_program_runs_with_m(tmp_path: Path) -> None:
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "model.py").write_text("import tensorflow as tf\nVERSION = tf.__version__\n")
+    (package / "task.py").write_text(
+        "import sys\nfrom . import model\nprint(model.VERSION, sys.argv[1:])\n"
+    )
+    done = run_program("-m", "trainer.task", "--x", cwd=tmp_path)
+    assert done.stdout == "1.15.0 ['--x']\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["gone.py"], "phalanx: there is no file gone.py"),
+        (["-m"], "phalanx: there is no module after -m: name the module to run"),
+        ([], "usage: python -m phalanx.compat.tf1 PROGRAM"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], error: str) -> None:
+    done = run_program(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(error)
+
+
+def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
+    done = run_program("names.py", str(tmp_path / "keras"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "keras tf_keras True",
+        "model_to_estimator got a builtins.object: only a model of Keras 2 works in a graph. Under "
+        "--tf1, build it with tf.keras; for a Keras 3 model use phalanx.Experiment",
+        "data [ 7  9 11] [13 15 17]",
+        "layers (2, 64) 1",
+        "mnist (5, 784) (5, 10) 1000",
+    ]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from phalanx.guard.library import find_library, find_obstacle, guard_variables, is_active
+from phalanx.guard.own_address import find_own_address
+
+
+def test_library_works_here_and_is_not_loaded_into_this_process() -> None:
+    assert find_obstacle("python3") is None
+    assert not is_active()
+
+
+def test_static_program_is_an_obstacle(tmp_path: Path) -> None:
+    program = tmp_path / "static"
+    header = b"\x7fELF\x02\x01\x01".ljust(32, b"\0") + struct.pack("<Q", 64)
+    program.write_bytes(header.ljust(54, b"\0") + struct.pack("<HH", 56, 0) + bytes(6))
+    program.chmod(0o755)
+    assert find_obstacle(str(program)) == f"{program} is linked statically"
+
+
+def test_damaged_programs_and_scripts_are_no_obstacle(tmp_path: Path) -> None:
+    for content in (b"\x7fELF\x02\x01", b"#!/bin/sh\n", b""):
+        program = tmp_path / "program"
+        program.write_bytes(content)
+        program.chmod(0o755)
+        assert find_obstacle(str(program)) is None
+
+
+def test_library_is_preloaded_once_before_others() -> None:
+    library = find_library()
+    assert library is not None
+    once = guard_variables(library, "10.0.0.1", ["a", "b", "a"], {"LD_PRELOAD": "/lib/jemalloc.so"})
+    assert once["LD_PRELOAD"] == f"{library}:/lib/jemalloc.so"
+    assert once["PHALANX_GUARD_PEERS"] == "a,b"
+    assert guard_variables(library, "10.0.0.1", ["a", "b"], once) == once
+
+
+@pytest.mark.parametrize(
+    ("host", "peers", "address"),
+    [
+        ("127.0.0.1", ["127.0.0.1", "localhost"], "127.0.0.1"),
+        ("localhost", ["localhost"], "127.0.0.1"),
+        ("::1", ["::1"], "::1"),
+        # The name of this machine may be a loopback address only here.
+        ("localhost", ["localhost", "192.0.2.1"], "*"),
+        ("localhost", ["localhost", "no.such.host.invalid"], "*"),
+        # Behind a gateway, the address in the cluster is not one of this machine.
+        ("192.0.2.1", ["192.0.2.1", "192.0.2.2"], "*"),
+        ("no.such.host.invalid", [], "*"),
+    ],
+)
+def test_own_address(host: str, peers: list[str], address: str) -> None:
+    found = find_own_address(host, peers)
+    assert found.address == address
+    assert bool(found.reason) == (address == "*")
+
+
+def test_container_knows_itself_before_its_name_server_does() -> None:
+    name = f"{os.uname().nodename}.no-such-service.invalid"
+    assert find_own_address(name).address != "*"

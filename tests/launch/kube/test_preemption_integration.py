@@ -1,0 +1,82 @@
+"""A preempted task: its peers save and exit with 75, and nothing of that counts as a failure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.servers import kubernetes
+from tests.servers.processes import wait_for
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# As phalanx.run does: SIGTERM interrupts the task that gets it, and that one all others.
+PROGRAM = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+name = f"{task['type']}-{task['index']}"
+count = lambda: len(list(Path().glob("interrupted-*")))
+before = count()
+
+def interrupt(*_):
+    Path(f"interrupted-{name}-{before}").touch()
+    sys.exit(75)
+
+signal.signal(signal.SIGTERM, interrupt)
+Path(f"started-{name}-{before}").touch()
+while not Path("finish").exists() or task["type"] == "ps":
+    if count() > before:
+        sys.exit(75)
+    time.sleep(0.05)
+"""
+TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
+
+
+def wait_for_start(directory: Path, number: int) -> None:
+    """Wait until every task has started after this number of interruptions."""
+    paths = [directory / f"started-{task}-{number}" for task in TASKS]
+    wait_for(lambda: all(path.exists() for path in paths), 120)
+
+
+@pytest.mark.parametrize(
+    ("backend", "restarts"),
+    [
+        ("kubernetes", 0),
+        *(
+            pytest.param(backend, restarts, marks=pytest.mark.slow)
+            for backend, restarts in [("kubeflow", 0), ("kubeflow", 1), ("trainjob", 0)]
+        ),
+    ],
+)
+def test_two_evictions_do_not_count(
+    launching: Phalanx, tmp_path: Path, backend: str, restarts: int
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    shape = ["--workers", 2, "--ps", 1, "--restarts", restarts]
+    options = ["--image", "a", "--python", sys.executable]
+    (tmp_path / "cluster").mkdir()
+    with kubernetes.running(tmp_path / "cluster", tmp_path) as (cluster, variables):
+        done = launching("launch", backend, *options, *shape, "train.py", **variables)
+        assert done.returncode == 0, done.stderr
+        for number in range(2):
+            wait_for_start(tmp_path, number)
+            with cluster.lock:
+                running = [pod for pod in cluster.pods if pod.phase() == "Running"]
+                next(pod for pod in running if "worker" in pod.hostname).evict()
+        wait_for_start(tmp_path, 2)
+        (tmp_path / "finish").touch()
+        ended = launching("logs", "-f", "train", **variables)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_another_exit_code_still_fails_the_job(launching: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; sys.exit(74)")
+    with kubernetes.running(tmp_path, tmp_path) as (_, variables):
+        done = launching("launch", "kubeflow", "--image", "a", "--follow", "train.py", **variables)
+    assert done.returncode == 1
+    assert "failed with exit code 74" in done.stderr

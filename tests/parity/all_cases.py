@@ -1,0 +1,8 @@
+"""All cases: importing a module of cases adds them to the table."""
+
+from __future__ import annotations
+
+from tests.parity import fit_cases, layer_cases, model_cases, optimizer_cases
+from tests.parity.table import CASES
+
+__all__ = ["CASES", "fit_cases", "layer_cases", "model_cases", "optimizer_cases"]

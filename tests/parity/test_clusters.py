@@ -1,0 +1,109 @@
+"""`phalanx.fit` on several devices and on clusters computes what `model.fit` computes.
+
+All cases of a mode are trained by one cluster of processes.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.parity.all_cases import CASES
+from tests.parity.table import Case, Mode
+from tests.parity.training import Outcome, compare, train_with_keras
+
+ROOT = Path(__file__).parents[2]
+SHAPES = {
+    Mode.TWO_DEVICES: [],
+    Mode.ALL_REDUCE: ["--workers", "1"],
+    Mode.SYNC_PS: ["--workers", "1", "--ps", "1"],
+    Mode.ASYNC_PS: ["--workers", "1", "--ps", "1"],
+}
+# The cases that the fast suite trains: one for each part of the step and of the data.
+REPRESENTATIVE = {
+    "AdamW",
+    "BatchNormalization",
+    "Dropout and fit called twice",
+    "TextVectorization in the model",
+    "a last batch of uneven parts",
+    "EarlyStopping with restore_best_weights",
+}
+
+TrainAll = Callable[[Mode], Path]
+
+
+def list_cases(mode: Mode) -> list[Case]:
+    return [case for case in CASES if not case.refused.get(mode)]
+
+
+def run_cases(mode: Mode, directory: Path, cases: list[Case], **environ: str) -> None:
+    """Train cases in one cluster, which writes the results into a directory."""
+    command = ["-m", "tests.parity.program", str(directory), mode, *(case.name for case in cases)]
+    if SHAPES[mode]:
+        command = ["-m", "phalanx", "run", *SHAPES[mode], "--log-dir", str(directory), *command]
+    kept = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), **kept, **environ},
+        capture_output=True,
+        text=True,
+        timeout=7000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def check_case(mode: Mode, directory: Path, case: Case) -> None:
+    """Compare the result of a case with that of Keras."""
+    path = directory / f"{CASES.index(case)}.pickle"
+    assert path.exists(), f"{case.name} was not trained"
+    result = pickle.loads(path.read_bytes())
+    assert isinstance(result, Outcome), result
+    compare(case, mode, result, train_with_keras(case))
+
+
+@pytest.fixture(scope="module")
+def train_all(tmp_path_factory: pytest.TempPathFactory) -> TrainAll:
+    """Train all cases of a mode, only once; return the directory of the results."""
+    directories: dict[Mode, Path] = {}
+
+    def train(mode: Mode) -> Path:
+        if mode not in directories:
+            directories[mode] = tmp_path_factory.mktemp("parity")
+            run_cases(mode, directories[mode], list_cases(mode))
+        return directories[mode]
+
+    return train
+
+
+@pytest.mark.parametrize("mode", SHAPES)
+def test_representative_results_equal_those_of_keras(mode: Mode, tmp_path: Path) -> None:
+    cases = [case for case in list_cases(mode) if case.name in REPRESENTATIVE]
+    run_cases(mode, tmp_path, cases)
+    problems = []
+    for case in cases:
+        try:
+            check_case(mode, tmp_path, case)
+        except AssertionError as error:
+            problems.append(f"{case.name}: {error}")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    ("mode", "case"),
+    [
+        pytest.param(mode, case, id=f"{mode}: {case.name}")
+        for mode in SHAPES
+        for case in list_cases(mode)
+    ],
+)
+def test_results_equal_those_of_keras(mode: Mode, case: Case, train_all: TrainAll) -> None:
+    check_case(mode, train_all(mode), case)

@@ -1,0 +1,76 @@
+"""What Phalanx writes about a job is private: plans, records and logs can hold secrets."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.launch.generated_file import header, write_generated
+from phalanx.launch.job_store import JobRecord, JobStore
+from phalanx.launch.processes.background import BackgroundHandle
+from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
+from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, str]:
+    """The permissions of everything in a folder."""
+    found = {str(each.relative_to(folder)): each.stat().st_mode for each in folder.rglob("*")}
+    return {name: oct(stat.S_IMODE(mode)) for name, mode in sorted(found.items())}
+
+
+def test_logs_of_a_local_run(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir(mode=0o755)
+    (tmp_path / "mine/chief-0.log").write_text("of an earlier run")
+    for folder in ("new/logs", "mine"):
+        assert phalanx("run", "--log-dir", folder, "--", "env").returncode == 0
+    assert modes(tmp_path) == {
+        "mine": "0o755",
+        "mine/chief-0.log": "0o600",
+        "new": "0o700",
+        "new/logs": "0o700",
+        "new/logs/chief-0.log": "0o600",
+    }
+
+
+def test_plan_and_state_of_a_background_job(tmp_path: Path) -> None:
+    marks = {RUN_ID_VARIABLE: uuid.uuid4().hex, TASK_VARIABLE: "chief-0", "TOKEN": "s3cret"}
+    task = TaskPlan(Task(Role.CHIEF), ("true",), marks, tmp_path / "jobs/a/chief-0.log")
+    handle = BackgroundHandle.submit(
+        ProcessPlan((task,), marks[RUN_ID_VARIABLE]), tmp_path / "jobs/a"
+    )
+    assert handle.wait(60) is not None
+    found = modes(tmp_path)
+    assert {"jobs/a/plan.json", "jobs/a/chief-0.log", "jobs/a/supervisor.log"} <= set(found)
+    assert {each: found.pop(each) for each in ("jobs", "jobs/a")} == dict.fromkeys(
+        ("jobs", "jobs/a"), "0o700"
+    )
+    assert set(found.values()) == {"0o600"}
+
+
+def test_job_record(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir(mode=0o755)
+    JobStore(tmp_path / "jobs").write(JobRecord("digits", "ssh"))
+    assert modes(tmp_path) == {"jobs": "0o700", "jobs/digits.json": "0o600"}
+
+
+def test_compose_file(tmp_path: Path) -> None:
+    path = tmp_path / "digits.compose.yaml"
+    path.write_text(header("launch compose"))
+    write_generated(path, "services: {}", "launch compose", private=True)
+    assert modes(tmp_path) == {"digits.compose.yaml": "0o600"}
