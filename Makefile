@@ -70,7 +70,7 @@ check: $(READY)  ## check format, lint, types and docs
 	$(BIN)/python docs/generate.py --check
 
 fuzz: $(READY)   ## try 100,000 inputs of each kind that Phalanx reads from others
-	PHALANX_FUZZ=100000 $(BIN)/pytest --timeout=0 -n auto --dist worksteal tests/security/fuzz_*.py
+	PHALANX_FUZZ=100000 $(BIN)/pytest --timeout=0 -n auto --dist loadfile --durations=0 --durations-min=1 tests/security/fuzz_*.py
 
 format: $(READY) ## format the code and sort the imports
 	$(BIN)/ruff format .

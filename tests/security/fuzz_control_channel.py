@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.security.fuzzing import fuzz
+from tests.security.fuzzing import fuzz, vary
 
 from phalanx.train.runtime.messages import (
     MAX_BYTES,
@@ -38,34 +38,47 @@ lines = st.one_of(
     st.sampled_from([b"[]", b"- []", b"- {}", b"", b"\xff\xfe", b"- NaN", b"- 1e999"]),
 )
 inputs = st.lists(lines, max_size=6).map(b"\n".join)
+PIECES = [b"\n", b"- ", b"{", b"}", b'"', b"\\", b"0", b"done", b"ps-0", b"\x1b[", b"\xff", b"\x00"]
 
 
 @fuzz
 @given(inputs, st.integers(1, 5000))
 def test_only_genuine_messages_are_read(data: bytes, piece: int) -> None:
-    reader = MessageReader("ps-0", SENDERS, SECRET)
-    received = data + b"\n" + seal(DONE, "ps-0", SECRET)
-    pieces = [received[start : start + piece] for start in range(0, len(received), piece)]
-    assert [message for each in pieces for message in reader.read(each)] == [DONE]
-    assert len(reader._rest) <= MAX_BYTES
+    for each in vary(data, PIECES):
+        reader = MessageReader("ps-0", SENDERS, SECRET)
+        received = each + b"\n" + seal(DONE, "ps-0", SECRET)
+        pieces = [received[start : start + piece] for start in range(0, len(received), piece)]
+        assert [message for part in pieces for message in reader.read(part)] == [DONE]
+        assert len(reader._rest) <= MAX_BYTES
+
+
+@fuzz
+@given(st.text(max_size=200))
+def test_changed_messages_are_not_read(text: str) -> None:
+    genuine = seal(Message(MessageType.FAILED, "worker-0", text), "ps-0", SECRET)
+    for changed in vary(genuine, PIECES):
+        messages = MessageReader("ps-0", SENDERS, SECRET).read(changed + b"\n")
+        assert len(messages) == (genuine.rstrip() in changed.split(b"\n"))
 
 
 @fuzz
 @given(inputs)
 def test_messages_without_a_secret_are_well_formed(data: bytes) -> None:
-    reader = MessageReader("ps-0", SENDERS, None)
-    for message in reader.read(data + b"\n"):
-        assert isinstance(message.type, MessageType)
-        assert message.sender in SENDERS
-        assert message.text == make_printable(message.text)
-        message.text.encode()
+    for each in vary(data, PIECES):
+        reader = MessageReader("ps-0", SENDERS, None)
+        for message in reader.read(each + b"\n"):
+            assert isinstance(message.type, MessageType)
+            assert message.sender in SENDERS
+            assert message.text == make_printable(message.text)
+            message.text.encode()
 
 
 @fuzz
 @given(st.text(max_size=5000), st.sampled_from(list(MessageType)))
 def test_every_text_arrives_printable(text: str, kind: MessageType) -> None:
-    line = seal(Message(kind, "worker-0", text), "ps-0", SECRET)
-    assert len(line) <= MAX_BYTES
-    [message] = MessageReader("ps-0", SENDERS, SECRET).read(line)
-    assert message.type is kind
-    assert make_printable(text).endswith(message.text.removeprefix("...")[-100:])
+    for each in vary(text, ["\n", "\x1b[2J", "\ud800", "\U0001f600" * 500, "\u202e"]):
+        line = seal(Message(kind, "worker-0", each), "ps-0", SECRET)
+        assert len(line) <= MAX_BYTES
+        [message] = MessageReader("ps-0", SENDERS, SECRET).read(line)
+        assert message.type is kind
+        assert make_printable(each).endswith(message.text.removeprefix("...")[-100:])

@@ -10,7 +10,7 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.security.fuzzing import fuzz
+from tests.security.fuzzing import fuzz, replace_file, vary
 
 from phalanx.cli import cli
 from phalanx.cli.options import make_job
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def plan(backend: str, content: str) -> str | None:
     """The plan of the job in phalanx.toml, or None if that is wrong usage."""
-    Path("phalanx.toml").write_bytes(content.encode(errors="surrogatepass"))
+    replace_file(Path("phalanx.toml"), content.encode(errors="surrogatepass"))
     group = cli.get_command(click.Context(cli), "launch")
     assert isinstance(group, click.Group)
     command = group.get_command(click.Context(group), backend)
@@ -73,19 +73,35 @@ def plan(backend: str, content: str) -> str | None:
         return None
 
 
-@fuzz
-@given(st.sampled_from(BACKENDS), tables)
-def test_any_settings_make_a_plan_or_are_wrong_usage(backend: str, table: Any) -> None:
+def write_file(table: dict[str, Any]) -> str:
     settings = {"program": "train.py", "image": "i", "host": ["a"], "url": "http://m", **table}
-    content = "".join(f"{json.dumps(key)} = {to_toml(value)}\n" for key, value in settings.items())
-    found = plan(backend, content)
-    if found is not None and backend == "slurm":
-        directives = [line for line in found.splitlines() if line.startswith("#SBATCH")]
-        assert directives
-        assert os.linesep not in "".join(directives)
+    return "".join(f"{json.dumps(key)} = {to_toml(value)}\n" for key, value in settings.items())
+
+
+PIECES = [
+    "\n",
+    "=",
+    '"',
+    "[",
+    "]",
+    "{",
+    "}",
+    "'",
+    "#",
+    "\\",
+    "\x00",
+    "nan",
+    "1979-05-27",
+    "[slurm]",
+]
 
 
 @fuzz
-@given(st.sampled_from(BACKENDS), st.text() | tables.map(to_toml))
+@given(st.sampled_from(BACKENDS), tables.map(write_file) | st.text())
 def test_any_file_makes_a_plan_or_is_wrong_usage(backend: str, content: str) -> None:
-    plan(backend, content)
+    for each in vary(content, PIECES):
+        found = plan(backend, each)
+        if found is not None and backend == "slurm":
+            directives = [line for line in found.splitlines() if line.startswith("#SBATCH")]
+            assert directives
+            assert os.linesep not in "".join(directives)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.security.fuzzing import fuzz
+from tests.security.fuzzing import fuzz, vary
 
 tf = pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 
@@ -52,16 +52,33 @@ def encode(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
+PIECES = [
+    b"{",
+    b"[",
+    b"[" * 999,
+    b"]",
+    b'"',
+    b":",
+    b",",
+    b"null",
+    b"1e999",
+    b"-1",
+    b"\\ud800",
+    b"\xff",
+]
+
+
 @fuzz
 @given(bodies.map(encode) | st.binary(max_size=60))
 def test_any_body_is_a_request_or_a_data_error(body: bytes) -> None:
-    try:
-        request = parse_request(body, SIGNATURES)
-    except DataError as error:
-        assert str(error)
-        return
-    answer = json.loads(format_response(request, request.arrays))
-    assert list(answer) == ["predictions" if request.by_row else "outputs"]
+    for each in vary(body, PIECES):
+        try:
+            request = parse_request(each, SIGNATURES)
+        except DataError as error:
+            assert str(error)
+        else:
+            answer = json.loads(format_response(request, request.arrays))
+            assert list(answer) == ["predictions" if request.by_row else "outputs"]
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +143,13 @@ def exchange(port: int, data: bytes) -> bytes:
 @fuzz
 @given(data=streams)
 def test_any_bytes_are_answered_or_refused(port: int, data: bytes) -> None:
-    answer = exchange(port, data)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer
-    statuses = {int(each) for each in re.findall(rb"HTTP/1\.1 (\d{3})", answer)}
-    assert statuses <= {100, 200, 400, 401, 404, 405, 408, 413, 421}, answer
+    for each in vary(
+        data, [b"\r\n", b"\r\n\r\n", b" ", b":", b"\x00", b"0\r\n\r\n", b"\xff", b"99"]
+    ):
+        answer = exchange(port, each)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer
+        statuses = {int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", answer)}
+        assert statuses <= {100, 200, 400, 401, 404, 405, 408, 413, 421}, answer
 
 
 def test_the_server_answers_after_all_of_this(port: int) -> None:

@@ -6,8 +6,10 @@ A package adds a launcher with an entry point in the group `phalanx.launchers`:
     nomad = "my_package.nomad:NomadLauncher"
 """
 
+import sys
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from phalanx.errors import ConfigurationError
@@ -30,8 +32,14 @@ BUILT_IN = {
 }
 
 
+@cache
+def _find_points(path: tuple[str, ...]) -> EntryPoints:
+    """The launchers of the packages on `path`; to look for them takes 10 ms."""
+    return entry_points(group=GROUP)
+
+
 def names() -> list[str]:
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*BUILT_IN, *(point.name for point in _find_points(tuple(sys.path)))})
 
 
 def find(name: str) -> type[Launcher[Any]]:
@@ -40,7 +48,7 @@ def find(name: str) -> type[Launcher[Any]]:
         module, _, attribute = BUILT_IN[name].partition(":")
         found: type[Launcher[Any]] = getattr(import_module(module), attribute)
     else:
-        points = list(entry_points(group=GROUP, name=name))
+        points = list(_find_points(tuple(sys.path)).select(name=name))
         if not points:
             raise ConfigurationError(
                 f"there is no launcher {name!r}: there are {', '.join(names())}; "

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.records.codec import (
     MOST_PADDING,
@@ -18,6 +18,9 @@ from phalanx.records.codec import (
     SourceColumn,
 )
 from phalanx.records.types import Buffer, ProtobufMessage, Value
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 _MASK_DELTA = 0xA282EAD8
 _HEADER, _OVERHEAD = 12, 16
@@ -145,19 +148,14 @@ message_type { name: "FeatureLists"
     field { name: "key" number: 1 type: TYPE_STRING }
     field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } } }
 message_type { name: "Entry" field { name: "key" number: 1 type: TYPE_BYTES }
-  field { name: "value" number: 2 type_name: ".phalanx.Feature" } }
-message_type { name: "ListEntry" field { name: "key" number: 1 type: TYPE_BYTES }
-  field { name: "value" number: 2 type_name: ".phalanx.FeatureList" } }
+  field { name: "value" number: 2 label: LABEL_REPEATED type: TYPE_BYTES } }
 message_type { name: "Entries"
-  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Entry" } }
-message_type { name: "ListEntries"
-  field { name: "feature_list" number: 1 label: LABEL_REPEATED
-    type_name: ".phalanx.ListEntry" } }
+  field { name: "entry" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Entry" } }
 message_type { name: "ParsedExample"
   field { name: "features" number: 1 type_name: ".phalanx.Entries" } }
 message_type { name: "ParsedSequenceExample"
-  field { name: "context" number: 1 type_name: ".phalanx.Entries" }
-  field { name: "feature_lists" number: 2 type_name: ".phalanx.ListEntries" } }
+  field { name: "features" number: 1 type_name: ".phalanx.Entries" }
+  field { name: "feature_lists" number: 2 type_name: ".phalanx.Entries" } }
 message_type { name: "Example" field { name: "features" number: 1 type_name: ".phalanx.Features" } }
 message_type { name: "SequenceExample"
   field { name: "context" number: 1 type_name: ".phalanx.Features" }
@@ -166,22 +164,33 @@ message_type { name: "SequenceExample"
 
 
 @cache
-def message_classes(prefix: str = "") -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
-    """The classes Example and SequenceExample, in a descriptor pool of their own.
+def _message_class(name: str) -> type[ProtobufMessage]:
+    """A class of the messages above, in a descriptor pool of their own.
 
-    With the prefix `Parsed`, maps are lists of entries: of a map, protobuf drops the entries that
-    have fields it does not know.
+    In `ParsedExample` and `ParsedSequenceExample`, maps are lists of entries, because protobuf
+    drops the entries of a map that have fields it does not know. Their values are bytes in one or
+    more parts: like the codec in C, this one does not look into features that nobody asked for.
     """
+    from google.protobuf import message_factory  # noqa: PLC0415
+
+    descriptor = _pool().FindMessageTypeByName(f"phalanx.{name}")
+    found: type[ProtobufMessage] = message_factory.GetMessageClass(descriptor)
+    return found
+
+
+@cache
+def _pool() -> "DescriptorPool":
     from google.protobuf import descriptor_pb2 as descriptors  # noqa: PLC0415
-    from google.protobuf import descriptor_pool, message_factory, text_format  # noqa: PLC0415
+    from google.protobuf import descriptor_pool, text_format  # noqa: PLC0415
 
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(_MESSAGES, descriptors.FileDescriptorProto()))
-    example, sequence_example = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"phalanx.{prefix}{name}"))
-        for name in ("Example", "SequenceExample")
-    )
-    return example, sequence_example
+    return pool
+
+
+def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
+    """The classes Example and SequenceExample."""
+    return _message_class("Example"), _message_class("SequenceExample")
 
 
 class _Padding:
@@ -218,7 +227,14 @@ class _Column:
         else:
             self.values.extend([b"" if self.kind == 1 else 0] * (self.width * count))
 
-    def add(self, feature: ProtobufMessage, row: int) -> None:
+    def add(self, data: bytes, row: int) -> None:
+        """Add a row: a Feature, or the FeatureList of a sequence."""
+        from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
+
+        try:
+            feature = _message_class("FeatureList" if self.sequence else "Feature").FromString(data)
+        except ProtobufError:
+            raise self._error(row, "is damaged") from None
         if self.sequence:
             for step in feature.feature:
                 count = self._extend(step, row) or 0
@@ -288,7 +304,7 @@ def decode(
     padding = _Padding()
     known = {(name, is_list): _Column(name, kind, is_list, width, padding)
              for name, kind, is_list, width in columns or ()}  # fmt: skip
-    message_class = message_classes("Parsed")[1 if sequence else 0]
+    message_class = _message_class("ParsedSequenceExample" if sequence else "ParsedExample")
     for row in range(len(pairs) // 2):
         start, length = pairs[2 * row], pairs[2 * row + 1]
         if start < 0 or length < 0 or start + length > len(view):
@@ -297,11 +313,9 @@ def decode(
             message = message_class.FromString(bytes(view[start : start + length]))
         except ProtobufError:
             raise DecodeError(row, None, "the message is damaged") from None
-        features = message.context if sequence else message.features
-        found = {(entry.key, False): entry.value for entry in features.feature}
+        found = {(entry.key, False): entry.value for entry in message.features.entry}
         if sequence:
-            lists = message.feature_lists.feature_list
-            found |= {(entry.key, True): entry.value for entry in lists}
+            found |= {(entry.key, True): entry.value for entry in message.feature_lists.entry}
         if columns is None:
             for key in found:
                 if key not in known:
@@ -312,7 +326,7 @@ def decode(
                     known[key].add_missing(row, row)
         for key, column in known.items():
             if key in found:
-                column.add(found[key], row)
+                column.add(b"".join(found[key]), row)
             else:
                 column.add_missing(row)
     return [column.finish() for column in known.values()]

@@ -333,15 +333,9 @@ static inline bool take_kind(decoder *d, column *c, kind found) {
     return c->kind == found || (d->discover && is_mixed);
 }
 
-/* Reads a Feature of any form. `present` is set to false if it holds no list. */
-static decode_status read_any_feature(decoder *d, column *c, span feature, bool *present) {
-    kind found;
-    if (!choose_list(&feature, &found))
-        return DECODE_BAD_FEATURE;
-    *present = found != KIND_NONE;
-    if (*present && !take_kind(d, c, found))
-        return DECODE_OTHER_KIND;
-    while (*present && !span_is_empty(feature)) {
+/* Appends the values of all lists in a part of a Feature. */
+static decode_status read_lists(column *c, span feature) {
+    while (!span_is_empty(feature)) {
         uint32_t tag;
         span list;
         if (!wire_read_tag(&feature, &tag))
@@ -353,11 +347,33 @@ static decode_status read_any_feature(decoder *d, column *c, span feature, bool 
         }
         if (!wire_read_delimited(&feature, &list))
             return DECODE_BAD_FEATURE;
-        decode_status status = read_list(c, found, list);
+        decode_status status = read_list(c, (kind)(tag >> 3), list);
         if (status != DECODE_DONE)
             return status;
     }
     return DECODE_DONE;
+}
+
+/* Checks lists whose values do not count. */
+static decode_status check_lists(span feature) {
+    column ignored = {0};
+    decode_status status = read_lists(&ignored, feature);
+    buffer_free(&ignored.values);
+    buffer_free(&ignored.value_offsets);
+    return status;
+}
+
+/* Reads a Feature of any form. `present` is set to false if it holds no list. */
+static decode_status read_any_feature(decoder *d, column *c, span feature, bool *present) {
+    kind found;
+    span chosen = feature;
+    if (!choose_list(&chosen, &found))
+        return DECODE_BAD_FEATURE;
+    decode_status status = check_lists((span){feature.at, chosen.at});
+    *present = found != KIND_NONE;
+    if (status != DECODE_DONE || !*present)
+        return status;
+    return take_kind(d, c, found) ? read_lists(c, chosen) : DECODE_OTHER_KIND;
 }
 
 /* Appends the values of a Feature to its column. */
