@@ -14,6 +14,7 @@ import pytest
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.generated_file import header, write_generated
 from phalanx.launch.job_store import JobRecord, JobStore
+from phalanx.launch.private_files import open_private, write_atomically
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
@@ -74,3 +75,45 @@ def test_compose_file(tmp_path: Path) -> None:
     path.write_text(header("launch compose"))
     write_generated(path, "services: {}", "launch compose", private=True)
     assert modes(tmp_path) == {"digits.compose.yaml": "0o600"}
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_links_that_others_made_are_not_followed(
+    tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    precious.chmod(0o640)
+    make(precious, tmp_path / "chief-0.log")
+    with open_private(tmp_path / "chief-0.log", "wb") as file:
+        file.write(b"output")
+    assert precious.read_text() == "mine"
+    assert modes(tmp_path) == {"chief-0.log": "0o600", "precious": "0o640"}
+
+
+def test_new_file_does_not_become_part_of_what_others_made(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.with_suffix(".new").symlink_to(tmp_path / "elsewhere")
+    write_atomically(path, b"{}")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_link_is_not_continued(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "chief-0.log").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic link"):
+        open_private(tmp_path / "chief-0.log", "ab")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+def test_file_of_another_user_is_replaced_and_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "chief-0.log"
+    path.touch()
+    os.chown(path, 12345, 12345)
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        open_private(path, "ab")
+    with open_private(path, "wb") as file:
+        file.write(b"output")
+    assert path.stat().st_uid == 0
+    assert modes(tmp_path) == {"chief-0.log": "0o600"}

@@ -1,10 +1,12 @@
 """Files that only this user may read: plans, job records and logs can hold secrets."""
 
 import contextlib
+import errno
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
+_ROOT = 0
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 
@@ -18,9 +20,20 @@ def make_private_directory(path: Path) -> None:
         path.mkdir()
 
 
-def open_private(path: Path, mode: str, buffering: int = -1) -> IO[bytes]:
-    """Open a file for writing; a file that exists becomes private as well."""
-    file: IO[bytes] = open(path, mode, buffering, opener=_open)  # noqa: SIM115
+def open_private(path: Path, mode: Literal["wb", "ab"], buffering: int = -1) -> IO[bytes]:
+    """Open a file for writing that only this user can read.
+
+    `wb` replaces what is there. `ab` continues a file, and raises PermissionError if it belongs to
+    another user: others may have put it, or a link to a file of this user, into a shared directory.
+    """
+    if mode == "wb":
+        path.unlink(missing_ok=True)
+    file: IO[bytes] = open(path, mode, buffering, opener=_OPENERS[mode])  # noqa: SIM115
+    owner = os.fstat(file.fileno()).st_uid
+    if mode == "ab" and owner not in (os.geteuid(), _ROOT):
+        file.close()
+        raise PermissionError(errno.EPERM, f"{path} belongs to another user")
+    # Some file systems have no modes.
     with contextlib.suppress(PermissionError):
         os.fchmod(file.fileno(), _FILE_MODE)
     return file
@@ -34,5 +47,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     new.replace(path)
 
 
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags, _FILE_MODE)
+_OPENERS = {
+    "wb": lambda path, flags: os.open(path, flags | os.O_NOFOLLOW | os.O_EXCL, _FILE_MODE),
+    "ab": lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, _FILE_MODE),
+}

@@ -134,7 +134,7 @@ def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
 
 def supervise(directory: Path) -> None:
     """Run the plan in the directory to its end, and write its state there."""
-    with open_private(directory / "lock", "wb") as lock:
+    with open_private(directory / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
