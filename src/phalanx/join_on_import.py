@@ -7,12 +7,10 @@ the program again, once, with a variable that has the same effect.
 """
 
 import importlib.util
-import multiprocessing
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -46,7 +44,7 @@ def install(join: Join) -> None:
     seconds = None if text is None else float(text)
     if seconds is not None:
         _requested.append(seconds)
-    elif multiprocessing.parent_process() is not None or not any(map(_calls_fit, _programs())):
+    elif _is_child() or not any(map(_calls_fit, _programs())):
         return
     if "tensorflow" in sys.modules:
         _join_before_start(join, seconds)
@@ -58,6 +56,12 @@ def cancel() -> None:
     """Do not join any more: the process does so now, or is not to join."""
     while _undo:
         _undo.pop()()
+
+
+def _is_child() -> bool:
+    """Whether `multiprocessing` has started this process; if so, it has imported itself."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing is not None and multiprocessing.parent_process() is not None
 
 
 def _programs() -> Iterator[Path]:
@@ -103,7 +107,7 @@ def _join_before_start(join: Join, seconds: float | None) -> None:
     _undo.append(undo)
 
 
-class _TensorFlowFinder(MetaPathFinder):
+class _TensorFlowFinder:
     """Finds TensorFlow as usual, and prepares it when its import is complete."""
 
     def __init__(self, join: Join, seconds: float | None) -> None:

@@ -1,16 +1,19 @@
 """The display of a running job."""
 
 import io
+import re
 import threading
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
+from phalanx.cluster.progress import RunProgress
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
 
-CHIEF, WORKER = Task(Role.CHIEF), Task(Role.WORKER, 10)
+TASKS = CHIEF, WORKER = Task(Role.CHIEF), Task(Role.WORKER, 10)
 
 
 class ClosedDisplay(PlainDisplay):
@@ -52,6 +55,31 @@ def test_live_display_shows_output_and_task_states() -> None:
     assert "step 1" in text
     assert "failed" in text
     assert "OOM" in text
+
+
+def test_live_display_shows_step_loss_speed_and_time_left() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+    progress = RunProgress(
+        "chief-0", 1500, 3000, 0.1234, 812.3, 75.0, trainer_steps={"chief-0": 0, "worker-10": 1498}
+    )
+    with LiveDisplay([CHIEF, WORKER], console, lambda: progress) as display:
+        display.changed(TaskStatus(CHIEF, TaskState.RUNNING, last_line="12:00:00 saved"))
+    lines = Text.from_ansi(console.file.getvalue()).plain.splitlines()  # type: ignore[attr-defined]
+    chief, worker = (next(line for line in lines if line.startswith(str(t))) for t in TASKS)
+    assert chief.split() == ["chief-0", "running", "1,500", "0.1234", "812", "saved"]
+    assert worker.split() == ["worker-10", "waiting", "1,498"]
+    assert any(
+        re.search("training  step 1,500 of 3,000  .*  50%  1:15 left", line) for line in lines
+    )
+
+
+def test_live_display_has_no_colours_with_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+    with LiveDisplay([CHIEF], console) as display:
+        display.output(CHIEF, ["hello"])
+        display.changed(TaskStatus(CHIEF, TaskState.FAILED))
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_live_display_shows_failed_tasks_first_if_there_is_no_room() -> None:

@@ -3,70 +3,82 @@
 import io
 import os
 import sys
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
 import phalanx
 from phalanx.errors import PhalanxError
 
-# The commands of each module. A module with a single one calls it `command`.
-_MODULES = {
-    "cluster": ("check", "tf-config"),
-    "jobs": ("cancel", "logs", "status"),
-    "models": ("evaluate", "export", "predict", "serve"),
-    "runs": ("board", "compare", "runs"),
+# Where each command is, and what `phalanx --help` says of it without importing anything.
+# `runs:board` is the command `board` in runs.py; a module with a single command calls it `command`.
+_GROUPS = {
+    "Train": {
+        "run": ("run", "Run every task of a job on this machine."),
+        "launch": ("launch", "Start a job on a cluster: Slurm, Kubernetes, ssh, Ray and others."),
+        "status": ("jobs:status", "Show the jobs that were launched, and their tasks."),
+        "logs": ("jobs:logs", "Print the output of a job."),
+        "cancel": ("jobs:cancel", "End a job."),
+    },
+    "Look at runs": {
+        "runs": ("runs:runs", "List runs: step, loss, best metric, state."),
+        "compare": ("runs:compare", "Compare the curves of runs."),
+        "board": ("runs:board", "Show runs in TensorBoard."),
+    },
+    "Use models": {
+        "evaluate": ("models:evaluate", "Evaluate each checkpoint of a run."),
+        "predict": ("models:predict", "Predict the rows of files."),
+        "export": ("models:export", "Export a trained model as a SavedModel."),
+        "serve": ("models:serve", "Serve a SavedModel over REST."),
+        "manifest": ("manifest", "Print a manifest that serves a model with TensorFlow Serving."),
+    },
+    "Prepare data": {
+        "dataset": ("dataset", "Write well-known datasets as TFRecord files."),
+        "records": ("records", "Inspect, verify, repair and convert TFRecord files."),
+        "data-service": ("data_service", "Run the input pipeline on other machines."),
+    },
+    "Set up clusters": {
+        "tf-config": ("cluster:tf_config", "Make or check TF_CONFIG."),
+        "check": ("cluster:check", "Connect to every peer of this task."),
+        "guard": ("guard", "Open the ports of a task to its own job only."),
+        "image": ("image", "Write a Dockerfile for a program."),
+        "tf1": ("tf1", "Check TensorFlow 1 programs before they run with --tf1."),
+    },
 }
-_ALONE = (
-    "data-service",
-    "dataset",
-    "guard",
-    "image",
-    "launch",
-    "manifest",
-    "records",
-    "run",
-    "tf1",
-)
-COMMANDS = {name: f"phalanx.cli.{name}".replace("-", "_") for name in _ALONE} | {
-    name: f"phalanx.cli.{module}:{name}".replace("-", "_")
-    for module, names in _MODULES.items()
-    for name in names
-}
+COMMANDS = {name: module for group in _GROUPS.values() for name, (module, _) in group.items()}
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called, which keeps `--help` fast."""
 
-    def __init__(
-        self, name: str | None = None, *, modules: Mapping[str, str], **attributes: Any
-    ) -> None:
-        super().__init__(name, **attributes)
-        self._modules = modules
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._modules)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._modules:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = self._modules[cmd_name].partition(":")
-        command = getattr(import_module(module), name or "command")
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(f"phalanx.cli.{module}"), name or "command")
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(12), text) for name, (_, text) in group.items()]
+                formatter.write_dl(rows)
 
 
 @click.group(
     cls=LazyGroup,
-    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(phalanx.__version__, prog_name="phalanx")
 def cli() -> None:
     """Train one Keras experiment on a laptop or on a cluster.
+
+    `phalanx COMMAND --help` explains a command, with an example.
 
     \b
     Example:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import click
+from rich.text import Text
 
 from phalanx.cli.display import PlainDisplay
+from phalanx.cli.terminal import make_console
 from phalanx.cluster.spec import Task
 from phalanx.errors import LaunchError
 from phalanx.launch.base import Handle, JobResult
@@ -58,12 +60,17 @@ def print_message(message: str) -> None:
     click.echo(f"phalanx: {message}", err=True)
 
 
+def _print_outcome(message: str, succeeded: bool) -> None:
+    text = Text("phalanx: ").append(message, style="bold green" if succeeded else "bold red")
+    make_console(stderr=True).print(text, soft_wrap=True)
+
+
 def print_result(result: JobResult, sentence: str) -> None:
     """Print the last lines of the task that failed, if any, and the sentence."""
     if result.last_lines:
         print_message(f"the last lines of {result.failed}:")
         click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
-    print_message(sentence)
+    _print_outcome(sentence, result.exit_code == 0)
 
 
 def _follow_output(handle: Handle, tasks: Sequence[Task]) -> None:

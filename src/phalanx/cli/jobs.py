@@ -4,9 +4,12 @@ import json
 import sys
 
 import click
+from rich.text import Text
 
 from phalanx.cli.follow import follow_job, print_message, print_output, read_lines
 from phalanx.cli.option_factories import time_option
+from phalanx.cli.runtime_lines import is_runtime_line
+from phalanx.cli.terminal import colour_state, make_console, print_table
 from phalanx.errors import JobError, LaunchError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import JobResult, LastingHandle, TaskStatus
@@ -27,8 +30,12 @@ def status(name: str | None, as_json: bool) -> None:
     """
     job_store = JobStore.of_user()
     if name is None:
-        for each in job_store.names():
-            click.echo(_describe_job(job_store.read(each)))
+        names = job_store.names()
+        if names:
+            rows = [_describe_job(job_store.read(each)) for each in names]
+            print_table(("job", "backend", "state"), rows)
+        else:
+            print_message("there are no jobs; start one with: phalanx launch BACKEND PROGRAM")
         return
     handle = attach(job_store.read(name))
     result = handle.wait(0)
@@ -114,12 +121,12 @@ def attach(record: JobRecord) -> LastingHandle:
         raise LaunchError(f"{record.name} was launched by another version of Phalanx") from None
 
 
-def _describe_job(record: JobRecord) -> str:
+def _describe_job(record: JobRecord) -> tuple[str | Text, ...]:
     try:
         state = _describe(attach(record).wait(0))
     except PhalanxError as error:
         state = f"unknown: {error}"
-    return f"{record.name}  {record.launcher}  {state}"
+    return (record.name, record.launcher, colour_state(state))
 
 
 def _describe(result: JobResult | None) -> str:
@@ -127,13 +134,15 @@ def _describe(result: JobResult | None) -> str:
 
 
 def _print(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> None:
-    click.echo(f"{name}: {_describe(result)}")
-    width = max(len(str(each.task)) for each in statuses)
+    make_console().print(Text(f"{name}: ").append_text(colour_state(_describe(result))))
+    rows = []
     for status in statuses:
-        restarts = f"  {status.restarts} restarts" if status.restarts else ""
-        last = f"  {status.last_line}" if status.last_line else ""
-        line = f"  {str(status.task).ljust(width)}  {status.state.value:8}{restarts}{last}"
-        click.echo(line.rstrip())
+        last_line = "" if is_runtime_line(status.last_line) else status.last_line
+        count = status.restarts
+        restarts = f"{count} restart{'s' * (count > 1)}" if count else ""
+        state = colour_state(status.state.value)
+        rows.append((str(status.task), state, restarts, Text.from_ansi(last_line)))
+    print_table(("task", "state", "", "last line"), rows)
 
 
 def _as_dict(name: str, result: JobResult | None, statuses: list[TaskStatus]) -> dict[str, object]:

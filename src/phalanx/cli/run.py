@@ -8,13 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
+from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay, format_duration
 from phalanx.cli.follow import print_result
 from phalanx.cli.guard import show_warning
 from phalanx.cli.options import (
@@ -27,6 +27,9 @@ from phalanx.cli.options import (
     make_job,
     print_plan,
 )
+from phalanx.cli.runtime_lines import QuietObserver
+from phalanx.cli.terminal import make_console
+from phalanx.cluster.progress import RunProgress, read_progress
 from phalanx.cluster.spec import Task, count_roles
 from phalanx.guard.plan import LOOPBACK, plan_guard
 from phalanx.launch.backends.local.launcher import LocalLauncher
@@ -91,6 +94,7 @@ _LAST_OUTPUT_SECONDS = 10.0
         "TIME",
         default="600s",
     ),
+    click.option("-v", "--verbose", is_flag=True, help="Also show what TensorFlow's runtime logs."),
     DRY_RUN,
     SHOW_SECRETS,
     MODULE,
@@ -102,6 +106,9 @@ def command(**values: Any) -> None:
 
     PROGRAM is a Python file, a module with -m, or any command after --. In its arguments, {role},
     {index}, {ps_hosts}, {worker_hosts} and {chief_host} are replaced for each task.
+
+    The screen shows what the program prints. What TensorFlow's runtime logs is in the log files,
+    and on the screen only with -v, or when a task fails.
 
     The job succeeds when the chief exits with 0 or, without a chief, when every worker does; the
     parameter servers are then ended. The exit code is 0 on success, 1 if a task failed, 2 if
@@ -119,36 +126,42 @@ def command(**values: Any) -> None:
     check_program(job.program)
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
+    log_dir = Path(values["log_dir"] or default_log_dir)
     guard = plan_guard(LOOPBACK, (), {**os.environ, **job.environment})
     show_warning(guard)
     with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
-            log_dir=Path(values["log_dir"] or default_log_dir),
+            log_dir=log_dir,
             run_id=run_id,
             share=not values["no_share"],
             grace_periods=make_grace_periods(values),
             silence_limit=values["silence_limit"] or None,
             guard=guard.variables,
             log_limit=values["log_limit"],
+            progress_file=log_dir / "progress.json",
         )
         plan = launcher.plan(job)
         if values["dry_run"]:
             print_plan(plan.render(), values)
         else:
-            sys.exit(_run(launcher, plan))
+            sys.exit(_run(launcher, plan, values["verbose"]))
 
 
-def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
+def _run(launcher: LocalLauncher, plan: ProcessPlan, is_verbose: bool) -> int:
     started = time.monotonic()
+    progress_file = launcher.log_dir / "progress.json"
+    # An earlier run may have used the same directory.
+    with contextlib.suppress(OSError):
+        progress_file.unlink()
     tasks = [each.task for each in plan.tasks]
     output_closed = threading.Event()
     queued = QueuedDisplay(on_closed=output_closed.set)
     with _catch_signals() as signals:
-        handle = launcher.submit(plan, queued)
+        handle = launcher.submit(plan, queued if is_verbose else QuietObserver(queued))
         try:
-            with _open_display(tasks) as display:
+            with _open_display(tasks, progress_file) as display:
                 queued.note(f"{count_roles(tasks)}; output in {launcher.log_dir}")
                 queued.start(display)
                 result = _wait(handle, queued, signals, output_closed)
@@ -161,10 +174,27 @@ def _run(launcher: LocalLauncher, plan: ProcessPlan) -> int:
         # A normal exit would flush the streams, and block on the same reader.
         os._exit(result.exit_code)
     seconds = time.monotonic() - started
+    summary = _summarize(result, read_progress(progress_file), seconds)
     # The exit code is that of the job, even if the result cannot be printed.
     with contextlib.suppress(OSError):
-        print_result(result, f"{result.describe()} ({seconds:.1f} s; output in {launcher.log_dir})")
+        print_result(result, f"{summary}; output in {launcher.log_dir}")
+        progress_file.unlink()
     return result.exit_code
+
+
+def _summarize(result: JobResult, progress: RunProgress | None, seconds: float) -> str:
+    """Say in one line how the job ended: `succeeded in 0:45: step 400, loss 0.021, 812 ex…`."""
+    facts = []
+    if progress is not None:
+        facts.append(f"step {progress.step:,}")
+        if progress.loss is not None:
+            facts.append(f"loss {progress.loss:.4g}")
+        if progress.examples_per_second:
+            facts.append(f"{progress.examples_per_second:,.0f} examples/s")
+    duration = format_duration(seconds)
+    if result.exit_code == 0:
+        return f"succeeded in {duration}" + (f" ({', '.join(facts)})" if facts else "")
+    return f"{result.describe()} (after {', '.join([duration, *facts])})"
 
 
 def _wait(
@@ -188,9 +218,11 @@ def _wait(
     return result
 
 
-def _open_display(tasks: list[Task]) -> contextlib.AbstractContextManager[Observer]:
+def _open_display(
+    tasks: list[Task], progress_file: Path
+) -> contextlib.AbstractContextManager[Observer]:
     if sys.stdout.isatty():
-        return LiveDisplay(tasks, Console())
+        return LiveDisplay(tasks, make_console(), partial(read_progress, progress_file))
     return contextlib.nullcontext(PlainDisplay(tasks))
 
 

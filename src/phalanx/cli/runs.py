@@ -63,25 +63,23 @@ def _as_dict(run: RunSummary, metric: str | None, best: Best) -> dict[str, objec
 
 
 def _print_table(found: list[RunSummary], directory: str, metric: str | None, best: Best) -> None:
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from phalanx.cli.terminal import colour_state, print_table  # noqa: PLC0415
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("run", "step", "loss", "best", "age", "state"):
-        table.add_column(name, justify="right" if name in ("step", "loss", "age") else "left")
+    rows = []
     now = time.time()
     for run in sorted(found, key=lambda run: run.heard, reverse=True):
         leader = run.best(metric, best)
-        table.add_row(
+        row = (
             str(Path(run.path).relative_to(directory)),
             str(run.step),
             "" if run.last_loss is None else f"{run.last_loss:.4g}",
             "" if leader is None else f"{leader[0]} {leader[1]:.4g} at {leader[2]}",
             describe_age(now - run.heard),
-            run.state + (f": {run.reason.splitlines()[0]}" if run.reason else ""),
+            colour_state(run.state + (f": {run.reason.splitlines()[0]}" if run.reason else "")),
         )
-    # In a pipe, do not cut lines to the width of a terminal.
-    Console(width=None if sys.stdout.isatty() else 300).print(table)
+        rows.append(row)
+    header = ("run", "step", "loss", "best", "age", "state")
+    print_table(header, rows, numbers=("step", "loss", "age"))
 
 
 def describe_age(seconds: float) -> str:

@@ -200,13 +200,10 @@ class RunConfig:
         return dataclasses.replace(self, **settings)
 
     def describe(self) -> str:
-        """Return one line for each setting that has a value; the chief logs them at the start."""
+        """Return the settings that differ from their defaults; the chief logs them."""
         values = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
-        return "\n".join(
-            f"  {field.name:22} {value}{'' if value == field.default else '  (set)'}"
-            for field, value in values
-            if value is not None
-        )
+        changed = [f"{field.name}={value}" for field, value in values if value != field.default]
+        return ", ".join(changed) or "all settings have their defaults"
 
 
 def _choices(annotation: str) -> list[str] | None:

@@ -161,7 +161,7 @@ def _run_task(
         config = config.replace(model_dir=check_directory(config.model_dir))
     if topology.is_chief and not is_evaluator:
         LOG.info(
-            "%s, %s, as %s of %d; settings:\n%s",
+            "%s, %s, as %s of %d: %s",
             experiment_name(experiment), topology.strategy, topology.task,
             max(1, len(topology.cluster.addresses)), config.describe(),
         )  # fmt: skip
@@ -369,7 +369,8 @@ class TaskRun:
             evaluate_step = partial(evaluate, step_function, engine, summaries, batches)
         evaluates = evaluate_step is not None and not self.topology.has_evaluator
         callback_hooks = [hook for hook in self.hooks if isinstance(hook, CallbackHook)]
-        hooks = [*default_hooks(config, speed, evaluates, callback_hooks), *self.hooks]
+        defaults = default_hooks(config, speed, evaluates, callback_hooks, self.topology)
+        hooks = [*defaults, *self.hooks]
         session = Session(
             step_function,
             engine,

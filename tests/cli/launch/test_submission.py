@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,7 +67,8 @@ def test_job_of_an_unavailable_backend_can_be_forgotten(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     JobStore.of_user().write(JobRecord("digits", launcher, facts))
-    assert f"digits  {launcher}  unknown: {why}" in invoke("status").stdout
+    shown = invoke("status").stdout
+    assert re.search(rf"^digits  {launcher} +unknown: {why}", shown, re.MULTILINE), shown
     again = invoke("launch", "slurm", "--name", "digits", "train.py")
     assert again.returncode == 2
     assert f"already a job 'digits' ({launcher}), and its state is unknown" in again.stderr

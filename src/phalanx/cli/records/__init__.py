@@ -10,6 +10,7 @@ from phalanx import records
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.records import view
 from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, split
+from phalanx.cli.terminal import print_table
 from phalanx.errors import DataError, RecordError
 from phalanx.records.framing import walk
 from phalanx.records.storage import file_size
@@ -57,7 +58,8 @@ def info(files: tuple[str, ...]) -> None:
                 advance(len(part.data))
             count = f"{sizes.count - before:,}"
             rows.append((path, count, view.format_bytes(file_size(path)), compressions[0].value))
-    click.echo(view.format_table(("file", "records", "size", "compression"), rows))
+    header = ("file", "records", "size", "compression")
+    print_table(header, rows, numbers=("records", "size"))
     click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return

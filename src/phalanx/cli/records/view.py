@@ -1,12 +1,13 @@
 """How `phalanx records` prints sizes, values and summaries."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
 from phalanx.cli.progress import show_progress
+from phalanx.cli.terminal import print_table
 from phalanx.records import Kind, Summary
 from phalanx.records.images import identify_image
 from phalanx.records.storage import file_size
@@ -55,16 +56,8 @@ def print_summary(summary: Summary) -> None:
     if not rows:
         return click.echo("\nno features: these records are not Examples, or are empty Examples")
     header = ("feature", "type", "missing", "values each", "range")
-    return click.echo("\n" + format_table(header, rows))
-
-
-def format_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    rows = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    click.echo()
+    return print_table(header, rows)
 
 
 def format_bytes(size: float) -> str:

@@ -348,7 +348,7 @@ class DistributedSession:
         hooks = self._hooks
         if self.is_chief:
             callback_hooks = self._make_callback_hooks()
-            defaults = default_hooks(self._config, speed, False, callback_hooks)
+            defaults = default_hooks(self._config, speed, False, callback_hooks, self._topology)
             hooks = [*callback_hooks, *defaults, *hooks, *self._chief_only_hooks]
         summaries = Summaries(self.checkpoint_dir)
         session = Session(

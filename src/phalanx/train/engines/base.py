@@ -1,6 +1,6 @@
 """What a session needs of an engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -64,6 +64,10 @@ class Engine(Protocol):
 
     def is_interrupted(self) -> bool:
         """Whether another task received SIGTERM."""
+
+    def trainer_steps(self) -> Mapping[str, int]:
+        """Return the steps of each trainer, by task, where they differ from each other."""
+        return {}
 
     def finish(self, error: BaseException | None) -> None:
         """Release the other tasks at the end of the run; `error` is why it failed, if it did."""

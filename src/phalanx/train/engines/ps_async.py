@@ -2,7 +2,8 @@
 
 import queue
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -87,6 +88,7 @@ class AsyncPSEngine(ParameterServerEngine):
         self._unreported: list[DispatchResult] = []
         self._ended: set[int] = set()
         self._worked: set[int] = set()
+        self._steps_of: Counter[int] = Counter()
 
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         self.variables.push()
@@ -154,6 +156,10 @@ class AsyncPSEngine(ParameterServerEngine):
 
     def is_interrupted(self) -> bool:
         return self._interrupted or super().is_interrupted()
+
+    def trainer_steps(self) -> Mapping[str, int]:
+        trainers = enumerate(self._ps_cluster.trainers)
+        return {str(task): self._steps_of[number] for number, task in trainers}
 
     def finish(self, error: BaseException | None) -> None:
         """Release the data. After an error, steps in flight are not waited for."""
@@ -264,6 +270,7 @@ class AsyncPSEngine(ParameterServerEngine):
         return Progress(sum(r.done for r in results), report, has_ended, self._epochs or 1)
 
     def _record(self, result: DispatchResult) -> None:
+        self._steps_of[result.trainer] += result.done
         if result.done:
             self._worked.add(result.trainer)
             # A worker has two dispatches in its queue, so each takes half of the time.

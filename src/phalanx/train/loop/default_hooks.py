@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from phalanx.train import hooks
 from phalanx.train.config import RunConfig
 from phalanx.train.hooks import Every
+from phalanx.train.hooks.progress_file import make_progress_hooks
+from phalanx.train.runtime.topology import Topology
 
 
 def default_hooks(
@@ -13,8 +15,9 @@ def default_hooks(
     speed: hooks.ExamplesPerSecondHook,
     evaluates: bool,
     callbacks: Sequence[hooks.CallbackHook] = (),
+    topology: Topology | None = None,
 ) -> list[hooks.Hook]:
-    """Return the hooks that a config asks for, and a progress bar on a terminal.
+    """Return the hooks that a config asks for, and those that show its progress.
 
     Callbacks that do the same take the place of a hook.
     """
@@ -37,4 +40,4 @@ def default_hooks(
         defaults.append(hooks.EvaluationHook(every))
     if sys.stderr.isatty() and not any(hook.shows_progress for hook in callbacks):
         defaults.append(hooks.ProgressBarHook())
-    return defaults
+    return defaults + (make_progress_hooks(topology) if topology is not None else [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
@@ -182,6 +182,11 @@ class Session:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         self._engine.set_learning_rate(value)
+
+    @property
+    def trainer_steps(self) -> Mapping[str, int]:
+        """The steps of each trainer in this session, by task, where they differ from each other."""
+        return self._engine.trainer_steps()
 
     @property
     def last_loss(self) -> float:

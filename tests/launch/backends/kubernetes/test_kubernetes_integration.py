@@ -58,7 +58,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     wait_for(lambda: launch("logs", "train", "worker-1").stdout.count(said) == 1)
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launch("status", "train").stdout)
     # Pods may be removed when the job is over, and their output with them.
     wait_for(lambda: launch("logs", "train", "worker-1").stdout.count(said) == 2)
     (tmp_path / "hold").unlink()

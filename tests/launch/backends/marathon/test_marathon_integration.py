@@ -53,7 +53,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     assert done.returncode == 0, done.stderr
     wait_for(lambda: "step 2" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launch("status", "train").stdout)
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
     assert ended.returncode == 0, ended.stderr

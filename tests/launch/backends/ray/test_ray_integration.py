@@ -52,7 +52,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     assert done.returncode == 0, done.stderr
     wait_for(lambda: "step" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launch("status", "train").stdout)
     wait_for(lambda: launch("logs", "train", "worker-1").stdout.count("step 0") == 2)
     # The actor itself, which is the parent of the shell that the program runs in.
     os.kill(parent_of(parent_of(find_tasks("train.py")["worker-1"][0])), signal.SIGKILL)

@@ -43,7 +43,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(launch: Phalanx, tmp_path: 
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     wait_for(lambda: "step 2" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launch("status", "train").stdout)
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
     assert ended.returncode == 0, ended.stderr

@@ -38,7 +38,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     wait_for(lambda: "step 2" in launching("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launching("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launching("status", "train").stdout)
     (tmp_path / "hold").unlink()
     ended = launching("logs", "-f", "train")
     assert ended.returncode == 0, ended.stderr

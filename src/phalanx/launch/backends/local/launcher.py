@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.job_secret import with_secret
+from phalanx.cluster.progress import PROGRESS_VARIABLE
 from phalanx.cluster.spec import Role, Task
 from phalanx.guard.plan import LOOPBACK
 from phalanx.launch.backends.local.machine import Machine
@@ -23,7 +24,7 @@ class LocalLauncher:
 
     `ports` has a port for each task but the evaluators. With `share`, the tasks divide the
     processors and GPUs of the machine among themselves. `guard` has the variables that close their
-    ports to other hosts.
+    ports to other hosts. The chief writes its progress to `progress_file`.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -42,6 +43,7 @@ class LocalLauncher:
     silence_limit: float | None = None
     guard: Mapping[str, str] = field(default_factory=dict)
     log_limit: int = DEFAULT_LIMIT
+    progress_file: Path | None = None
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
@@ -55,6 +57,9 @@ class LocalLauncher:
         common = {name: text for name, text in defaults.items() if name not in machine.environ}
         common |= job.environment
         common |= self.guard
+        if self.progress_file is not None:
+            # Absolute, since a program may change its directory.
+            common[PROGRESS_VARIABLE] = str(self.progress_file.absolute())
         if job.threads:
             common |= thread_variables(job.threads)
         plans = tuple(

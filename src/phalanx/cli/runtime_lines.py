@@ -1,0 +1,73 @@
+"""Keeps the lines that TensorFlow's C++ runtime logs off the screen; the log files have them."""
+
+import re
+from collections import defaultdict, deque
+from dataclasses import replace
+
+from phalanx.cluster.spec import Task
+from phalanx.launch.base import TaskStatus
+from phalanx.launch.processes.process import LAST_LINES
+from phalanx.launch.processes.supervisor import Observer
+
+# Only lines that name a C++ file: a program may itself log through absl or TensorFlow in Python.
+# Fatal errors (F) are shown.
+_RUNTIME_LINE = re.compile(
+    r"""
+    [IWE]\d{4}\ [\d:.]+\s+\d+\ [\w./-]+\.(?:cc|cpp|cu|h|hpp|inc):\d+\]\      # absl
+    | \d{4}-\d\d-\d\d\ [\d:.]+:\ [IWE]\ [\w./-]+\.(?:cc|cpp|cu|h|hpp|inc):\d+\]\  # TensorFlow
+    | WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)
+    | To\ enable\ the\ following\ instructions:
+    """,
+    re.VERBOSE,
+)
+
+
+def is_runtime_line(line: str) -> bool:
+    """Return whether TensorFlow's runtime wrote the line, and not the program.
+
+    >>> is_runtime_line("I0000 00:00:1794966889.66  18019 port.cc:153] oneDNN custom operations")
+    True
+    >>> is_runtime_line("I1118 12:00:00.123456 139 train.py:12] a line of the program")
+    False
+    """
+    return _RUNTIME_LINE.match(line) is not None
+
+
+class QuietObserver:
+    """Passes on what is not of TensorFlow's runtime; and that too, if a task has to be restarted.
+
+    When a task fails for good, the result of the job has its last lines.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._hidden: defaultdict[Task, deque[str]] = defaultdict(lambda: deque(maxlen=LAST_LINES))
+        self._is_hiding: dict[Task, bool] = {}
+        self._last: dict[Task, str] = {}
+        self._restarts: dict[Task, int] = {}
+
+    def output(self, task: Task, lines: list[str]) -> None:
+        shown = [line for line in lines if not self._hides(task, line)]
+        if shown:
+            self._observer.output(task, shown)
+
+    def changed(self, status: TaskStatus) -> None:
+        task = status.task
+        if status.restarts > self._restarts.get(task, 0):
+            self._restarts[task] = status.restarts
+            if hidden := self._hidden.pop(task, None):
+                self._observer.output(task, list(hidden))
+        if not is_runtime_line(status.last_line):
+            self._last[task] = status.last_line
+        self._observer.changed(replace(status, last_line=self._last.get(task, "")))
+
+    def note(self, message: str) -> None:
+        self._observer.note(message)
+
+    def _hides(self, task: Task, line: str) -> bool:
+        # A message of several lines continues with indented ones.
+        continues = self._is_hiding.get(task, False) and line[:1] in (" ", "\t")
+        self._is_hiding[task] = is_hidden = continues or is_runtime_line(line)
+        if is_hidden:
+            self._hidden[task].append(line)
+        return is_hidden

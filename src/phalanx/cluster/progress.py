@@ -1,0 +1,70 @@
+"""The progress of a run, in a small file that its chief writes and its launcher shows.
+
+A launcher that can read files of its tasks sets PHALANX_PROGRESS_FILE for the chief.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+PROGRESS_VARIABLE = "PHALANX_PROGRESS_FILE"
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is.
+
+    Attributes:
+        task: The task that leads the run, and writes the file.
+        step: The number of steps that are done.
+        total: The step at which the run ends, if that is known.
+        loss: The mean loss of the last group of steps.
+        examples_per_second: The current speed of all trainers together.
+        seconds_left: An estimate of the remaining time.
+        activity: What the chief does: `training`, `evaluating` or `saving`.
+        trainer_steps: The number of steps of each trainer, by its task.
+    """
+
+    task: str
+    step: int
+    total: int | None = None
+    loss: float | None = None
+    examples_per_second: float | None = None
+    seconds_left: float | None = None
+    activity: str = "training"
+    trainer_steps: Mapping[str, int] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Replace the file atomically."""
+        new = path.with_name(f"{path.name}.{os.getpid()}.new")
+        new.write_text(json.dumps(asdict(self)))
+        new.replace(path)
+
+
+def read_progress(path: Path) -> RunProgress | None:
+    """Read a progress file; None if there is none, or none that can be read."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+        return RunProgress(
+            str(found["task"]),
+            int(found["step"]),
+            _read_number(found["total"], int),
+            _read_number(found["loss"], float),
+            _read_number(found["examples_per_second"], float),
+            _read_number(found["seconds_left"], float),
+            str(found["activity"]),
+            {str(task): int(steps) for task, steps in dict(found["trainer_steps"]).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read_number(value: Any, kind: type[N]) -> N | None:
+    number = None if value is None else kind(value)
+    return number if number is not None and math.isfinite(number) else None

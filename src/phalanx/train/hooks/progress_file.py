@@ -1,0 +1,96 @@
+"""Writes how far the run is to a file, which the launcher of this task shows."""
+
+import contextlib
+import math
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from phalanx.cluster.progress import PROGRESS_VARIABLE, RunProgress
+from phalanx.cluster.spec import Task
+from phalanx.train.hooks.base import Hook
+from phalanx.train.loop.session import Session
+from phalanx.train.runtime.topology import Topology
+
+_SECONDS_BETWEEN_WRITES = 0.5
+# The speed is measured over about the last ten seconds.
+_WINDOW = 20
+
+
+class ProgressFileHook(Hook):
+    """Writes the step, the loss and the speed at most twice a second.
+
+    Args:
+        path: The file.
+        task: The task of this process.
+        trainers: The tasks that train.
+    """
+
+    def __init__(self, path: Path, task: Task, trainers: Sequence[Task]) -> None:
+        self._path = path
+        self._task = task
+        self._trainers = trainers
+        self._speed: float | None = None
+        self._seen: deque[tuple[float, int, float]] = deque(maxlen=_WINDOW)
+
+    def begin(self, session: Session) -> None:
+        self._write(session, "training")
+
+    def after_step(self, session: Session) -> None:
+        if not self._seen or session.now - self._seen[-1][0] >= _SECONDS_BETWEEN_WRITES:
+            # The first entry comes after the first group of steps, which includes the tracing.
+            self._seen.append((session.now, session.step, session.examples))
+            self._write(session, "training")
+
+    def may_save(self, session: Session) -> bool:
+        self._write(session, "saving")
+        return True
+
+    def before_evaluate(self, session: Session) -> None:
+        self._write(session, "evaluating")
+
+    def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
+        # Evaluations do not count as time of training.
+        self._seen.clear()
+
+    def end(self, session: Session) -> None:
+        self._write(session, "finished")
+
+    def _write(self, session: Session, activity: str) -> None:
+        total, seconds_left = _find_total(session), None
+        if len(self._seen) > 1:
+            (start, first, read), (now, last, examples) = self._seen[0], self._seen[-1]
+            seconds = max(now - start, 1e-9)
+            self._speed = (examples - read) / seconds
+            if total is not None and last > first:
+                seconds_left = max(0, total - session.step) * seconds / (last - first)
+        steps = session.trainer_steps or {str(task): session.step for task in self._trainers}
+        loss = session.last_loss if session.examples else math.nan
+        progress = RunProgress(
+            str(self._task),
+            session.step,
+            total,
+            loss if math.isfinite(loss) else None,
+            self._speed,
+            seconds_left,
+            activity,
+            steps,
+        )
+        # The run must not fail because its launcher has removed the directory.
+        with contextlib.suppress(OSError):
+            progress.write(self._path)
+
+
+def make_progress_hooks(topology: Topology) -> list[Hook]:
+    """Return a hook that writes the file which the launcher asks for, if it does."""
+    path = os.environ.get(PROGRESS_VARIABLE)
+    return [ProgressFileHook(Path(path), topology.task, topology.trainers)] if path else []
+
+
+def _find_total(session: Session) -> int | None:
+    """Return the step at which the run ends, as far as it is known."""
+    limits = [] if session.limit is None else [session.limit]
+    if session.epochs is not None and session.steps_per_epoch:
+        limits.append(session.epochs * session.steps_per_epoch)
+    return max(min(limits), session.step) if limits else None
