@@ -83,6 +83,10 @@ class AllReduceEngine(TrainingEngine):
         self._has_peers = context.num_shards > 1
         self._is_chief = is_chief
         self._accumulate = accumulate
+        if self._reduction.replicas > 1 and self.variables.sparse_buffers():
+            # In one call of a function, TensorFlow gathers only matrices of the same shape, and
+            # each step looks up another number of rows.
+            steps_per_call = 1
         self._steps_per_call = StepsPerCall(fixed=steps_per_call)
         self._eval_steps = eval_steps or _NO_LIMIT
         self._is_asked_to_stop = is_asked_to_stop

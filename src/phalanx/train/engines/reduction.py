@@ -1,12 +1,17 @@
 """Sums over all replicas of all hosts."""
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Tensor, TFStrategy
 from phalanx.train.variables.flat_layout import Buffer
+from phalanx.train.variables.sparse_tables import merge_rows
 
 
 class Reduction:
@@ -28,16 +33,27 @@ class Reduction:
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sum over all replicas; takes and returns one tensor for each local replica."""
+        return self._exchange(
+            tensors,
+            lambda context, local: context.all_reduce(tf.distribute.ReduceOp.SUM, local),
+        )
+
+    def gather(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Concatenate the rows of all replicas; each may have another number of them."""
+        return self._exchange(tensors, lambda context, local: context.all_gather(local, axis=0))
+
+    def _exchange(
+        self, tensors: Sequence[Tensor], collective: Callable[[Any, Tensor], Tensor]
+    ) -> list[Tensor]:
         if self.replicas == 1:
             return list(tensors)
 
-        def add() -> Tensor:
+        def exchange() -> Tensor:
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-            local = tf.identity(tensors[replica % self.local])
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+            return collective(context, tf.identity(tensors[replica % self.local]))
 
-        return list(self._strategy.experimental_local_results(self._strategy.run(add)))
+        return list(self._strategy.experimental_local_results(self._strategy.run(exchange)))
 
     def sum_of_hosts(self, tensor: Tensor) -> Tensor:
         """Sum one tensor of each host; of booleans, return whether any is true."""
@@ -50,16 +66,20 @@ class Reduction:
     def sum_contributions(
         self, contributions: list[StepResult], buffers: Sequence[Buffer]
     ) -> list[StepResult]:
-        """All-reduce everything in one transfer; sparse gradients are sent as dense ones.
+        """All-reduce everything dense in one transfer; exchange only the rows of sparse gradients.
 
         Takes and returns one contribution for each local replica, with a gradient of each buffer.
         """
         if self.replicas == 1:
             return contributions
+        gradients = contributions[0].gradients
+        sparse = [
+            i for i, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)
+        ]
         nested = [
             (
                 contribution.report,
-                [_to_dense(g, b) for g, b in zip(contribution.gradients, buffers, strict=True)],
+                [g for g in contribution.gradients if not isinstance(g, tf.IndexedSlices)],
                 contribution.state,
             )
             for contribution in contributions
@@ -69,13 +89,41 @@ class Reduction:
             floats = [t for t in tf.nest.flatten(structure) if t.dtype.is_floating]
             wide = tf.float64 if any(t.dtype == tf.float64 for t in floats) else tf.float32
             vectors.append(tf.concat([tf.reshape(tf.cast(t, wide), [-1]) for t in floats], 0))
+        rows = self._sum_rows(
+            [[contribution.gradients[i] for i in sparse] for contribution in contributions],
+            [buffers[i] for i in sparse],
+        )
         summed = []
         integers = self._choose_integers(contributions)
-        for vector, structure, exact in zip(self.sum(vectors), nested, integers, strict=True):
-            report, gradients, state = _split_like(vector, structure)
-            sparse = [_to_sparse(g, b) for g, b in zip(gradients, buffers, strict=True)]
+        replicas = zip(self.sum(vectors), nested, rows, integers, strict=True)
+        for vector, structure, row_sums, exact in replicas:
+            report, dense, state = _split_like(vector, structure)
+            by_buffer = [
+                row_sums.pop(0) if index in sparse else dense.pop(0)
+                for index in range(len(gradients))
+            ]
             state = [v if v.dtype.is_floating else exact.pop(0) for v in state]
-            summed.append(StepResult(sparse, state, report))
+            summed.append(StepResult(by_buffer, state, report))
+        return summed
+
+    def _sum_rows(
+        self, contributions: Sequence[Sequence[Tensor]], buffers: Sequence[Buffer]
+    ) -> list[list[Tensor]]:
+        """Sum sparse gradients over all replicas, with one transfer for each width of rows.
+
+        Takes and returns the gradients of these buffers for each local replica.
+        """
+        summed: list[list[Tensor]] = [[None] * len(buffers) for _ in contributions]
+        groups: dict[tuple[int, str], list[int]] = {}
+        for position, buffer in enumerate(buffers):
+            width = math.prod(buffer.shape[1:])
+            groups.setdefault((width, buffer.dtype), []).append(position)
+        for positions in groups.values():
+            packing = RowPacking([buffers[position] for position in positions])
+            packed = [packing.pack([rows[i] for i in positions]) for rows in contributions]
+            for replica, rows in enumerate(self.gather(packed)):
+                for position, gradient in zip(positions, packing.unpack(rows), strict=True):
+                    summed[replica][position] = gradient
         return summed
 
     def _choose_integers(self, contributions: list[StepResult]) -> list[list[Tensor]]:
@@ -102,28 +150,61 @@ class Reduction:
         return chosen
 
 
-Dense = Tensor | tuple[Tensor, Tensor]
-"""A dense gradient; or, of a sparse one, the sum of each row and how often it was looked up."""
-Nested = tuple[Tensor, list[Dense], list[Tensor]]
+Nested = tuple[Tensor, list[Tensor], list[Tensor]]
 
 
-def _to_dense(gradient: Tensor, buffer: Buffer) -> Dense:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    ones = tf.ones_like(gradient.indices, gradient.values.dtype)
-    return (
-        tf.math.unsorted_segment_sum(gradient.values, gradient.indices, buffer.shape[0]),
-        tf.math.unsorted_segment_sum(ones, gradient.indices, buffer.shape[0]),
-    )
+@dataclass(frozen=True)
+class RowPacking:
+    """Sparse gradients of buffers with rows of the same width, as one matrix.
+
+    A row of the matrix is a row of a gradient, and behind it the bits of its index, counted over
+    all buffers. So one transfer exchanges the rows of many tables.
+    """
+
+    buffers: Sequence[Buffer]
+
+    def pack(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return a matrix that holds each row once."""
+        starts = self._starts()
+        indices = [g.indices + start for g, start in zip(gradients, starts, strict=False)]
+        values = tf.concat([tf.reshape(g.values, [-1, self._width]) for g in gradients], 0)
+        values = tf.cast(values, tf.float64 if values.dtype == tf.float64 else tf.float32)
+        merged = merge_rows(tf.IndexedSlices(values, tf.concat(indices, 0)))
+        # A row of no buffer: TensorFlow crashes if it gathers a matrix without rows.
+        values = tf.pad(merged.values, [[0, 1], [0, 0]])
+        bits = tf.bitcast(tf.concat([merged.indices, starts[-1:]], 0), values.dtype)
+        return tf.concat([values, tf.reshape(bits, [-1, 8 // values.dtype.size])], 1)
+
+    def unpack(self, rows: Tensor) -> list[Tensor]:
+        """Return a gradient of each buffer that holds each row once: the sum of its entries."""
+        indices = tf.reshape(tf.bitcast(_squeeze(rows[:, self._width :]), tf.int64), [-1])
+        merged = merge_rows(tf.IndexedSlices(rows[:, : self._width], indices))
+        starts = tf.constant(self._starts(), tf.int64)
+        owner = tf.searchsorted(starts, merged.indices, side="right") - 1
+        local = merged.indices - tf.gather(starts, owner)
+        values = tf.dynamic_partition(merged.values, owner, len(self.buffers) + 1)
+        indices = tf.dynamic_partition(local, owner, len(self.buffers) + 1)
+        return [
+            tf.IndexedSlices(
+                tf.cast(tf.reshape(values[number], [-1, *buffer.shape[1:]]), buffer.dtype),
+                indices[number],
+                tf.constant(buffer.shape, tf.int64),
+            )
+            for number, buffer in enumerate(self.buffers)
+        ]
+
+    @property
+    def _width(self) -> int:
+        return math.prod(self.buffers[0].shape[1:])
+
+    def _starts(self) -> list[int]:
+        """The index of the first row of each buffer, and of what follows the last one."""
+        return [0, *itertools.accumulate(buffer.shape[0] for buffer in self.buffers)]
 
 
-def _to_sparse(gradient: Dense, buffer: Buffer) -> Tensor:
-    if not isinstance(gradient, tuple):
-        return gradient
-    values, lookups = gradient
-    indices = tf.where(lookups > 0)[:, 0]
-    shape = tf.constant(buffer.shape, tf.int64)
-    return tf.IndexedSlices(tf.gather(values, indices), indices, shape)
+def _squeeze(bits: Tensor) -> Tensor:
+    # A cast between types of equal size keeps the last dimension.
+    return tf.squeeze(bits, 1) if bits.dtype.size == 8 else bits
 
 
 def _integers(contribution: StepResult) -> list[Tensor]:
