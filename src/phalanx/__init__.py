@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from phalanx.cluster import TFConfig as TFConfig
     from phalanx.cluster import detect as detect
     from phalanx.errors import ArgumentError as ArgumentError
+    from phalanx.errors import CheckpointError as CheckpointError
     from phalanx.errors import ClusterError as ClusterError
     from phalanx.errors import ConfigurationError as ConfigurationError
     from phalanx.errors import DataError as DataError
     from phalanx.errors import Interrupted as Interrupted
     from phalanx.errors import JobError as JobError
     from phalanx.errors import LaunchError as LaunchError
+    from phalanx.errors import LeaseError as LeaseError
     from phalanx.errors import NotFoundError as NotFoundError
     from phalanx.errors import PeerError as PeerError
     from phalanx.errors import PhalanxError as PhalanxError
     from phalanx.errors import RecordError as RecordError
+    from phalanx.errors import SaveError as SaveError
     from phalanx.errors import TrainingError as TrainingError
     from phalanx.errors import WorkerError as WorkerError
     from phalanx.train import hooks as hooks
@@ -57,16 +60,19 @@ __getattr__, __dir__, __all__ = lazy_names(
         "phalanx.cluster": ("Cluster", "Role", "TFConfig", "Task", "detect"),
         "phalanx.errors": (
             "ArgumentError",
+            "CheckpointError",
             "ClusterError",
             "ConfigurationError",
             "DataError",
             "Interrupted",
             "JobError",
             "LaunchError",
+            "LeaseError",
             "NotFoundError",
             "PeerError",
             "PhalanxError",
             "RecordError",
+            "SaveError",
             "TrainingError",
             "WorkerError",
         ),

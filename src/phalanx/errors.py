@@ -3,6 +3,7 @@
 PhalanxError                     exit code 1
 ├── ConfigurationError           exit code 2: the request cannot be met, and nothing was started
 │   ├── ClusterError             TF_CONFIG, or another description of the cluster, is wrong
+│   ├── CheckpointError          a checkpoint is damaged, or that of another model
 │   ├── DataError                the data does not exist, or cannot be used as requested
 │   └── JobError                 a job cannot be launched as described
 │       └── ArgumentError        an argument is wrong; also a ValueError
@@ -12,6 +13,8 @@ PhalanxError                     exit code 1
 └── TrainingError                training started and failed
     ├── WorkerError              the program raised an exception on another task
     ├── PeerError                another task is unreachable or stopped responding
+    ├── SaveError                a checkpoint could not be written
+    ├── LeaseError               another job has taken over the model_dir
     └── Interrupted              exit code 75: stopped by SIGTERM after saving; start it again
 """
 
@@ -32,6 +35,10 @@ class ConfigurationError(PhalanxError):
 
 class ClusterError(ConfigurationError):
     """The description of the cluster, or of this task, is wrong."""
+
+
+class CheckpointError(ConfigurationError):
+    """A checkpoint is damaged or incomplete, or holds another model."""
 
 
 class DataError(ConfigurationError):
@@ -82,6 +89,14 @@ class WorkerError(TrainingError):
 
 class PeerError(TrainingError):
     """Another task of the cluster is unreachable or stopped responding."""
+
+
+class SaveError(TrainingError):
+    """A checkpoint could not be written; the checkpoints before it are unchanged."""
+
+
+class LeaseError(TrainingError):
+    """Another job has taken over the model_dir, because this one seemed to be dead."""
 
 
 class Interrupted(TrainingError):  # noqa: N818 - it is not an error

@@ -219,17 +219,21 @@ def test_metrics_are_added_to_those_of_a_compiled_model(tmp_path: Path) -> None:
     assert result.metrics["rmse"] ** 2 == pytest.approx(result.metrics["loss"], rel=1e-4)
 
 
-def test_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_named_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     train(tmp_path, settings={"save_steps": 4})
     data = next((tmp_path / "run").glob("model.ckpt-7.data-*"))
     data.write_bytes(data.read_bytes()[:100])
-    bad(tmp_path, r"model.ckpt-7 is damaged .*delete .*model.ckpt-7.\* to resume", steps=9)
-    for file in (tmp_path / "run").glob("model.ckpt-7.*"):
-        file.unlink()
     steps: list[int] = []
     began = phalanx.hooks.ActionHook(phalanx.hooks.Every(steps=1), lambda s: steps.append(s.step))
     assert train(tmp_path, [began], steps=9).step == 9
     assert steps[0] == 5
+    assert "model.ckpt-7 is damaged" in caplog.text
+    assert "model.ckpt-4 instead of" in caplog.text
+    for data in (tmp_path / "run").glob("model.ckpt-*.data-*"):
+        data.unlink()
+    bad(tmp_path, r"model.ckpt-9 is damaged .*; none of the other 2 can be read", steps=11)
 
 
 def bad(tmp_path: Path, match: str, kind: Any = ConfigurationError, **functions: Any) -> None:

@@ -24,7 +24,7 @@ from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
 from phalanx.launch.values import parse_size
 from phalanx.train.console import show_log
-from phalanx.train.model_dir.layout import choose_checkpoint, step_of
+from phalanx.train.model_dir.layout import choose_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
 from phalanx.train.runtime.signals import catch_sigterm
 
@@ -37,12 +37,12 @@ _REPORT_SECONDS = 5.0
 
 BEST = click.Choice(["min", "max"])
 Best = Literal["min", "max"] | None
-# From a run's directory to the path of the checkpoint that the options choose, and its evaluation.
-FindCheckpoint = Callable[[str], tuple[str, MetricsEntry]]
+# From a run's directory to the checkpoints that the options choose, and their evaluations.
+FindCheckpoints = Callable[[str], dict[str, MetricsEntry]]
 
 
 def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add --checkpoint, --metric and --best, which the command takes as a FindCheckpoint."""
+    """Add --checkpoint, --metric and --best, which the command takes as a FindCheckpoints."""
 
     @click.option(
         "--checkpoint",
@@ -65,8 +65,8 @@ def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(function)
     def command(*, checkpoint: str, metric: str, best: Best, **values: object) -> None:
-        find = partial(choose_checkpoint, which=checkpoint, metric=metric, best=best)
-        function(find_checkpoint=find, **values)
+        find = partial(choose_checkpoints, which=checkpoint, metric=metric, best=best)
+        function(find_checkpoints=find, **values)
 
     return command
 
@@ -85,14 +85,16 @@ def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) 
 
 
 def load_model(
-    path: str, arguments: Sequence[str], model_dir: str | None, find_checkpoint: FindCheckpoint
+    path: str, arguments: Sequence[str], model_dir: str | None, find_checkpoints: FindCheckpoints
 ) -> tuple[LoadedProgram, TrainedModel]:
     program = load_experiment(path, arguments, model_dir)
     from phalanx.train.model_dir.checkpoint_loader import load_trained  # noqa: PLC0415
+    from phalanx.train.model_dir.intact import load_first  # noqa: PLC0415
 
-    found, evaluation = find_checkpoint(str(program.config.model_dir))
-    trained = load_trained(program.experiment, program.config, found)
-    return program, replace(trained, evaluation=evaluation)
+    evaluations = find_checkpoints(str(program.config.model_dir))
+    load = partial(load_trained, program.experiment, program.config)
+    found, trained = load_first(evaluations, load)
+    return program, replace(trained, evaluation=evaluations[found])
 
 
 def silence_tensorflow() -> None:
@@ -119,7 +121,7 @@ def evaluate(
     throttle: float,
     limit: float | None,
     wait: float,
-    find_checkpoint: FindCheckpoint,
+    find_checkpoints: FindCheckpoints,
 ) -> None:
     """Evaluate each checkpoint that the run of PROGRAM saves, until the run ends.
 
@@ -135,10 +137,11 @@ def evaluate(
     """
     found = load_experiment(program, arguments, model_dir)
     from phalanx.train.loop import checkpoint_evaluator  # noqa: PLC0415
+    from phalanx.train.model_dir.intact import load_first  # noqa: PLC0415
 
     show_log()
     directory = str(found.config.model_dir)
-    chosen = find_checkpoint(directory)[0] if once else None
+    chosen = find_checkpoints(directory) if once else None
     evaluator = checkpoint_evaluator.open_evaluator(found.experiment, found.config)
     with evaluator as (evaluate, _), catch_sigterm() as stop:
 
@@ -149,7 +152,7 @@ def evaluate(
             return values
 
         if chosen is not None:
-            report(chosen)
+            load_first(chosen, report)
         else:
             options = checkpoint_evaluator.WatchOptions(skip, throttle, limit, wait)
             checkpoint_evaluator.evaluate_checkpoints(directory, report, options, stop)
@@ -173,7 +176,7 @@ def export(
     model_dir: str | None,
     out: str,
     version: int | None,
-    find_checkpoint: FindCheckpoint,
+    find_checkpoints: FindCheckpoints,
 ) -> None:
     """Export the model that PROGRAM trained as a SavedModel into DIR/VERSION.
 
@@ -187,7 +190,7 @@ def export(
       phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
       phalanx serve models/digits
     """
-    found, trained_model = load_model(program, arguments, model_dir, find_checkpoint)
+    found, trained_model = load_model(program, arguments, model_dir, find_checkpoints)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
     click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))
@@ -220,7 +223,7 @@ def predict(
     out: str,
     batch_size: int,
     raw_pixels: bool,
-    find_checkpoint: FindCheckpoint,
+    find_checkpoints: FindCheckpoints,
 ) -> None:
     """Predict each row of FILES with MODEL, in order.
 
@@ -235,7 +238,7 @@ def predict(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _load_signatures(model, _split(program_flags), model_dir, find_checkpoint)
+    signatures = _load_signatures(model, _split(program_flags), model_dir, find_checkpoints)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
     from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
 
@@ -254,13 +257,13 @@ def _split(flags: str) -> list[str]:
 
 
 def _load_signatures(
-    model: str, flags: list[str], model_dir: str | None, find_checkpoint: FindCheckpoint
+    model: str, flags: list[str], model_dir: str | None, find_checkpoints: FindCheckpoints
 ) -> dict[str, Signature]:
     from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
 
     if Path(model).is_dir():
         return signatures.load_signatures(saved_model.find_version(model)[0])
-    program, trained = load_model(model, flags, model_dir, find_checkpoint)
+    program, trained = load_model(model, flags, model_dir, find_checkpoints)
     servable = signatures.make_servable(program.experiment, trained.model, trained.input_spec)
     return signatures.trace_signatures(servable)
 

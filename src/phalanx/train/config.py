@@ -69,6 +69,11 @@ class RunConfig:
     keep_every_hours: float = setting(
         10_000, "In addition to these, keep one checkpoint of every X hours."
     )
+    save_retry_seconds: float = setting(
+        3600,
+        "How long to train on when checkpoints cannot be written, as on a full disk, before the "
+        "run fails.",
+    )
     summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
     summary_seconds: float | None = setting(
         None, "Write summaries every X seconds, instead of every `summary_steps`."

@@ -35,6 +35,7 @@ from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.evaluation import count_batches, evaluate
 from phalanx.train.loop.session import Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, NoCheckpoints, check_directory
+from phalanx.train.model_dir.lease import hold_lease
 from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.failures import propagate_failures
@@ -131,7 +132,11 @@ def run(
     if not needs_local_copy(config.model_dir) or not (is_evaluator or topology.is_chief):
         return _run_task(experiment, config, topology, hooks)
     remote = str(config.model_dir)
-    with open_local_copy(remote, is_evaluator) as local:
+    addresses = topology.cluster.addresses.values()
+    with (
+        hold_lease(None if is_evaluator else remote, addresses),
+        open_local_copy(remote, is_evaluator) as local,
+    ):
         result = _run_task(experiment, config.replace(model_dir=local), topology, hooks)
     model_dir = result.model_dir.replace(local, remote.rstrip("/"), 1)
     checkpoint = result.checkpoint.replace(local, remote.rstrip("/"), 1)
@@ -201,11 +206,12 @@ class TaskRun:
     def run_role(self) -> Result:
         if self.topology.task.role is Role.EVALUATOR:
             return self._run_evaluator()
-        if not self.topology.strategy.has_ps:
-            return self._run_all_reduce_trainer()
-        if self.topology.is_chief:
-            return self._run_ps_chief()
-        return self._run_ps_server_or_worker()
+        has_ps, is_chief = self.topology.strategy.has_ps, self.topology.is_chief
+        if has_ps and not is_chief:
+            return self._run_ps_server_or_worker()
+        addresses = self.topology.cluster.addresses.values()
+        with hold_lease(self.config.model_dir if is_chief else None, addresses):
+            return self._run_ps_chief() if has_ps else self._run_all_reduce_trainer()
 
     def _run_evaluator(self) -> Result:
         """Evaluate each checkpoint that the chief writes."""
@@ -384,6 +390,7 @@ class TaskRun:
             evaluate=evaluate_step,
             resume_data=config.resume_data,
             is_asked_to_stop=stop,
+            save_retry_seconds=config.save_retry_seconds,
         )
         try:
             with session:

@@ -18,7 +18,7 @@ from phalanx.train.export.saved_model import export, find_version, list_versions
 from phalanx.train.export.signatures import load_signatures
 from phalanx.train.model_dir.checkpoint_loader import TrainedModel, load_trained
 from phalanx.train.model_dir.layout import (
-    choose_checkpoint,
+    choose_checkpoints,
 )
 
 
@@ -46,7 +46,7 @@ def example(**features: list[float]) -> bytes:
 
 def test_both_signatures_return_the_models_predictions(run: Any, tmp_path: Path) -> None:
     config = phalanx.RunConfig(model_dir=run.model_dir)
-    path, evaluation = choose_checkpoint(run.model_dir)
+    path, evaluation = next(iter(choose_checkpoints(run.model_dir).items()))
     trained = load_trained(Line(), config, path)
     target = export(Line(), trained, str(tmp_path / "models"))
     assert target.endswith("models/1")

@@ -13,7 +13,7 @@ import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.layout import (
     checkpoint_name,
-    choose_checkpoint,
+    choose_checkpoints,
     latest_checkpoint,
     list_checkpoints,
     step_of,
@@ -30,20 +30,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_choose_checkpoint_by_last_best_step_or_name(run: Any, tmp_path: Path) -> None:
-    assert choose_checkpoint(run.model_dir)[0].endswith("-40")
-    assert choose_checkpoint(run.model_dir, "best", "loss", "max")[0].endswith("-20")
-    assert choose_checkpoint(run.model_dir, "best", "mae")[0].endswith("-40")
-    assert choose_checkpoint(run.model_dir, "model.ckpt-0")[0].endswith("-0")
-    assert choose_checkpoint(run.model_dir, "20")[0].endswith("-20")
+    assert next(iter(choose_checkpoints(run.model_dir))).endswith("-40")
+    assert next(iter(choose_checkpoints(run.model_dir, "best", "loss", "max"))).endswith("-20")
+    assert next(iter(choose_checkpoints(run.model_dir, "best", "mae"))).endswith("-40")
+    assert next(iter(choose_checkpoints(run.model_dir, "model.ckpt-0"))).endswith("-0")
+    assert next(iter(choose_checkpoints(run.model_dir, "20"))).endswith("-20")
     with pytest.raises(ConfigurationError, match="there are steps 0, 20, 40"):
-        choose_checkpoint(run.model_dir, "model.ckpt-7")
+        choose_checkpoints(run.model_dir, "model.ckpt-7")
     for which in ("7", "weights"):
         with pytest.raises(ConfigurationError, match="there is no checkpoint"):
-            choose_checkpoint(run.model_dir, which)
+            choose_checkpoints(run.model_dir, which)
     with pytest.raises(ConfigurationError, match="there are loss, mae"):
-        choose_checkpoint(run.model_dir, "best", "f1")
+        choose_checkpoints(run.model_dir, "best", "f1")
     with pytest.raises(ConfigurationError, match="has the run saved yet"):
-        choose_checkpoint(str(tmp_path))
+        choose_checkpoints(str(tmp_path))
 
 
 def save(directory: Path, *steps: int) -> None:

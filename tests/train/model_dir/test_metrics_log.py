@@ -14,8 +14,8 @@ from phalanx.train.model_dir.metrics_log import (
     format_entry,
     guess_direction,
     is_better,
+    rank,
     read_evaluations,
-    require_best,
 )
 
 
@@ -59,4 +59,4 @@ def test_the_first_of_equal_entries_is_the_best() -> None:
     assert worst is not None and worst.step == 1
     assert find_best(entries, "f1") is None
     with pytest.raises(ConfigurationError, match="there are loss"):
-        require_best(entries, "f1")
+        rank(entries, "f1")

@@ -3,6 +3,8 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -52,20 +54,36 @@ class WorkerSessionCreator(tf.train.SessionCreator):
         )
 
 
+@dataclass
+class ChiefSessionCreator(tf.train.SessionCreator):
+    """Restores the newest checkpoint that can be read, also when a session is made again."""
+
+    scaffold: Any
+    master: str
+    config: Any
+    find_checkpoint: Callable[[], str | None]
+
+    def create_session(self) -> Any:
+        return tf.train.ChiefSessionCreator(
+            self.scaffold,
+            master=self.master,
+            config=self.config,
+            checkpoint_filename_with_path=self.find_checkpoint(),
+        ).create_session()
+
+
 def make_session_creator(
     scaffold: Any,
     *,
     is_chief: bool,
     master: str,
     config: Any,
-    checkpoint_dir: str | None,
+    find_checkpoint: Callable[[], str | None],
     max_wait_secs: float = 7200,
 ) -> Any:
     """Return the creator of a training session: only the chief initializes and restores."""
     if is_chief:
-        return tf.train.ChiefSessionCreator(
-            scaffold, master=master, config=config, checkpoint_dir=checkpoint_dir
-        )
+        return ChiefSessionCreator(scaffold, master, config, find_checkpoint)
     return WorkerSessionCreator(scaffold, master, config, max_wait_secs)
 
 

@@ -19,7 +19,7 @@ from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
-    ignore_deleted_checkpoint,
+    pass_over_unreadable,
     process_start_time,
     watch_checkpoints,
 )
@@ -27,6 +27,7 @@ from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.session import Position, Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.layout import step_of
+from phalanx.train.model_dir.lease import hold_lease
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.joining import join_trainers, open_channel
@@ -156,10 +157,13 @@ class DistributedSession:
         show_log()
         self.task_spec.create_server()
         self._topology = resolve_topology(self.task_spec.config, self._config)
+        directory = ""
         if self.is_chief or self.task_spec.is_evaluator():
             directory = check_directory(self._config.model_dir)
             self._config = self._config.replace(model_dir=directory)
         with contextlib.ExitStack() as stack:
+            addresses = self._topology.cluster.addresses.values()
+            stack.enter_context(hold_lease(directory if self.is_chief else None, addresses))
             if self.task_spec.is_evaluator():
                 self._tf_strategy = tf.distribute.get_strategy()
             else:
@@ -306,7 +310,7 @@ class DistributedSession:
         )
         for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
-            with ignore_deleted_checkpoint(path):
+            with pass_over_unreadable(path):
                 checkpoints.load_model(path)
                 loaded = True
             if loaded:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError, PeerError, TrainingError
+from phalanx.errors import CheckpointError, ConfigurationError, PeerError, TrainingError
 from phalanx.train.config import RunConfig
 from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.experiment import Experiment, experiment_name
@@ -104,21 +104,33 @@ def evaluate_checkpoints(
 ) -> tuple[int, dict[str, float]]:
     """Evaluate each checkpoint until the run ends; return the last step and its metrics."""
     last: tuple[int, dict[str, float]] = (-1, {})
+    unreadable: list[CheckpointError] = []
     for path in watch_checkpoints(directory, options, is_asked_to_stop):
-        with ignore_deleted_checkpoint(path):
+        with pass_over_unreadable(path) as errors:
             last = step_of(path), evaluate_checkpoint(path)
+        unreadable = errors or unreadable
+    if last[0] < 0 and unreadable:
+        raise unreadable[0]
     return last
 
 
 @contextlib.contextmanager
-def ignore_deleted_checkpoint(path: str) -> Iterator[None]:
-    """Ignore errors that occur because the run deletes an old checkpoint while it is read."""
+def pass_over_unreadable(path: str) -> Iterator[list[CheckpointError]]:
+    """Pass over a checkpoint that is damaged or of another model, or deleted while it is read.
+
+    The context is a list, to which the error of a checkpoint is added that still exists.
+    """
+    errors: list[CheckpointError] = []
     try:
-        yield
-    except (tf.errors.NotFoundError, tf.errors.DataLossError, ConfigurationError):
-        if tf.io.gfile.exists(f"{path}.index") and tf.io.gfile.glob(f"{path}.data-*"):
+        yield errors
+    except (tf.errors.NotFoundError, CheckpointError) as error:
+        if not tf.io.gfile.exists(f"{path}.index"):
+            LOG.info("%s was deleted before it could be evaluated", path)
+        elif isinstance(error, CheckpointError):
+            LOG.warning("passing over a checkpoint: %s", error)
+            errors.append(error)
+        else:
             raise
-        LOG.info("%s was deleted before it could be evaluated", path)
 
 
 def watch_checkpoints(

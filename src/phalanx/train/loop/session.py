@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from phalanx.errors import DataError, Interrupted
+from phalanx.errors import DataError, Interrupted, SaveError
 from phalanx.train.engines.base import Engine, Notify, Progress
+from phalanx.train.loop.save_retries import SaveRetries
 from phalanx.train.types import Array, ElementSpec, KerasVariable, Model, Optimizer
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Session:
         resume_data: bool = True,
         is_asked_to_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
+        save_retry_seconds: float = 3600,
     ) -> None:
         self._step_function = step_function
         self._engine = engine
@@ -113,6 +115,7 @@ class Session:
         self._resume_data = resume_data
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
+        self._save_retries = SaveRetries(save_retry_seconds, clock)
         self._saved_step: int | None = None
         self._restored_step: int | None = None
         self._is_final = False
@@ -231,13 +234,21 @@ class Session:
         return self._evaluate is not None
 
     def save(self) -> str:
-        """Write a checkpoint, unless this step is saved already, and return its path."""
+        """Write a checkpoint, unless this step is saved already; return the newest one's path.
+
+        If it cannot be written, as on a full disk, the run goes on and tries again later.
+        """
         if self._saved_step != self.step or self._checkpoints.latest is None:
             self.pull()
             if not all(hook.may_save(self) for hook in self._hooks):
                 return str(self._checkpoints.latest or "")
+            try:
+                path = self._checkpoints.save(self.step, self.position)
+            except SaveError as error:
+                self._save_retries.fail(error, self.step)
+                return str(self._checkpoints.latest or "")
+            self._save_retries.succeed()
             self._saved_step = self.step
-            path = self._checkpoints.save(self.step, self.position)
             for hook in self._hooks:
                 hook.on_save(self, path)
         return str(self._checkpoints.latest)
@@ -313,6 +324,8 @@ class Session:
             self._read_again()
         elif progress.ended or is_full:
             self._end_epoch(progress.passes, progress.ended)
+        if self._save_retries.is_due():
+            self.save()
         self._checkpoints.heartbeat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
@@ -332,6 +345,9 @@ class Session:
                     self._finalize()
                 for hook in self._hooks:
                     hook.end(self)
+                while self._save_retries.is_failing:
+                    self._save_retries.wait(self._is_asked_to_stop)
+                    self.save()
                 if self.is_interrupted:
                     raise Interrupted(
                         f"the run received SIGTERM: step {self.step} is saved in "

@@ -1,21 +1,23 @@
 """Checkpoints of a run: save, restore, and load parts of them."""
 
-import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError, Interrupted
+from phalanx.errors import ConfigurationError, Interrupted, LeaseError
 from phalanx.train.custom_loop.custom_step import CustomStep
 from phalanx.train.loop.session import Position
-from phalanx.train.model_dir.layout import CHECKPOINT_PREFIX, latest_checkpoint
+from phalanx.train.model_dir.checkpoint_files import CheckpointFiles
+from phalanx.train.model_dir.intact import describe_error, explain_read_errors, load_first
+from phalanx.train.model_dir.layout import candidate_checkpoints
+from phalanx.train.model_dir.lease import check_lease
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import TFVariable, Trackable
+from phalanx.train.types import Array, TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -49,34 +51,37 @@ class Checkpoints:
         self._whole = tf.train.Checkpoint(**parts, **self._numbers)
         # Restored apart from the rest, because a run may continue with other metrics.
         self._totals = tf.Variable(tf.zeros([0], tf.float64), shape=[None], trainable=False)
-        self._manager = tf.train.CheckpointManager(
-            tf.train.Checkpoint(**parts, **self._numbers, totals=self._totals),
-            directory,
-            max_to_keep=keep_max,
-            keep_checkpoint_every_n_hours=keep_every_hours,
-            checkpoint_name=CHECKPOINT_PREFIX,
-        )
+        self._saved = tf.train.Checkpoint(**parts, **self._numbers, totals=self._totals)
+        self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
+        self._latest: str | None = None
 
     @property
     def latest(self) -> str | None:
-        return latest_checkpoint(self.directory)
+        """The checkpoint that was restored or, after that, the last one that was saved."""
+        return self._latest
 
     def restore(self) -> tuple[int, Position]:
-        """Restore the latest checkpoint, if there is one."""
-        path = self.latest
-        if path is None:
+        """Restore the newest checkpoint that can be read, if there is one."""
+        candidates = candidate_checkpoints(self.directory)
+        if not candidates:
             return 0, Position()
-        self.load(path)
-        with explain_read_errors(path, "run"):
-            reader, key = tf.train.load_checkpoint(path), "totals/.ATTRIBUTES/VARIABLE_VALUE"
-            found = reader.get_tensor(key) if reader.has_tensor(key) else []
-            totals = np.asarray(found, np.float64)
+        path, totals = load_first(candidates, self._load_with_totals)
+        for damaged in candidates[: candidates.index(path)]:
+            self._files.forget(damaged)
+        self._latest = path
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
         batches = saved["batches"] * saved["batch"] // max(self._batch, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
         if len(totals) != self._step.report_size:
             totals = np.zeros([0])
         return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals)
+
+    def _load_with_totals(self, path: str) -> Array:
+        self.load(path)
+        with explain_read_errors(path, "run"):
+            reader, key = tf.train.load_checkpoint(path), "totals/.ATTRIBUTES/VARIABLE_VALUE"
+            found = reader.get_tensor(key) if reader.has_tensor(key) else []
+            return np.asarray(found, np.float64)
 
     def load(self, path: str) -> None:
         """Load a checkpoint into the host variables."""
@@ -94,24 +99,37 @@ class Checkpoints:
         for variable, value in zip(self._numbers.values(), values, strict=True):
             variable.assign(value)
         self._totals.assign(position.totals)
-        path = str(self._manager.save(checkpoint_number=step))
-        LOG.info("saved step %d to %s", step, path)
-        write_status(self.directory, Status(State.RUNNING, step))
-        return path
+        # `tf.train.Checkpoint.restore` expects the counter that its `save` would write.
+        self._saved.save_counter.assign_add(1)
+        check_lease(self.directory)
+        self._latest = self._files.write(step, self._saved.write)
+        LOG.info("saved step %d to %s", step, self._latest)
+        self._write_status(Status(State.RUNNING, step))
+        return self._latest
 
     def heartbeat(self, step: int, now: float) -> None:
         """Write the status again when the last heartbeat is old enough."""
         if now - self._last_heartbeat >= HEARTBEAT_SECONDS:
             self._last_heartbeat = now
-            write_status(self.directory, Status(State.RUNNING, step))
+            check_lease(self.directory)
+            self._write_status(Status(State.RUNNING, step))
 
     def mark_done(self, step: int) -> None:
-        write_status(self.directory, Status(State.DONE, step))
+        self._write_status(Status(State.DONE, step))
 
     def mark_failed(self, error: BaseException) -> None:
+        if isinstance(error, LeaseError):
+            return  # The status is that of another job now.
         state = State.INTERRUPTED if isinstance(error, Interrupted) else State.FAILED
         reason = f"{type(error).__name__}: {error}"
-        write_status(self.directory, Status(state, int(self._numbers["step"]), reason))
+        self._write_status(Status(state, int(self._numbers["step"]), reason))
+
+    def _write_status(self, status: Status) -> None:
+        """Write the status; a disk that is full or read-only does not end the run."""
+        try:
+            write_status(self.directory, status)
+        except (tf.errors.OpError, OSError) as error:
+            LOG.warning("the status of the run was not written: %s", describe_error(error))
 
 
 class NoCheckpoints:
@@ -141,23 +159,6 @@ def restore_all(checkpoint: Trackable, path: str) -> None:
     status = checkpoint.restore(path)
     status.assert_existing_objects_matched()
     status.expect_partial()
-
-
-@contextlib.contextmanager
-def explain_read_errors(path: str, what: str) -> Iterator[None]:
-    """Turn TensorFlow's errors about a damaged checkpoint, or that of another model, into ours."""
-    try:
-        yield
-    except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-        raise ConfigurationError(
-            f"{path} is a checkpoint of another {what}: {str(error).splitlines()[0]}. Use another "
-            "model_dir, or the model that was saved there"
-        ) from None
-    except (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError) as error:
-        raise ConfigurationError(
-            f"{path} is damaged ({str(error).splitlines()[0]}): delete {path}.* to resume from "
-            "the checkpoint before it, or use another model_dir"
-        ) from None
 
 
 def check_directory(directory: str | None) -> str:

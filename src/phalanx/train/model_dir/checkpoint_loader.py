@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from phalanx.train.config import RunConfig
 from phalanx.train.experiment import Experiment, call
-from phalanx.train.model_dir.checkpoint import Checkpoints, explain_read_errors, restore_all
+from phalanx.train.model_dir.checkpoint import Checkpoints, restore_all
+from phalanx.train.model_dir.intact import explain_read_errors
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
 from phalanx.train.runtime.task_data import make_eval_data, make_train_data

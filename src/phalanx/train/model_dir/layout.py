@@ -5,6 +5,7 @@ Nothing here loads TensorFlow unless it has to: `phalanx runs` reads a model_dir
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from phalanx.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from phalanx.train.model_dir.metrics_log import Direction, MetricsEntry
+
+LOG = logging.getLogger("phalanx")
 
 CHECKPOINT_PREFIX = "model.ckpt"
 CHECKPOINT_LIST = "checkpoint"
@@ -47,35 +50,48 @@ def list_checkpoints(directory: str) -> list[str]:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """Return the path of the newest checkpoint that is not deleted."""
+    """Return the path of the newest checkpoint that is not deleted; it may be damaged."""
+    return next(iter(candidate_checkpoints(directory)), None)
+
+
+def candidate_checkpoints(directory: str) -> list[str]:
+    """Return the checkpoints to try, the newest first; any of them may be damaged."""
     paths, newest = _read_checkpoint_list(directory)
-    return newest if newest in paths else next(reversed(paths), None)
+    if newest in paths:
+        return [newest, *reversed(paths[: paths.index(newest)])]
+    if newest and paths:
+        LOG.warning("%s is missing: using %s, the checkpoint before it", newest, paths[-1])
+    return paths[::-1]
 
 
-def choose_checkpoint(
+def choose_checkpoints(
     directory: str, which: str = "last", metric: str = "loss", best: Direction | None = None
-) -> tuple[str, MetricsEntry]:
-    """Find a checkpoint by `last`, `best`, its step or its name; return its path and evaluation."""
+) -> dict[str, MetricsEntry]:
+    """Find checkpoints by `last`, `best`, their step or name; return them with their evaluations.
+
+    The first one is the one that was asked for. The others take its place, in this order, if it
+    turns out to be damaged; a checkpoint that is chosen by its step has no such others.
+    """
     from phalanx.train.model_dir import metrics_log  # noqa: PLC0415
 
     paths = {step_of(path): path for path in list_checkpoints(directory)}
     if not paths:
         raise ConfigurationError(f"there is no checkpoint in {directory}: has the run saved yet?")
     evaluations = [e for e in metrics_log.read_evaluations(directory) if e.step in paths]
+    found = {e.step: e for e in evaluations}
     if which == "last":
-        step: int | None = max(paths)
+        steps = [step_of(path) for path in candidate_checkpoints(directory)]
     elif which == "best":
-        step = metrics_log.require_best(evaluations, metric, best).step
+        steps = [e.step for e in metrics_log.rank(evaluations, metric, best)]
     else:
-        step = _parse_step(which)
-    if step is None or step not in paths:
+        steps = [step for step in [_parse_step(which)] if step in paths and step is not None]
+    if not steps:
         name = checkpoint_name(int(which)) if which.isdecimal() else which
         raise ConfigurationError(
             f"there is no checkpoint {name} in {directory}: there are steps "
             f"{', '.join(map(str, sorted(paths)))}, `last` and `best`"
         )
-    found = {e.step: e for e in evaluations}
-    return paths[step], found.get(step, metrics_log.MetricsEntry(step))
+    return {paths[step]: found.get(step, metrics_log.MetricsEntry(step)) for step in steps}
 
 
 def read_text(path: str) -> str:
@@ -97,10 +113,28 @@ def read_text(path: str) -> str:
 def _read_checkpoint_list(directory: str) -> tuple[list[str], str]:
     import tensorflow as tf  # noqa: PLC0415
 
-    state = tf.train.get_checkpoint_state(directory)
-    if state is None:
-        return [], ""
+    try:
+        state = tf.train.get_checkpoint_state(directory)
+    except ValueError:
+        state = None
+    if state is None or not state.model_checkpoint_path:
+        return _find_checkpoints(directory), ""
     newest = str(state.model_checkpoint_path)
     # Users edit this file to go back to a checkpoint: the newest need not be listed.
     paths = dict.fromkeys([*state.all_model_checkpoint_paths, newest])
     return [path for path in paths if tf.io.gfile.exists(f"{path}.index")], newest
+
+
+def _find_checkpoints(directory: str) -> list[str]:
+    """Find the checkpoints of a directory without a list, or with one that cannot be read."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    found = tf.io.gfile.glob(f"{directory}/{CHECKPOINT_PREFIX}-*.index")
+    paths = [path.removesuffix(".index") for path in found]
+    steps = {step: path for path in paths if (step := _parse_step(path)) is not None}
+    if steps:
+        LOG.warning(
+            "%s/%s, the list of checkpoints, is missing or damaged: there are steps %s",
+            directory, CHECKPOINT_LIST, ", ".join(map(str, sorted(steps))),
+        )  # fmt: skip
+    return [steps[step] for step in sorted(steps)]

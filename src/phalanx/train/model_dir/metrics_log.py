@@ -94,18 +94,22 @@ def find_best(
     return leader
 
 
-def require_best(
+def rank(
     evaluations: Sequence[MetricsEntry], metric: str, best: Direction | None = None
-) -> MetricsEntry:
-    """Return the best evaluation, or raise a ConfigurationError if none has the metric."""
-    found = find_best(evaluations, metric, best)
-    if found is None:
+) -> list[MetricsEntry]:
+    """Return the evaluations with a metric, the best first; an error if there is none."""
+    ranked: list[MetricsEntry] = []
+    left = list(evaluations)
+    while (leader := find_best(left, metric, best)) is not None:
+        ranked.append(leader)
+        left.remove(leader)
+    if not ranked:
         names = sorted({name for e in evaluations for name in e.values})
         raise ConfigurationError(
             f"no checkpoint in model_dir was evaluated with the metric {metric!r}: "
             + (f"there are {', '.join(names)}" if names else "run `phalanx evaluate` first")
         )
-    return found
+    return ranked
 
 
 def guess_direction(metric: str) -> Direction:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from phalanx.errors import PhalanxError, TrainingError
 from phalanx.records.storage import filesystem_of, writing
 from phalanx.train.model_dir.layout import CHECKPOINT_LIST, EVALUATION_FOLDER, STATUS
+from phalanx.train.model_dir.lease import check_lease
 
 LOG = logging.getLogger("phalanx")
 
@@ -80,6 +81,7 @@ class Mirror:
 
     def push(self) -> int:
         """Copy changed local files and return their number; delete remote files of deleted ones."""
+        check_lease(self.remote)
         files = {
             str(path.relative_to(self.local)): path
             for path in Path(self.local).rglob("*")

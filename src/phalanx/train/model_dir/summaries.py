@@ -1,14 +1,18 @@
 """Event files for TensorBoard and the metrics log, written by the chief and the evaluator."""
 
+import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import keras
 import tensorflow as tf
 
 from phalanx.train.model_dir import layout
+from phalanx.train.model_dir.intact import describe_error
 from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
 from phalanx.train.types import Array, Model, SummaryWriter, Tensor
+
+LOG = logging.getLogger("phalanx")
 
 
 class Summaries:
@@ -56,25 +60,33 @@ class Summaries:
         specs = keras.tree.map_structure(
             lambda value: tf.TensorSpec([value.shape[0] or 1, *value.shape[1:]], value.dtype), shape
         )
-        with self._writer("train").as_default(step=0):
-            tf.summary.graph(tf.function(model.__call__).get_concrete_function(specs).graph)
+        graph = tf.function(model.__call__).get_concrete_function(specs).graph
+        with self._writing("train", 0):
+            tf.summary.graph(graph)
 
     def close(self) -> None:
         for writer in self._writers.values():
-            writer.close()
+            with _log_write_errors("a summary"):
+                writer.close()
         self._writers.clear()
 
     def _log(self, file_name: str, entry: MetricsEntry) -> None:
         if self._directory is not None:
-            with tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file:
+            with (
+                _log_write_errors(file_name),
+                tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file,
+            ):
                 file.write(format_entry(entry))
 
     @contextmanager
     def _writing(self, kind: str, step: int) -> Iterator[None]:
-        writer = self._writer(kind)
-        with writer.as_default(step):
+        writer: SummaryWriter = None
+        with _log_write_errors("a summary"):
+            writer = self._writer(kind)
+        # The default writer flushes when the block ends.
+        default = writer.as_default(step) if writer is not None else nullcontext()
+        with _log_write_errors("a summary"), default:
             yield
-        writer.flush()
 
     def _writer(self, kind: str) -> SummaryWriter:
         if self._directory is None:
@@ -83,3 +95,12 @@ class Summaries:
             folder = self._directory if kind == "train" else f"{self._directory}/{kind}"
             self._writers[kind] = tf.summary.create_file_writer(folder)
         return self._writers[kind]
+
+
+@contextmanager
+def _log_write_errors(what: str) -> Iterator[None]:
+    """Log that something was not written: a full or read-only disk does not end the run."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        LOG.warning("%s was not written: %s", what, describe_error(error))

@@ -12,9 +12,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError
+from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.checkpoint import restore_all
-from phalanx.train.model_dir.layout import checkpoint_name, latest_checkpoint
+from phalanx.train.model_dir.intact import explain_damage, load_first
+from phalanx.train.model_dir.layout import candidate_checkpoints, checkpoint_name
 from phalanx.train.model_dir.weights_file import open_weights_file
 from phalanx.train.types import Array, KerasVariable, Model
 
@@ -42,8 +43,19 @@ def warm_start(
     names: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Load the chosen weights into a model's variables, and return the names of these."""
-    path = find_checkpoint(path)
-    with ExitStack() as stack:
+    return load_first(
+        find_checkpoints(path), lambda found: _load_from(found, variables, model, prefix, names)
+    )[1]
+
+
+def _load_from(
+    path: str,
+    variables: Mapping[str, KerasVariable],
+    model: Model,
+    prefix: str,
+    names: Mapping[str, str] | None,
+) -> list[str]:
+    with explain_damage(path), ExitStack() as stack:
         checked = path
         if path.endswith((".keras", ".h5")):
             size = sum(8 * math.prod(variable.shape) for variable in variables.values())
@@ -64,24 +76,24 @@ def warm_start(
     return loaded
 
 
-def find_checkpoint(path: str) -> str:
-    """Return the path itself, or that of the latest checkpoint in a directory."""
+def find_checkpoints(path: str) -> list[str]:
+    """Return the path itself, or those of the checkpoints in a directory, the newest first."""
     if path.endswith((".keras", ".h5")):
         if not tf.io.gfile.exists(path):
             raise ConfigurationError(f"there is no file {path}")
-        return path
+        return [path]
     if tf.io.gfile.isdir(path):
         # The first format of TensorFlow 1 has no index file, which ours looks for.
-        latest = latest_checkpoint(path) or tf.train.latest_checkpoint(path)
-        if latest is None:
+        found = candidate_checkpoints(path) or [tf.train.latest_checkpoint(path)]
+        if found == [None]:
             raise ConfigurationError(f"there is no checkpoint in {path}")
-        return str(latest)
+        return [str(each) for each in found]
     if not tf.io.gfile.glob(f"{path}.index"):
         raise ConfigurationError(
             f"there is no checkpoint {path}: give a directory, a path such as "
             f"runs/a/{checkpoint_name(100)}, or a .keras or .weights.h5 file"
         )
-    return path
+    return [path]
 
 
 @contextmanager
@@ -160,7 +172,7 @@ def _load_by_name(
             found[name] = key
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(
+        raise CheckpointError(
             f"{path} does not fit the model:{listed}\nIt holds {_list_names(source.shapes)}. "
             "Choose weights by prefix, or map the model's names to these with names."
         )

@@ -21,12 +21,23 @@ from phalanx.compat.tf1.estimator.run_config import RunConfig, TaskType, make_de
 from phalanx.compat.tf1.estimator.specs import EstimatorSpec, ModeKeys
 from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, make_session_creator
 from phalanx.errors import ConfigurationError
+from phalanx.train.model_dir.intact import find_intact
+from phalanx.train.model_dir.lease import hold_lease
 
 LOG = logging.getLogger("tensorflow")
 # The hook that counts steps reads the step while it is being increased, and warns for no reason.
 LOG.addFilter(lambda record: "It seems that global step" not in str(record.msg))
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+def _addresses(config: RunConfig) -> list[str]:
+    jobs = config.cluster_spec.as_dict().values()
+    return [
+        address
+        for tasks in jobs
+        for address in (tasks if isinstance(tasks, list) else tasks.values())
+    ]
 
 
 class WarmStartSettings(NamedTuple):
@@ -116,16 +127,21 @@ class Estimator:
 
     def latest_checkpoint(self) -> str | None:
         """Return the path of the latest checkpoint."""
-        path: str | None = tf.train.latest_checkpoint(self._model_dir)
-        return path
+        path = find_intact(self._model_dir)
+        # Programs may save under other names than ours.
+        found: str | None = path or tf.train.latest_checkpoint(self._model_dir)
+        return found
 
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables in the latest checkpoint."""
-        return [name for name, _ in tf.train.list_variables(self._model_dir)]
+        return [name for name, _ in tf.train.list_variables(self._latest())]
 
     def get_variable_value(self, name: str) -> Any:
         """Return the value of a variable in the latest checkpoint."""
-        return tf.train.load_variable(self._model_dir, name)
+        return tf.train.load_variable(self._latest(), name)
+
+    def _latest(self) -> str:
+        return self.latest_checkpoint() or self._model_dir
 
     def train(
         self,
@@ -159,7 +175,8 @@ class Estimator:
         if max_steps is not None and self._saved_step() >= max_steps:
             LOG.info("Skipping training: the latest checkpoint is at step %s", self._saved_step())
             return self
-        with self._graph(device_fn=make_device_fn(config)) as graph:
+        lease = hold_lease(self._model_dir if config.is_chief else None, _addresses(config))
+        with lease, self._graph(device_fn=make_device_fn(config)) as graph:
             loss = self._train(graph, input_fn, hooks, steps, max_steps, saving_listeners)
         LOG.info("Loss for final step: %s.", loss)
         return self
@@ -189,7 +206,7 @@ class Estimator:
             is_chief=config.is_chief,
             master=config.master,
             config=config.session_config,
-            checkpoint_dir=self._model_dir if config.is_chief else None,
+            find_checkpoint=self.latest_checkpoint,
             max_wait_secs=config.session_creation_timeout_secs,
         )
         every = [*worker_hooks, *(chief_hooks if config.is_chief else ())]
