@@ -59,6 +59,7 @@ class LocalLeaseFile:
             return "", 0
 
     def create(self, text: str) -> bool:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._path.open("x") as file:
                 file.write(text)
