@@ -55,3 +55,116 @@ def test_index_zero_is_masked_if_asked() -> None:
 def test_invalid_sizes_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="input_dim is 0: it must be an integer above 0"):
         phalanx.layers.Embedding(0, 4)
+
+
+RAGGED = tf.ragged.constant([[3, 1, 3], [], [2]], dtype=tf.int64)
+WEIGHTS = tf.ragged.constant([[0.5, 2.0, 1.0], [], [4.0]])
+
+
+def reference(layer: Any, combiner: str, weights: Any = None) -> Any:
+    """What TensorFlow computes, which leaves out the last examples if they are empty."""
+    weights = None if weights is None else weights.to_sparse()
+    return tf.nn.embedding_lookup_sparse(
+        layer.embeddings.value, RAGGED.to_sparse(), weights, combiner=combiner
+    ).numpy()
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_combiners_compute_what_those_of_tensorflow_do(combiner: str) -> None:
+    layer = phalanx.layers.Embedding(5, 2, combiner=combiner)
+    np.testing.assert_allclose(layer(RAGGED), reference(layer, combiner), rtol=1e-6)
+    np.testing.assert_allclose(layer(RAGGED.to_sparse()), reference(layer, combiner), rtol=1e-6)
+    wanted = reference(layer, combiner, WEIGHTS)
+    np.testing.assert_allclose(layer(RAGGED, WEIGHTS), wanted, rtol=1e-6)
+    found = layer(RAGGED.to_sparse(), weights=WEIGHTS.to_sparse())
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    # Padding of dense inputs has no weight, or is masked.
+    np.testing.assert_allclose(layer(RAGGED.to_tensor(), WEIGHTS.to_tensor()), wanted, rtol=1e-6)
+    masked = phalanx.layers.Embedding(5, 2, combiner=combiner, mask_zero=True)
+    found = masked(RAGGED.to_tensor())
+    np.testing.assert_allclose(found, reference(masked, combiner), rtol=1e-6)
+
+
+def test_hashed_inputs_have_the_same_rows_in_every_process() -> None:
+    layer = phalanx.layers.Embedding(1000, 1, "uniform", hash_inputs=True)
+    layer.build()
+    layer.embeddings.assign(np.arange(1000.0)[:, None])
+    # The finalizer of SplitMix64, and FarmHash.
+    assert layer(np.array([0, 1000, -1])).numpy().ravel().tolist() == [767, 388, 968]
+    assert layer(np.array(["a", ""])).numpy().ravel().tolist() == [939, 263]
+
+
+def test_indices_outside_of_the_vocabulary_have_rows_of_their_own() -> None:
+    layer = phalanx.layers.Embedding(3, 1, num_oov_indices=2)
+    layer.build()
+    layer.embeddings.assign(np.arange(5.0)[:, None])
+    found = layer(np.array([[0, 2, 3, 4, -1, 10**15]])).numpy().ravel()
+    assert found[:2].tolist() == [0, 2]
+    assert set(found[2:]) == {3, 4}
+
+
+def test_rows_are_regularized_as_often_as_they_are_looked_up() -> None:
+    layer = phalanx.layers.Embedding(
+        3, 1, "ones", embeddings_regularizer=keras.regularizers.L2(0.5)
+    )
+    layer(np.array([0, 0, 2]))
+    assert float(sum(layer.losses)) == 1.5
+
+
+def make_bag_model() -> Any:
+    genres = keras.Input((None,), dtype="string", ragged=True)
+    layer = phalanx.layers.Embedding(
+        20, 3, combiner="mean", hash_inputs=True, embeddings_regularizer="l2", name="genres"
+    )
+    model = keras.Model(genres, keras.layers.Dense(1)(layer(genres)))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_ragged_strings_are_trained_as_by_keras(config: phalanx.RunConfig) -> None:
+    def data(context: phalanx.Context | None = None) -> Any:
+        words = tf.ragged.constant([["a", "b"], [], ["c"], ["a", "d", "a"]] * 5)
+        y = tf.range(20, dtype=tf.float32)[:, None] / 20
+        return tf.data.Dataset.from_tensor_slices((words, y)).batch(4)
+
+    keras.utils.set_random_seed(1)
+    theirs = make_bag_model()
+    weights = theirs.get_weights()
+
+    def make() -> Any:
+        model = make_bag_model()
+        model.set_weights(weights)
+        return model
+
+    theirs.fit(data(), verbose=0)
+    experiment = phalanx.Experiment(model=make, train_data=data)
+    result = phalanx.run(experiment, config.replace(global_batch_size=4, train_steps=5))
+    for found, wanted in zip(result.model.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "message"),
+    [
+        ({"combiner": "max"}, [1], "combiner is 'max': it must be sum, mean, sqrtn or None"),
+        ({"num_oov_indices": -1}, [1], "num_oov_indices is -1"),
+        ({"hash_inputs": True, "num_oov_indices": 1}, [1], "every input has a row"),
+        ({}, ["a"], "gets strings: set hash_inputs=True"),
+        ({"hash_inputs": True}, [0.5], "gets float32: give it integers or strings"),
+        ({"combiner": "sum"}, [1], "a combiner needs two dimensions"),
+        ({}, RAGGED, "but has no combiner"),
+        ({"combiner": "sum"}, (RAGGED, WEIGHTS.to_tensor()), "in a tensor of the same kind"),
+    ],
+)
+def test_wrong_options_and_inputs_are_described(options: Any, inputs: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        layer = phalanx.layers.Embedding(5, 2, **options)
+        layer(
+            *(
+                inputs
+                if isinstance(inputs, tuple)
+                else (tf.constant(inputs),)
+                if isinstance(inputs, list)
+                else (inputs,)
+            )
+        )

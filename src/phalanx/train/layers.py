@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
 from phalanx.train.types import KerasVariable, Tensor
 from phalanx.train.variables.sparse_tables import current_lookups, mark_table
 
@@ -19,15 +20,29 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         users = phalanx.layers.Embedding(50_000_000, 64)
         vectors = users(user_indices)
 
+    With a combiner, the layer returns one vector for each example, from any number of indices in a
+    dense, ragged or sparse tensor, and optionally their weights:
+
+        genres = phalanx.layers.Embedding(10_000, 16, combiner="mean", hash_inputs=True)
+        vectors = genres(tf.ragged.constant([["drama", "crime"], []]))
+
     On parameter servers, the rows are distributed evenly over all of them. The layer has no
-    regularizer and no constraint, which would need every row in every step. An optimizer with
-    slots, such as Adam, updates a row and its slots only when the row is looked up.
+    constraint, which would need every row in every step. An optimizer with slots, such as Adam,
+    updates a row and its slots only when the row is looked up.
 
     Args:
         input_dim: The number of rows.
         output_dim: The size of each vector.
         embeddings_initializer: The initializer of the table.
-        mask_zero: Whether index 0 is padding that later layers must mask.
+        mask_zero: Whether index 0 (of strings: the empty one) is padding. Later layers mask it, and
+            a combiner leaves it out.
+        combiner: "sum", "mean" or "sqrtn", over the indices of each example. "mean" divides by the
+            sum of the weights, "sqrtn" by the root of the sum of their squares.
+        hash_inputs: Whether the inputs are any integers or strings, each of which is hashed to a
+            row. The hash is the same in every process.
+        num_oov_indices: The number of additional rows for indices outside of the range from 0 to
+            `input_dim - 1`, which are hashed to them. Without any, such an index is an error.
+        embeddings_regularizer: A regularizer of the rows that a step looks up, as often as it does.
         options: Other arguments of `keras.layers.Layer`, such as `name`.
     """
 
@@ -37,23 +52,45 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         output_dim: int,
         embeddings_initializer: str | keras.initializers.Initializer = "uniform",
         mask_zero: bool = False,
+        *,
+        combiner: str | None = None,
+        hash_inputs: bool = False,
+        num_oov_indices: int = 0,
+        embeddings_regularizer: str | keras.regularizers.Regularizer | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         for name, size in (("input_dim", input_dim), ("output_dim", output_dim)):
             if not isinstance(size, int) or size < 1:
                 raise ConfigurationError(f"{name} is {size!r}: it must be an integer above 0")
+        if not isinstance(num_oov_indices, int) or num_oov_indices < 0:
+            raise ConfigurationError(
+                f"num_oov_indices is {num_oov_indices!r}: it must be an integer of at least 0"
+            )
+        if hash_inputs and num_oov_indices:
+            raise ConfigurationError(
+                f"hash_inputs is set, and num_oov_indices is {num_oov_indices}: with hash_inputs, "
+                "every input has a row, so leave num_oov_indices out"
+            )
+        if combiner not in (None, *COMBINERS):
+            raise ConfigurationError(
+                f"combiner is {combiner!r}: it must be {', '.join(COMBINERS)} or None"
+            )
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.mask_zero = mask_zero
+        self.combiner = combiner
+        self.hash_inputs = hash_inputs
+        self.num_oov_indices = num_oov_indices
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.supports_masking = mask_zero
         # Autocast would round the indices in half precision.
         self.autocast = False
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         self.table = self.add_weight(
-            shape=(self.input_dim, self.output_dim),
+            shape=(self.input_dim + self.num_oov_indices, self.output_dim),
             initializer=self.embeddings_initializer,
             name="embeddings",
             trainable=True,
@@ -72,19 +109,61 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             )
         return self.table
 
-    def call(self, inputs: Tensor) -> Tensor:
+    def call(self, inputs: Tensor, weights: Tensor | None = None) -> Tensor:
+        if self.combiner is None:
+            if weights is not None or isinstance(inputs, SPARSE):
+                raise ConfigurationError(
+                    f"{self.name} gets weights, or a ragged or sparse tensor, but has no combiner: "
+                    f"set combiner to {', '.join(COMBINERS[:-1])} or {COMBINERS[-1]}"
+                )
+            return tf.cast(self._look_up(tf.convert_to_tensor(inputs)), self.compute_dtype)
+        bags = Bags.read(inputs, weights)
+        counts = tf.logical_not(_is_padding(bags.indices)) if self.mask_zero else None
+        combined = bags.combine(self._look_up(bags.indices), self.combiner, counts)
+        return tf.cast(combined, self.compute_dtype)
+
+    def _look_up(self, values: Tensor) -> Tensor:
+        indices = self._find_rows(values)
         lookups = current_lookups()
         if lookups is not None and self.table.trainable:
-            rows = lookups.look_up(self.table, inputs)
+            rows = lookups.look_up(self.table, indices)
         else:
-            rows = tf.gather(self.table.value, tf.cast(inputs, tf.int64))
-        return tf.cast(rows, self.compute_dtype)
+            rows = tf.gather(self.table.value, indices)
+        if self.embeddings_regularizer is not None:
+            self.add_loss(self.embeddings_regularizer(rows))
+        return rows
 
-    def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor | None:
-        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+    def _find_rows(self, values: Tensor) -> Tensor:
+        if self.hash_inputs and (values.dtype == tf.string or values.dtype.is_integer):
+            return hash_values(values, self.input_dim)
+        if values.dtype == tf.string:
+            raise ConfigurationError(
+                f"{self.name} gets strings: set hash_inputs=True, or give it indices"
+            )
+        if self.hash_inputs:
+            raise ConfigurationError(
+                f"{self.name} has hash_inputs and gets {values.dtype.name}: give it integers or "
+                "strings"
+            )
+        indices = tf.cast(values, tf.int64)
+        if not self.num_oov_indices:
+            return indices
+        is_known = tf.logical_and(indices >= 0, indices < self.input_dim)
+        unknown = self.input_dim + hash_values(indices, self.num_oov_indices)
+        return tf.where(is_known, indices, unknown)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return (*input_shape, self.output_dim)
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        if not self.mask_zero or self.combiner is not None:
+            return None
+        return keras.ops.logical_not(_is_padding(inputs))
+
+    def compute_output_shape(
+        self,
+        inputs_shape: tuple[int | None, ...],
+        weights_shape: tuple[int | None, ...] | None = None,
+    ) -> tuple[int | None, ...]:
+        indexed = inputs_shape if self.combiner is None else inputs_shape[:1]
+        return (*indexed, self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -93,4 +172,12 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "output_dim": self.output_dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "mask_zero": self.mask_zero,
+            "combiner": self.combiner,
+            "hash_inputs": self.hash_inputs,
+            "num_oov_indices": self.num_oov_indices,
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
         }
+
+
+def _is_padding(values: Tensor) -> Tensor:
+    return keras.ops.equal(values, "" if values.dtype == "string" else 0)
