@@ -2,10 +2,11 @@ PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
 MORE   := .venv/.more
+SITE   := .venv/.site
 
 JAR    := java/build/phalanx-hadoop.jar
 
-.PHONY: help jar demo test test-all check fuzz format docs lock audit bench clean
+.PHONY: help jar demo test test-all check fuzz format docs site lock audit bench clean
 
 # The lock has the hashes of the files for one platform; elsewhere the newest versions are installed.
 LOCK   := requirements-dev.lock
@@ -28,6 +29,10 @@ $(READY): pyproject.toml requirements-dev.lock setup.py $(wildcard src/phalanx/r
 
 $(MORE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark,ray,hdfs]'
+	@touch $@
+
+$(SITE): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
 jar: $(JAR)      ## build the Hadoop input and output formats; HADOOP_JARS=DIR: against these jars
@@ -78,6 +83,10 @@ format: $(READY) ## format the code and sort the imports
 
 docs: $(READY)   ## write docs/cli.md from the --help of every command
 	$(BIN)/python docs/generate.py
+
+site: $(SITE)    ## build the documentation site in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built: open build/site/index.html"
 
 lock: $(READY)   ## write requirements-dev.lock from pyproject.toml, with the newest versions
 	$(BIN)/python tools/lock.py
