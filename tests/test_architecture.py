@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "join_on_import": set[str](),
     "lazy_names": set[str](),
+    "version": set[str](),
     "open_files": {"errors"},
     "cluster": {"errors", "open_files"},
     "guard": {"errors"},

@@ -21,6 +21,7 @@ _FILES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "README.md": "index.md",
 }
 # The packages of the API reference: the page, what people import, and the module that has it.

@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from phalanx.train.runner import Result as Result
     from phalanx.train.runner import run as run
     from phalanx.train.schedules import LinearScaling as LinearScaling
-
-__version__ = "0.1.0"
+    from phalanx.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -87,6 +86,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "phalanx.train.keras_fit.functions": ("evaluate", "fit", "predict"),
         "phalanx.train.runner": ("Result", "run"),
         "phalanx.train.schedules": ("LinearScaling",),
+        "phalanx.version": ("__version__",),
     },
 )
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-import phalanx
 from phalanx.errors import PhalanxError
 
 # Where each command is, and what `phalanx --help` says of it without importing anything.
@@ -74,7 +73,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(phalanx.__version__, prog_name="phalanx")
+@click.version_option(package_name="phalanx", prog_name="phalanx")
 def cli() -> None:
     """Train one Keras experiment on a laptop or on a cluster.
 

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 
 from phalanx.cluster.detectors import host_lists, kubernetes, slurm
 from phalanx.cluster.tf_config import TFConfig, read_variable
@@ -17,6 +18,17 @@ DETECTORS: tuple[Detector, ...] = (
     slurm.detect,
     kubernetes.detect,
 )
+
+
+GROUP = "phalanx.detectors"
+"""The entry points with which other packages add detectors."""
+
+
+def _find_detectors() -> Iterator[Detector]:
+    """Yield the built-in detectors, then those of other packages, which are imported if needed."""
+    yield from DETECTORS
+    for point in entry_points(group=GROUP):
+        yield point.load()
 
 
 def detect(environ: Mapping[str, str] | None = None, argv: Sequence[str] | None = None) -> TFConfig:
@@ -34,12 +46,13 @@ def detect(environ: Mapping[str, str] | None = None, argv: Sequence[str] | None 
     Returns:
         The first description found in the flags `--job_name`, `--task_index`, `--ps_hosts` and
         `--worker_hosts`, in TF_CONFIG, in the variables JOB_NAME, TASK_INDEX, PS_HOSTS and
-        WORKER_HOSTS, in those of Slurm, or in those of Kubernetes; otherwise a single process.
+        WORKER_HOSTS, in those of Slurm, in those of Kubernetes, or by the detector of another
+        package; otherwise a single process.
 
     Raises:
         ClusterError: The description is incomplete or contradicts itself.
     """
     environ = os.environ if environ is None else environ
     argv = sys.argv[1:] if argv is None else argv
-    found = (detector(environ, argv) for detector in DETECTORS)
+    found = (detector(environ, argv) for detector in _find_detectors())
     return next((config for config in found if config is not None), TFConfig())

@@ -111,6 +111,9 @@ class RunConfig:
         None,
         "Steps to run per call from Python. Unset: as many as possible without delaying hooks.",
     )
+    hooks: str | None = setting(
+        None, "Hooks that other packages provide, by name, separated by commas."
+    )
     wait_seconds: float = setting(300, "How long to wait for another task before giving up.")
     resume_data: bool = setting(
         True, "After a restart, skip the batches that the run has read already."

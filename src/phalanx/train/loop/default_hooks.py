@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from phalanx.train import hooks
 from phalanx.train.config import RunConfig
 from phalanx.train.hooks import Every
+from phalanx.train.hooks.entry_points import load_hooks
 from phalanx.train.hooks.progress_file import make_progress_hooks
 from phalanx.train.runtime.topology import Topology
 
@@ -40,4 +41,5 @@ def default_hooks(
         defaults.append(hooks.EvaluationHook(every))
     if sys.stderr.isatty() and not any(hook.shows_progress for hook in callbacks):
         defaults.append(hooks.ProgressBarHook())
+    defaults += load_hooks(config)
     return defaults + (make_progress_hooks(topology) if topology is not None else [])

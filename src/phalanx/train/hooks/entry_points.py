@@ -1,0 +1,34 @@
+"""Hooks that other packages provide, by the names of their entry points."""
+
+from importlib.metadata import entry_points
+
+from phalanx.errors import ConfigurationError
+from phalanx.train.config import RunConfig
+from phalanx.train.hooks.base import Hook
+
+GROUP = "phalanx.hooks"
+
+
+def load_hooks(config: RunConfig) -> list[Hook]:
+    """Return the hooks that `--hooks` names.
+
+    An entry point is a function or a class that is called with the config, and returns a hook.
+    """
+    names = [name.strip() for name in (config.hooks or "").split(",") if name.strip()]
+    points = {point.name: point for point in entry_points(group=GROUP)} if names else {}
+    found = []
+    for name in names:
+        if name not in points:
+            known = ", ".join(sorted(points)) or "none is installed"
+            raise ConfigurationError(
+                f"hooks is {config.hooks!r}, but no package provides a hook {name!r} ({known}): "
+                f"install one with an entry point in the group {GROUP!r}"
+            )
+        hook = points[name].load()(config)
+        if not isinstance(hook, Hook):
+            raise ConfigurationError(
+                f"the entry point {name!r} in the group {GROUP!r} returned "
+                f"{type(hook).__name__}, which is not a phalanx.hooks.Hook"
+            )
+        found.append(hook)
+    return found
