@@ -50,8 +50,9 @@ def test_version_is_that_of_the_installed_package() -> None:
 def test_other_packages_add_launchers_and_detectors(installed_extension: Path, run: Run) -> None:
     path = {"PYTHONPATH": str(installed_extension), "XDG_STATE_HOME": str(installed_extension)}
     (installed_extension.parent / "train.py").touch()
-    launch = (sys.executable, "-m", "phalanx", "launch", "print", "--workers", "1", "train.py")
-    assert run(*launch, "--dry-run", **path) != ""
+    launch = (sys.executable, "-m", "phalanx", "launch", "print", "--dry-run", "--workers", "1")
+    shown = run(*launch, "train.py", **path)
+    assert shown.splitlines()[0].startswith("chief-0: python3 ")
     code = "import phalanx; print(phalanx.detect().task)"
     task = run(sys.executable, "-c", code, RANK="1", PEERS="a:2222,b:2222", **path)
     assert task == "worker-1\n"
