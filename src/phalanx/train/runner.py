@@ -47,7 +47,7 @@ from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train
 from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
 from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
 from phalanx.train.step.step_function import StepFunction, stateful_layers
-from phalanx.train.types import Callback, Model
+from phalanx.train.types import Callback, Dataset, Model
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
@@ -293,10 +293,12 @@ class TaskRun:
     def _serve_worker_data(self) -> None:
         """Build this worker's data in its own process, if the chief cannot send it as a graph."""
         context = self.topology.context_for(self.config, self.topology.task)
-        make = partial(make_train_data, self.experiment, context)
-        data = make()
-        if not can_be_sent(data, make):
-            serve_worker_data(data, self.data_name)
+
+        def make(passes: int = 0) -> Dataset:
+            return make_train_data(self.experiment, replace(context, epoch=passes))
+
+        if not can_be_sent(data := make(), make):
+            serve_worker_data(data, make, self.data_name)
 
     def _train_on_ps(self, ps_cluster: ParameterServerCluster, stop: StopRequest) -> Result:
         context = ps_cluster.contexts[0]
@@ -326,7 +328,7 @@ class TaskRun:
         """Build the model, its variables and its data."""
         experiment = self.experiment
         step_function = StepFunction(experiment, context)
-        step_function.measures_gradients = any(hook.needs_gradient_norm for hook in self.hooks)
+        step_function.report.has_norm = any(hook.needs_gradient_norm for hook in self.hooks)
         train_data = make_train_data(experiment, context)
         make_evaluation = partial(make_eval_data, experiment, context)
         eval_data = None

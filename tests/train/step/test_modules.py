@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -64,5 +65,30 @@ def test_keras_layer_in_a_module_is_rejected() -> None:
     module.dense = keras.layers.Dense(2)
     with pytest.raises(
         ConfigurationError, match=r"attribute dense is the Keras layer dense.*Model"
+    ):
+        convert_variables(module)
+
+
+class Frozen(Mapping[str, Any]):
+    """A mapping that is no dict, in which TensorFlow finds variables."""
+
+    def __init__(self, **values: Any) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def test_variable_that_cannot_be_replaced_is_rejected() -> None:
+    module = Outer()
+    module.more = Frozen(weight=tf.Variable([5.0]))
+    with pytest.raises(
+        ConfigurationError, match=r"has 3 trainable variables, but only 2 are tf\.Variables"
     ):
         convert_variables(module)

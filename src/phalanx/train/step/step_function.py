@@ -1,49 +1,24 @@
 """The user's step as a pure function: (weights, state, batch) -> (gradients, state, report)."""
 
-import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError, PhalanxError
+from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
-from phalanx.train.experiment import (
-    Experiment,
-    call,
-    experiment_name,
-    is_written,
-    make_optimizer,
-)
+from phalanx.train.experiment import Experiment, call, experiment_name, make_optimizer
 from phalanx.train.step.in_place import InPlaceUpdates, Synchronize
-from phalanx.train.step.metric_sums import (
-    find_metric,
-    is_sum,
-    list_metrics,
-    needs_check,
-    refuse_metric,
-)
-from phalanx.train.step.model_step import (
-    ModelStep,
-    find_labeled,
-    find_model_step,
-    label_values,
-)
+from phalanx.train.step.metric_sums import find_metric, is_sum, needs_check, refuse_metric
+from phalanx.train.step.model_step import ModelStep, find_labeled, label_values
 from phalanx.train.step.modules import convert_variables
 from phalanx.train.step.optimizer_calls import OptimizerCall
-from phalanx.train.step.report_values import (
-    batch_length,
-    mean_over_batch,
-    read_means,
-    set_norm,
-    sum_values,
-)
+from phalanx.train.step.report_layout import ReportLayout
+from phalanx.train.step.report_values import batch_length, mean_over_batch
 from phalanx.train.step.seeds import (
     UNCOUNTED,
-    CountingScope,
     SeedStates,
     find_global_seed,
     is_seed,
@@ -51,26 +26,26 @@ from phalanx.train.step.seeds import (
 )
 from phalanx.train.step.step_analysis import Results, StepAnalysis, analyze
 from phalanx.train.step.tape_scope import TapeScope
+from phalanx.train.step.tracing import (
+    ComputeValues,
+    check_assigned,
+    find_disconnected,
+    trace_names,
+    trace_updates,
+)
+from phalanx.train.step.user_step import UserStep
 from phalanx.train.types import (
     Array,
     Batch,
     ElementSpec,
     KerasVariable,
     Layer,
-    Loss,
-    Metric,
     Model,
     Optimizer,
-    StepValues,
     Tensor,
 )
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
-
-# How the errors of Keras read when a layer or model gets input that it was not built for.
-_MISFIT = re.compile(
-    r"^.*(is incompatible with the layer|Invalid input shape|doesn't match the expected).*$", re.M
-)
 
 
 class StepResult(NamedTuple):
@@ -81,52 +56,36 @@ class StepResult(NamedTuple):
     report: Tensor
 
 
-class _Update(NamedTuple):
-    """A variable with its symbolic values before and after a step."""
-
-    variable: KerasVariable
-    before: Tensor
-    after: Tensor
-    assignments: int
-
-
 class StepFunction:
     """The model of an experiment, and its training and evaluation step.
 
     A step changes no variable: all that it needs is passed in, all that it changes is returned. Its
-    report is one vector of sums: [examples, loss, other values ..., examples that have each value
-    ..., variables of the metrics ...]. Reports of replicas, steps and hosts can be added up.
+    report is one vector of sums, so that those of replicas, steps and hosts can be added up.
     """
 
     def __init__(self, experiment: Experiment, context: Context) -> None:
         self.experiment = experiment
         self.model = call(experiment.model, context)
         self.named: dict[str, KerasVariable] = {}
-        if isinstance(self.model, keras.Model):
-            self._compiled = bool(self.model.compiled) and not is_written(experiment, "loss")
-        elif isinstance(self.model, tf.Module) and callable(self.model):
-            self._compiled = False
+        if not isinstance(self.model, keras.Model):
+            if not isinstance(self.model, tf.Module) or not callable(self.model):
+                raise ConfigurationError(
+                    f"model() returned {self.model!r}: return a keras.Model or a callable tf.Module"
+                )
             self.named = convert_variables(self.model)
-        else:
-            raise ConfigurationError(
-                f"model() returned {self.model!r}: return a keras.Model or a callable tf.Module"
-            )
-        self._train_step = find_model_step(experiment, self.model, "train_step", "train_step")
-        self._test_step = find_model_step(experiment, self.model, "test_step", "eval_step")
+        self._user_step = UserStep(experiment, self.model)
+        self._train_step = self._user_step.train_step
+        self._test_step = self._user_step.test_step
         self._analysis: StepAnalysis | None = None
         self._results: dict[str, Results] = {}
         self.optimizer: Optimizer = None
         if self._train_step is None:
             self.optimizer = make_optimizer(experiment, self.model, context)
-        self.metrics = _make_metrics(experiment)
         self.element_spec: ElementSpec = None
         self._train_spec: ElementSpec = None
         self._eval_spec: ElementSpec = None
-        self.measures_gradients = False
-        self.value_names = ["loss"]
-        self.metric_variables: list[KerasVariable] = []
+        self.report = ReportLayout()
         self.seeds = SeedStates()
-        self._loss = None if self._compiled else _make_loss(experiment)
 
     def build(self, train_spec: ElementSpec, eval_spec: ElementSpec = None) -> None:
         """Create all variables, by tracing a step that never runs: for each spec that is not None.
@@ -136,14 +95,14 @@ class StepFunction:
         self._train_spec, self._eval_spec = train_spec, eval_spec
         self.element_spec = eval_spec if train_spec is None else train_spec
         if train_spec is not None:
-            self._trace(self._train_values, train_spec)
+            self._note_names(self._user_step.train, train_spec)
         if eval_spec is not None:
-            self._trace(self._eval_values, eval_spec)
-        metrics = self._all_metrics()
+            self._note_names(self._user_step.evaluate, eval_spec)
+        metrics = self._user_step.all_metrics()
         for metric in metrics:
             # An earlier call of `fit` has left its sums.
             metric.reset_state()
-        self.metric_variables = [v for metric in metrics for v in metric.variables]
+        self.report.metric_variables = [v for metric in metrics for v in metric.variables]
         if self._train_step is not None and train_spec is not None:
             self._analysis = self._analyze(self._train_step, train_spec)
         if self._test_step is not None and eval_spec is not None:
@@ -152,84 +111,38 @@ class StepFunction:
 
     def _analyze(self, step: ModelStep, element_spec: ElementSpec) -> StepAnalysis:
         variables = [v for v in _list_variables(self.model) if not is_seed(v)]
-        analysis = analyze(step, element_spec, variables, self._all_metrics())
+        analysis = analyze(step, element_spec, variables, self._user_step.all_metrics())
         self._results[step.method] = analysis.results
         return analysis
 
-    def _all_metrics(self) -> list[Metric]:
-        return list_metrics([*(self.model.metrics if self._compiled else []), *self.metrics])
+    def _note_names(self, compute: ComputeValues, element_spec: ElementSpec) -> None:
+        names = trace_names(compute, element_spec, experiment_name(self.experiment))
+        self.report.names += sorted(set(names) - set(self.report.names))
 
     def _check_metrics(self) -> None:
         """Refuse a metric whose variables cannot be summed over batches and replicas."""
-        metrics = [metric for metric in self._all_metrics() if needs_check(metric)]
+        metrics = [metric for metric in self._user_step.all_metrics() if needs_check(metric)]
         variables = [v for metric in metrics for v in metric.variables]
         others: list[KerasVariable] = []
-        for function, spec in self._steps():
-            if variables:
-                updates = self._trace_updates(function, spec, variables)
-                others += [u.variable for u in updates if not is_sum(u.after, u.before)]
+        for compute, spec in self._steps() if variables else []:
+            updates = trace_updates(compute, spec, variables, self._model_variables())
+            others += [u.variable for u in updates if not is_sum(u.after, u.before)]
         if (metric := find_metric(metrics, others)) is not None:
             raise refuse_metric(metric)
 
-    def _steps(self) -> list[tuple[Callable[[Batch], dict[str, Tensor]], ElementSpec]]:
+    def _model_variables(self) -> list[KerasVariable]:
+        return list(getattr(self.model, "variables", ()))
+
+    def _steps(self) -> list[tuple[ComputeValues, ElementSpec]]:
         """Return the functions that were built, each with the spec of its batches.
 
         A step that the model overrides is analyzed by itself.
         """
         steps = [
-            (self._train_values, self._train_spec, self._train_step),
-            (self._eval_values, self._eval_spec, self._test_step),
+            (self._user_step.train, self._train_spec, self._train_step),
+            (self._user_step.evaluate, self._eval_spec, self._test_step),
         ]
         return [(f, spec) for f, spec, own in steps if spec is not None and own is None]
-
-    def _trace_updates(
-        self,
-        function: Callable[[Batch], dict[str, Tensor]],
-        element_spec: ElementSpec,
-        variables: Sequence[KerasVariable],
-    ) -> list[_Update]:
-        """Return what a step that never runs does to variables."""
-        updates: list[_Update] = []
-
-        def trace(batch: Batch) -> None:
-            # Regularizers read the value of their weight from the scope.
-            mapped = {id(v): v for v in [*variables, *getattr(self.model, "variables", ())]}
-            mapping = [(v, tf.identity(v.value)) for v in mapped.values()]
-            with CountingScope(mapping) as scope:
-                before = [scope.get_current_value(variable) for variable in variables]
-                function(batch)
-            updates.extend(
-                _Update(variable, old, scope.get_current_value(variable), scope.count(variable))
-                for variable, old in zip(variables, before, strict=True)
-            )
-
-        tf.function(trace).get_concrete_function(element_spec)
-        return updates
-
-    def _trace(
-        self, function: Callable[[Batch], dict[str, Tensor]], element_spec: ElementSpec
-    ) -> None:
-        try:
-            tf.function(lambda batch: self._note_names(function(batch))).get_concrete_function(
-                element_spec
-            )
-        except PhalanxError as error:
-            # AutoGraph prefixes the message with a traceback.
-            message = str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
-            raise type(error)(message) from None
-        except ValueError as error:
-            if "singleton tf.Variable" in str(error):
-                raise ConfigurationError(
-                    f"{experiment_name(self.experiment)} creates variables each time it is called: "
-                    "create them once, in model() or in a layer's build()"
-                ) from error
-            if misfit := _MISFIT.search(str(error)):
-                raise ConfigurationError(
-                    f"the model of {experiment_name(self.experiment)} does not accept the "
-                    f"batches of the data ({_describe(element_spec)}): {misfit.group().strip()} "
-                    "Check that the data is batched and has the right shape"
-                ) from error
-            raise
 
     def make_host_variables(self) -> HostVariables:
         """Return the model's variables and its optimizer's, without the states of seed generators.
@@ -256,8 +169,10 @@ class StepFunction:
         fixed: frozenset[int] = frozenset()
         if self._train_spec is not None:
             variables = [*trainable, *state, *seeds]
-            updates = self._trace_updates(self._train_values, self._train_spec, variables)
-            _check_assigned(updates[: len(trainable)])
+            updates = trace_updates(
+                self._user_step.train, self._train_spec, variables, self._model_variables()
+            )
+            check_assigned(updates[: len(trainable)])
             of_state = updates[len(trainable) : len(trainable) + len(state)]
             fixed = frozenset(i for i, u in enumerate(of_state) if u.after is u.before)
             drawn = updates[len(trainable) + len(state) :]
@@ -315,16 +230,11 @@ class StepFunction:
         """
         if self._train_spec is None or inner_optimizer(self.optimizer).weight_decay is None:
             return frozenset()
-        found: list[int] = []
 
-        def trace(batch: Batch) -> None:
-            with tf.GradientTape() as tape:
-                loss = self._reduce(self._train_values(batch), batch)[0]["loss"]
-            gradients = tape.gradient(loss, [variable.value for variable in trainable])
-            found.extend(index for index, g in enumerate(gradients) if g is None)
+        def compute_loss(batch: Batch) -> Tensor:
+            return _reduce(self._user_step.train(batch), batch)[0]["loss"]
 
-        tf.function(trace, autograph=False).get_concrete_function(self._train_spec)
-        return frozenset(found)
+        return find_disconnected(compute_loss, self._train_spec, trainable)
 
     def train(
         self,
@@ -348,7 +258,7 @@ class StepFunction:
             tape.watch([buffers[index] for index in dense])
             lookups = variables.prepare_lookups(buffers, tape)
             with self._scope(variables, buffers, state, replica, step) as scope, lookups.activate():
-                values, count = self._reduce(self._train_values(batch), batch)
+                values, count = _reduce(self._user_step.train(batch), batch)
             objective = variables.scale_loss(values["loss"])
         computed = tape.gradient(
             objective,
@@ -361,9 +271,8 @@ class StepFunction:
         )
         gradients = [by_buffer[index] for index in range(len(buffers))]
         new_state = [scope.get_current_value(v) for v in variables.host_variables.state]
-        report = self._report(values, count, scope.get_current_value)
-        if self.measures_gradients:
-            report = set_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
+        report = self.report.make(values, count, scope.get_current_value)
+        report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         changed = variables.select_changing(variables.state_layout.flatten(new_state))
         return StepResult(gradients, changed, report)
 
@@ -385,8 +294,7 @@ class StepFunction:
         (call,) = calls
         gradients = variables.layout.flatten(call.dense_gradients())
         report = self._report_model_step(self._train_step, returned, batch, scope)
-        if self.measures_gradients:
-            report = set_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
+        report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         return StepResult(gradients, self._changed_state(variables, scope), report)
 
     def train_in_place(
@@ -406,8 +314,7 @@ class StepFunction:
             returned = self._train_step.run(batch, updates.apply)
             updates.write_assigned()
         report = self._report_model_step(self._train_step, returned, batch, scope)
-        if self.measures_gradients:
-            report = set_norm(report, updates.gradients, tf.constant(1.0))
+        report = self.report.add_norm(report, updates.gradients, tf.constant(1.0))
         return StepResult([], self._changed_state(variables, scope), report)
 
     def _changed_state(self, variables: DeviceVariables, scope: TapeScope) -> list[Tensor]:
@@ -429,39 +336,29 @@ class StepFunction:
                 returned = test_step.run(batch, test_step.refuse_call)
             return self._report_model_step(test_step, returned, batch, tape_scope)
         with self._scope(variables, buffers, state, 0, 0) as scope, lookups.activate():
-            values, count = self._reduce(self._eval_values(batch), batch)
-        return self._report(values, count, scope.get_current_value)
+            values, count = _reduce(self._user_step.evaluate(batch), batch)
+        return self.report.make(values, count, scope.get_current_value)
 
     @property
     def report_size(self) -> int:
-        metrics = sum(int(np.prod(v.shape)) for v in self.metric_variables)
-        return 1 + 2 * len(self.value_names) + metrics + self.measures_gradients
+        return self.report.size
 
     def read_report(self, report: Array) -> dict[str, float]:
         """Return the means and metrics of a sum of reports."""
-        results = read_means(self.value_names, report[1:])
-        start = 1 + 2 * len(self.value_names)
-        has_metrics = bool(report[start : self.report_size - self.measures_gradients].any())
-        sums: dict[int, Array] = {}
-        for variable in self.metric_variables:
-            size = int(np.prod(variable.shape))
-            sums[id(variable)] = report[start : start + size].reshape(variable.shape)
+        results, sums = self.report.read_values(report), self.report.read_metrics(report)
+        for variable in self.report.metric_variables:
             variable.assign(sums[id(variable)])
-            start += size
-        computed: dict[str, Tensor] = {}
         # A train_step or eval_step that the user writes in the experiment updates no metrics.
-        shows_metrics = has_metrics or self.has_model_steps
+        shows_metrics = self.has_model_steps or any(value.any() for value in sums.values())
         for method, exact in self._results.items():
             if own := find_labeled(method, results):
                 results, shows_metrics = own | exact.compute(sums), False
-        if shows_metrics:
-            computed |= self.model.get_metrics_result() if self._compiled else {}
-            computed |= {metric.name: metric.result() for metric in self.metrics}
+        computed = self._user_step.compute_metrics() if shows_metrics else {}
         for name, value in computed.items():
             if name != "loss" and np.ndim(value) == 0:
                 results[name] = float(value)
-        if self.measures_gradients and report[-1] > 0:
-            results["gradient_norm"] = float(report[-1]) / float(report[0])
+        if (norm := self.report.read_norm(report)) is not None:
+            results["gradient_norm"] = norm
         return results
 
     def _scope(
@@ -473,7 +370,7 @@ class StepFunction:
         step: Tensor | int,
     ) -> keras.StatelessScope:
         mapping = self._map_values(variables, buffers, state, replica, step)
-        mapping += [(v, tf.zeros(v.shape, v.dtype)) for v in self.metric_variables]
+        mapping += [(v, tf.zeros(v.shape, v.dtype)) for v in self.report.metric_variables]
         return keras.StatelessScope(mapping, collect_losses=True)
 
     def _tape_scope(
@@ -492,7 +389,7 @@ class StepFunction:
                 return make_seed(variable.dtype, np.zeros([2], np.int64), replica, step)
             return variables.find_optimizer_value(variable)
 
-        metrics = [*self.metric_variables, *model_step.unlisted_variables()]
+        metrics = [*self.report.metric_variables, *model_step.unlisted_variables()]
         return TapeScope(
             self._map_values(variables, buffers, state, replica, step),
             [(v, tf.zeros(v.shape, v.dtype)) for v in metrics],
@@ -516,92 +413,19 @@ class StepFunction:
         mapping += zip(host_variables.state, variables.state_layout.unflatten(state), strict=True)
         return mapping + self.seeds.at(replica, step)
 
-    def _train_values(self, batch: Batch) -> dict[str, Tensor]:
-        if is_written(self.experiment, "train_step"):
-            return _as_values(self.experiment.train_step(self.model, batch), "train_step")
-        if self._train_step is not None:
-            return label_values(self._train_step, self._train_step.build(batch))
-        return self._default_values(batch, training=True)
-
-    def _eval_values(self, batch: Batch) -> dict[str, Tensor]:
-        if is_written(self.experiment, "eval_step"):
-            return _as_values(self.experiment.eval_step(self.model, batch), "eval_step")
-        if self._test_step is not None:
-            return label_values(self._test_step, self._test_step.build(batch))
-        if not self._compiled and self._loss is None:
-            return _as_values(self.experiment.train_step(self.model, batch), "train_step")
-        return self._default_values(batch, training=False)
-
-    def _default_values(self, batch: Batch, training: bool) -> dict[str, Tensor]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = _forward(self.model, x, training)
-        if self._compiled:
-            loss = self.model.compute_loss(
-                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
-            )
-            self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-            self._update_metrics(y, y_pred, sample_weight)
-            return {"loss": loss}
-        if self._loss is None:
-            raise ConfigurationError(
-                f"{experiment_name(self.experiment)} has no loss: write loss(y_true, y_pred) or "
-                "train_step(model, batch), or compile the model"
-            )
-        if isinstance(self._loss, keras.losses.Loss):
-            loss = self._loss(y, y_pred, sample_weight=sample_weight)
-        else:
-            loss = mean_over_batch(self._loss(y, y_pred), batch, "loss", sample_weight)
-        penalties = getattr(self.model, "losses", [])
-        self._update_metrics(y, y_pred, sample_weight)
-        return {"loss": loss + tf.add_n(penalties) if penalties else loss}
-
-    def _update_metrics(self, y: Batch, y_pred: Tensor, sample_weight: Tensor | None) -> None:
-        for metric in self.metrics:
-            metric.update_state(y, y_pred, sample_weight=sample_weight)
-
-    def _note_names(self, values: dict[str, Tensor]) -> None:
-        self.value_names += sorted(set(values) - set(self.value_names))
-
-    def _reduce(self, values: dict[str, Tensor], batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-        count = tf.cast(batch_length(batch), tf.float32)
-        return {name: mean_over_batch(value, batch, name) for name, value in values.items()}, count
-
     def _report_model_step(
         self, model_step: ModelStep, returned: Mapping[str, Tensor], batch: Batch, scope: TapeScope
     ) -> Tensor:
-        values, count = self._reduce(label_values(model_step, returned), batch)
+        values, count = _reduce(label_values(model_step, returned), batch)
         # What the session shows, and checks for NaN.
         numbers = [tf.cast(value, tf.float32) for value in values.values()]
         values["loss"] = values.get(f"{model_step.method}/loss", tf.add_n(numbers))
-        return self._report(values, count, scope.current)
-
-    def _report(
-        self, values: dict[str, Tensor], count: Tensor, get_value: Callable[..., Tensor]
-    ) -> Tensor:
-        sums = sum_values(self.value_names, values, count)
-        metrics = [
-            tf.reshape(tf.cast(get_value(v), tf.float32), [-1]) for v in self.metric_variables
-        ]
-        # The last element is the norm of the gradients; an evaluation leaves it 0.
-        norm = [tf.zeros([1])] if self.measures_gradients else []
-        return tf.concat([tf.stack([count, *sums]), *metrics, *norm], 0)
+        return self.report.make(values, count, scope.current)
 
 
 def _list_variables(model: Model) -> list[KerasVariable]:
     """Return the variables of a Keras model with the state of its recurrent layers."""
     return [*model.variables, *(v for layer in stateful_layers(model) for v in layer.states)]
-
-
-def _check_assigned(updates: Sequence[_Update]) -> None:
-    """Refuse a model whose step assigns trainable weights: only the optimizer may change them."""
-    for variable, before, after, _ in updates:
-        if after is not before:
-            raise ConfigurationError(
-                f"a layer of the model assigns its trainable weight {variable.path} when it is "
-                "called, as keras.layers.SpectralNormalization does: this would be lost, because a "
-                "step changes trainable weights by gradients only. Compute the value that you need "
-                "from the weight instead of assigning it, or make the weight non-trainable"
-            )
 
 
 def stateful_layers(model: Model) -> list[Layer]:
@@ -613,39 +437,7 @@ def stateful_layers(model: Model) -> list[Layer]:
     return [layer for layer in layers if isinstance(layer, keras.layers.RNN) and layer.stateful]
 
 
-def _describe(element_spec: ElementSpec) -> str:
-    specs = tf.nest.flatten(element_spec)
-    return ", ".join(f"{tuple(spec.shape)} {spec.dtype.name}" for spec in specs)
-
-
-def _forward(model: Model, x: Batch, training: bool) -> Tensor:
-    if isinstance(model, keras.Model):
-        return model(x, training=training)
-    if "training" in inspect.signature(model.__call__).parameters:
-        return model(x, training=training)
-    return model(x)
-
-
-def _make_loss(experiment: Experiment) -> Loss | None:
-    if not is_written(experiment, "loss"):
-        return None
-    loss: Loss = experiment.loss
-    return keras.losses.get(loss) if isinstance(loss, str) else loss
-
-
-def _make_metrics(experiment: Experiment) -> list[Metric]:
-    metrics: Metric = experiment.metrics
-    if callable(metrics):
-        metrics = metrics()
-    return [keras.metrics.get(m) if isinstance(m, str) else m for m in metrics]
-
-
-def _as_values(returned: StepValues, function: str) -> dict[str, Tensor]:
-    if not isinstance(returned, dict):
-        returned = {"loss": returned}
-    if returned.get("loss") is None:
-        raise ConfigurationError(
-            f"{function} returned {sorted(returned)}: return the loss, or a dict with the key "
-            '"loss"'
-        )
-    return dict(returned)
+def _reduce(values: dict[str, Tensor], batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the mean of each value over a batch, and the number of its examples."""
+    count = tf.cast(batch_length(batch), tf.float32)
+    return {name: mean_over_batch(value, batch, name) for name, value in values.items()}, count

@@ -1,0 +1,115 @@
+"""What a step does, found by traces that never run."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from phalanx.errors import ConfigurationError, PhalanxError
+from phalanx.train.step.seeds import CountingScope
+from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
+
+ComputeValues: TypeAlias = Callable[[Batch], dict[str, Tensor]]
+"""A step of the user: returns its values for a batch, by name."""
+
+# How the errors of Keras read when a layer or model gets input that it was not built for.
+_MISFIT = re.compile(
+    r"^.*(is incompatible with the layer|Invalid input shape|doesn't match the expected).*$", re.M
+)
+# Keras prints its messages in bold.
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Update(NamedTuple):
+    """A variable with its symbolic values before and after a step."""
+
+    variable: KerasVariable
+    before: Tensor
+    after: Tensor
+    assignments: int
+
+
+def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: str) -> list[str]:
+    """Return the names of the values of a step. This creates all variables."""
+    names: list[str] = []
+    try:
+        tf.function(lambda batch: names.extend(compute(batch))).get_concrete_function(element_spec)
+    except PhalanxError as error:
+        # AutoGraph prefixes the message with a traceback.
+        message = str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
+        raise type(error)(message) from None
+    except ValueError as error:
+        if "singleton tf.Variable" in str(error):
+            raise ConfigurationError(
+                f"{experiment} creates variables each time it is called: create them once, in "
+                "model() or in a layer's build()"
+            ) from error
+        if misfit := _MISFIT.search(str(error)):
+            raise ConfigurationError(
+                f"the model of {experiment} does not accept the batches of the data "
+                f"({_describe(element_spec)}): {_STYLE.sub('', misfit.group()).strip()} Check that "
+                "the data is batched and has the right shape"
+            ) from error
+        raise
+    return names
+
+
+def trace_updates(
+    compute: ComputeValues,
+    element_spec: ElementSpec,
+    variables: Sequence[KerasVariable],
+    others: Sequence[KerasVariable],
+) -> list[Update]:
+    """Return what a step does to variables; it may read others."""
+    updates: list[Update] = []
+
+    def trace(batch: Batch) -> None:
+        # Regularizers read the value of their weight from the scope.
+        mapped = {id(v): v for v in [*variables, *others]}
+        mapping = [(v, tf.identity(v.value)) for v in mapped.values()]
+        with CountingScope(mapping) as scope:
+            before = [scope.get_current_value(variable) for variable in variables]
+            compute(batch)
+        updates.extend(
+            Update(variable, old, scope.get_current_value(variable), scope.count(variable))
+            for variable, old in zip(variables, before, strict=True)
+        )
+
+    tf.function(trace).get_concrete_function(element_spec)
+    return updates
+
+
+def find_disconnected(
+    compute_loss: Callable[[Batch], Tensor],
+    element_spec: ElementSpec,
+    trainable: Sequence[KerasVariable],
+) -> frozenset[int]:
+    """Return the positions of the weights that a loss does not depend on."""
+    found: list[int] = []
+
+    def trace(batch: Batch) -> None:
+        with tf.GradientTape() as tape:
+            loss = compute_loss(batch)
+        gradients = tape.gradient(loss, [variable.value for variable in trainable])
+        found.extend(index for index, g in enumerate(gradients) if g is None)
+
+    tf.function(trace, autograph=False).get_concrete_function(element_spec)
+    return frozenset(found)
+
+
+def check_assigned(updates: Sequence[Update]) -> None:
+    """Refuse a model whose step assigns trainable weights: only the optimizer may change them."""
+    for variable, before, after, _ in updates:
+        if after is not before:
+            raise ConfigurationError(
+                f"a layer of the model assigns its trainable weight {variable.path} when it is "
+                "called, as keras.layers.SpectralNormalization does: this would be lost, because a "
+                "step changes trainable weights by gradients only. Compute the value that you need "
+                "from the weight instead of assigning it, or make the weight non-trainable"
+            )
+
+
+def _describe(element_spec: ElementSpec) -> str:
+    specs = tf.nest.flatten(element_spec)
+    return ", ".join(f"{tuple(spec.shape)} {spec.dtype.name}" for spec in specs)
