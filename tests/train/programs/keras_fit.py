@@ -60,6 +60,16 @@ def generate() -> Iterator[Any]:
             yield X[begin : begin + 8], Y[begin : begin + 8]
 
 
+def make_python_data() -> Any:
+    """Return data that cannot be sent to workers, and has another order in each epoch."""
+
+    def negate_twice(x: Any, y: Any) -> Any:
+        negated = tf.numpy_function(np.negative, [x], tf.float32)
+        return -tf.ensure_shape(negated, x.shape), y
+
+    return tf.data.Dataset.from_tensor_slices((X, Y)).map(negate_twice).shuffle(SIZE).batch(8)
+
+
 def write_files(folder: Path, count: int) -> list[str]:
     paths = []
     for number, rows in enumerate(np.split(np.arange(SIZE), count)):
@@ -117,6 +127,7 @@ def run(fit: Call, evaluate: Call, predict: Call, folder: Path, pipelines: bool)
     found["validation"] = np.array(history.history["val_loss"])
     train("generator", generate(), steps_per_epoch=6)
     train("PyDataset", Batches())
+    train("shuffled data of Python", make_python_data())
     if pipelines:
         train("pipeline", make_pipeline(), batch_size=8)
     else:

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from phalanx.data import Pipeline
+from phalanx.train.runtime.task_data import skip_passes
 from phalanx.train.runtime.worker_data import can_be_sent, read_worker_data, serve_worker_data
 
 
@@ -25,7 +26,7 @@ def test_a_function_reads_the_served_data_again_and_again() -> None:
     data = make_counted().map(
         lambda x: {"x": x, "half": tf.numpy_function(np.negative, [x], "float32")}
     )
-    serve_worker_data(data)
+    serve_worker_data(data, lambda passes: data)
 
     @tf.function  # type: ignore[untyped-decorator]
     def add_up() -> Any:
@@ -38,6 +39,26 @@ def test_a_function_reads_the_served_data_again_and_again() -> None:
     for _ in range(2):
         total, batches = add_up()
         assert (float(total), int(batches)) == (30.0, 4)
+
+
+def test_every_pass_has_the_order_that_it_has_in_one_process() -> None:
+    def make(passes: int = 0) -> Any:
+        return skip_passes(make_counted().shuffle(5, seed=1), passes)
+
+    def read(data: Any) -> list[int]:
+        return [int(element[0]) for element in data]
+
+    in_one_process = make()
+    expected = [read(in_one_process) for _ in range(6)]
+    assert len(set(map(tuple, expected))) > 1
+    serve_worker_data(make(), make)
+    spec = in_one_process.element_spec
+    # Opened for each pass, repeated in one opening, and opened by a chief that was restarted.
+    assert [read(read_worker_data(spec, passes=number)) for number in range(2)] == expected[:2]
+    repeated = read(read_worker_data(spec, passes=2).repeat(2))
+    assert repeated == expected[2] + expected[3]
+    assert read(read_worker_data(spec, passes=1)) == expected[1]
+    assert read(read_worker_data(spec, passes=5)) == expected[5]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ LOG = logging.getLogger("phalanx")
 # to another names a file of the receiver, and the sender cannot ask for its path.
 CONTROL_CHANNEL = 1013
 WORKER_DATA = 1014
+WORKER_DATA_PASS = 1015
 
 _SEND_SECONDS = 15.0
 
@@ -40,7 +41,7 @@ def path_of(descriptor: int) -> str:
 
 def duplicate_to(source: int, descriptor: int) -> None:
     """Make one of these descriptors refer to an open file."""
-    allow_open_files(max(CONTROL_CHANNEL, WORKER_DATA) + 1)
+    allow_open_files(max(CONTROL_CHANNEL, WORKER_DATA, WORKER_DATA_PASS) + 1)
     os.dup2(source, descriptor, inheritable=False)
 
 

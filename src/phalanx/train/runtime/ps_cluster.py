@@ -99,7 +99,8 @@ class ParameterServerCluster:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Dataset:
             if self.worker_data is not None:
-                return window.apply(read_worker_data(self.worker_data, self.worker_data_name))
+                name = self.worker_data_name
+                return window.apply(read_worker_data(self.worker_data, name, window.passes))
             index = tf.distribute.coordinator.experimental_get_current_worker_index()
             shards = [partial(self._make, context, window) for context in contexts]
             return tf.switch_case(tf.cast(index, tf.int32), shards)

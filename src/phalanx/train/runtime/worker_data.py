@@ -4,16 +4,27 @@ With parameter servers, the chief sends what its workers run as a graph of Tenso
 dataset that calls Python or holds large arrays cannot be sent that way. So each worker calls
 `train_data` itself and serves the dataset, by the tf.data service, to the function that the chief
 sends: from this process to this process. The address of the service is in a file that only this
-process has, so that the function finds a restarted worker's data, too.
+process has, so that the function finds a restarted worker's data, too. Into another file the
+function writes which pass over the data it begins: a shuffle has another order in each pass.
 """
 
 import tempfile
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import tensorflow as tf
 
-from phalanx.train.runtime.control_channel import WORKER_DATA, duplicate_to, path_of
-from phalanx.train.types import Dataset, ElementSpec, GraphDef, Server
+from phalanx.train.runtime.control_channel import (
+    WORKER_DATA,
+    WORKER_DATA_PASS,
+    duplicate_to,
+    path_of,
+)
+from phalanx.train.types import Dataset, ElementSpec, GraphDef, Server, Tensor
+
+MakeData = Callable[[int], Dataset]
+"""Makes the data of a run that has completed so many passes over it."""
 
 # A larger dataset is not sent to every worker.
 _MAX_BYTES = 32 * 2**20
@@ -80,22 +91,55 @@ def shuffles_before_shard(graph: GraphDef) -> bool:
     return False
 
 
-def serve_worker_data(data: Dataset, name: str = "train") -> None:
-    """Serve a dataset to the functions that run in this process and ask for this name."""
+class _Passes:
+    """The dataset of each pass that is read. A dataset takes its next order by itself."""
+
+    def __init__(self, make: MakeData, data: Dataset) -> None:
+        self._make = make
+        self._data = data
+        self._opening = ""
+        self._next = 0
+
+    def open(self) -> Tensor:
+        """Return the dataset of the pass that the chief asks for, or of the one after the last."""
+        opening, number = Path(path_of(WORKER_DATA_PASS)).read_text().split()
+        wanted = self._next if opening == self._opening else int(number)
+        if wanted != self._next:
+            self._data = self._make(wanted)
+        self._opening, self._next = opening, wanted + 1
+        return tf.data.experimental.to_variant(self._data)
+
+
+def serve_worker_data(data: Dataset, make: MakeData, name: str = "train") -> None:
+    """Serve a dataset to the functions that run in this process and ask for this name.
+
+    `make` is for runs that have completed passes before this process was started.
+    """
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     address = dispatcher.target.partition("://")[2]
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-    service.register_dataset(dispatcher.target, data, compression=None, dataset_id=name)
-    with tempfile.TemporaryFile() as file:
-        file.write(address.encode())
-        file.flush()
-        duplicate_to(file.fileno(), WORKER_DATA)
+    spec, passes = data.element_spec, _Passes(make, data)
+    # The service would make the dataset anew for each pass, and each would have the first order.
+    served = tf.data.Dataset.range(1).flat_map(
+        lambda _: tf.data.experimental.from_variant(
+            tf.py_function(passes.open, [], tf.variant), spec
+        )
+    )
+    service.register_dataset(dispatcher.target, served, compression=None, dataset_id=name)
+    for descriptor, text in ((WORKER_DATA, address), (WORKER_DATA_PASS, "")):
+        with tempfile.TemporaryFile() as file:
+            file.write(text.encode())
+            file.flush()
+            duplicate_to(file.fileno(), descriptor)
     _SERVERS.extend([dispatcher, worker])
 
 
-def read_worker_data(element_spec: ElementSpec, name: str = "train") -> Dataset:
-    """Return the dataset that the process that runs this operation serves."""
+def read_worker_data(element_spec: ElementSpec, name: str = "train", passes: int = 0) -> Dataset:
+    """Return the dataset that the process that runs this operation serves.
+
+    Each time it is read it has the order of the next pass, from the one after `passes` on.
+    """
     flat = [
         (spec.dtype, spec.shape) if isinstance(spec, tf.TensorSpec) else (tf.variant, None)
         for spec in tf.nest.flatten(element_spec)
@@ -103,10 +147,13 @@ def read_worker_data(element_spec: ElementSpec, name: str = "train") -> Dataset:
     identity = tf.function(lambda element: element).get_concrete_function(
         tf.TensorSpec([], tf.variant)
     )
+    told = tf.io.write_file(path_of(WORKER_DATA_PASS), f"{uuid.uuid4().hex} {passes}")
+    with tf.control_dependencies([told]):
+        address = tf.io.read_file(path_of(WORKER_DATA))
     variant = tf.raw_ops.DataServiceDatasetV4(
         dataset_id=name,
         processing_mode="",  # Without sharding.
-        address=tf.io.read_file(path_of(WORKER_DATA)),
+        address=address,
         protocol="grpc",
         job_name="",
         consumer_index=-1,
