@@ -121,10 +121,13 @@ class AllReduceEngine(TrainingEngine):
         )
         progress = Progress(int(done), report.numpy().astype(np.float64), bool(ended))
         if not self._has_data and steps and not int(batches):
+            shards = self._context.num_shards
+            if shards == 1:
+                raise DataError("the training data has no batch: check its paths and filters")
             raise DataError(
-                f"train_data gave no batch for shard {self._context.shard} of "
-                f"{self._context.num_shards}: the data is empty, or has fewer files than there are "
-                "workers; shard by examples, or start fewer workers"
+                f"train_data gave no batch for shard {self._context.shard} of {shards}: the data "
+                "is empty, or has fewer files than there are workers; shard by examples, or start "
+                "fewer workers"
             )
         self._has_data = True
         self.next_step = step + progress.steps

@@ -108,16 +108,17 @@ class AsyncPSEngine(ParameterServerEngine):
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Keep every trainer busy; return the steps that were completed meanwhile.
 
-        If a hook is due at every step, dispatch and return them one at a time.
+        If a hook is due at every step, return them one at a time, and dispatch no further step to
+        the same trainer before the hook has run: it may change the weights.
         """
         one_by_one = due == step + 1
-        max_steps = 1 if one_by_one else self._steps_per_call.steps
-        self._dispatch(limit, max_steps)
+        self._dispatch(limit, one_by_one)
         if not self._unreported and self._in_flight:
             self._unreported.append(self._take())
-        while not one_by_one and not self._results.empty():
-            self._unreported.append(self._take())
-        self._dispatch(limit, max_steps)
+        if not one_by_one:
+            while not self._results.empty():
+                self._unreported.append(self._take())
+            self._dispatch(limit)
         return self._report_progress()
 
     def rewind(self) -> None:
@@ -171,7 +172,9 @@ class AsyncPSEngine(ParameterServerEngine):
         if self._ps_cluster.chief_trains:
             self._local_iterator = self._ps_cluster.open_local(window)
 
-    def _dispatch(self, limit: int, max_steps: int) -> None:
+    def _dispatch(self, limit: int, one_by_one: bool = False) -> None:
+        """Give every trainer steps to do, and every worker more of them to begin with at once."""
+        max_steps, per_worker = (1, 1) if one_by_one else (self._steps_per_call.steps, 2)
         chief_trains = self._ps_cluster.chief_trains
         workers = len(self._ps_cluster.trainers) - chief_trains
         chief_has_data = chief_trains and 0 not in self._ended
@@ -179,7 +182,7 @@ class AsyncPSEngine(ParameterServerEngine):
             to_chief = chief_has_data and not self._chief_is_busy
             busy_workers = self._in_flight - self._chief_is_busy
             idle = all(worker + chief_trains in self._ended for worker in range(workers))
-            if not to_chief and (idle or busy_workers >= 2 * workers):
+            if not to_chief and (idle or busy_workers >= per_worker * workers):
                 return
             fair = -(-(limit - self._dispatched) // (2 * len(self._ps_cluster.trainers)))
             steps = max(1, min(max_steps, fair, limit - self._dispatched))

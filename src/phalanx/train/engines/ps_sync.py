@@ -94,7 +94,9 @@ class SyncPSEngine(ParameterServerEngine):
             self._ends_lock = tf.CriticalSection()
         # The coordinator would trace inside the strategy's scope.
         self._work_remote = tf.function(self._work).get_concrete_function(
-            tf.data.IteratorSpec(element_spec), tf.TensorSpec([], tf.int32)
+            tf.data.IteratorSpec(element_spec),
+            tf.TensorSpec([], tf.int32),
+            tf.TensorSpec([], tf.int64),
         )
         self._work_local = tf.function(self._work)
         self._apply = tf.function(self._apply_sums)
@@ -104,6 +106,8 @@ class SyncPSEngine(ParameterServerEngine):
         self._has_tokens = False
         self._started = False
         self._token = 0
+        # How many tokens were used up by the ends of passes, which make no update.
+        self._ended_passes = 0
         with tf.device(CHIEF_DEVICE):
             self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
 
@@ -130,6 +134,7 @@ class SyncPSEngine(ParameterServerEngine):
             tf.constant(not self._has_tokens),
         )  # fmt: skip
         done, report, more, token = self._wait_for(call)
+        self._ended_passes += int(token) - self._token - int(done)
         self._token = int(token)
         self._has_tokens = bool(more) and not self._pauses
         self._steps_per_call.record(int(done), time.perf_counter() - started)
@@ -175,16 +180,17 @@ class SyncPSEngine(ParameterServerEngine):
         self._has_tokens = False
         self._ends.assign(tf.zeros_like(self._ends))
         self._working = []
+        ended = tf.constant(self._ended_passes, tf.int64)
         for number in range(len(self._ps_cluster.trainers)):
             trainer = tf.constant(number)
             if number == 0 and self._ps_cluster.chief_trains:
                 local = self._ps_cluster.open_local(window)
                 self._working.append(
-                    call_in_background(self._watch, self._run_local, local, trainer)
+                    call_in_background(self._watch, self._run_local, local, trainer, ended)
                 )
             else:
                 value = self._ps_cluster.coordinator.schedule(
-                    self._work_remote, args=(remote, trainer)
+                    self._work_remote, args=(remote, trainer, ended)
                 )
                 self._working.append(call_in_background(self._watch, fetch, value))
 
@@ -201,9 +207,9 @@ class SyncPSEngine(ParameterServerEngine):
                     "batch"
                 ) from None
 
-    def _run_local(self, iterator: DatasetIterator, trainer: Tensor) -> None:
+    def _run_local(self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor) -> None:
         with tf.device(CHIEF_DEVICE):
-            self._work_local(iterator, trainer)
+            self._work_local(iterator, trainer, ended)
 
     def _watch(self, function: Callable[..., object], *arguments: object) -> None:
         try:
@@ -240,8 +246,11 @@ class SyncPSEngine(ParameterServerEngine):
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
 
-    def _work(self, iterator: DatasetIterator, trainer: Tensor) -> Tensor:
-        """Run a trainer until it receives the token STOP."""
+    def _work(self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor) -> Tensor:
+        """Run a trainer until it receives the token STOP.
+
+        Other tokens are larger than the numbers of their steps by `ended`.
+        """
         batches = tf.constant(0)
         # State that no step changes is fetched only once.
         state = [tf.identity(value) for value in self.variables.read_state()]
@@ -251,23 +260,29 @@ class SyncPSEngine(ParameterServerEngine):
                 member = trainer + int(not self._ps_cluster.chief_trains)
                 self._evaluations.enqueue(self._shared_evaluation.evaluate_remote(member))
             if token >= 0:
-                self._contribute(iterator, trainer, token, state)
+                self._contribute(iterator, trainer, token, token - ended, state)
                 batches += 1
             token, evaluates = self._next_token(trainer)
         return batches
 
     def _contribute(
-        self, iterator: DatasetIterator, trainer: Tensor, token: Tensor, state: list[Tensor]
+        self,
+        iterator: DatasetIterator,
+        trainer: Tensor,
+        token: Tensor,
+        step: Tensor,
+        state: list[Tensor],
     ) -> None:
         """Add one batch to the update of a token; without data, add zeros if they are needed."""
         variables = self.variables
-        buffers, changing = variables.read(), variables.read_changing_state()
+        buffers = variables.add_sparse(variables.read_dense())
+        changing = variables.read_changing_state()
         state = variables.replace_changing(state, changing)
         optional = iterator.get_next_as_optional()
         contribution = tf.cond(
             has_examples(optional),
             lambda: weight_by_examples(
-                self._compute(variables, buffers, state, optional.get_value(), trainer, token),
+                self._compute(variables, buffers, state, optional.get_value(), trainer, step),
                 variables,
             ),
             lambda: zero_contribution(variables, changing, self._step.report_size),
