@@ -245,7 +245,7 @@ def bad(tmp_path: Path, match: str, kind: Any = ConfigurationError, **functions:
 def test_invalid_data_is_rejected(tmp_path: Path) -> None:
     bad(tmp_path, "train_data is empty for shard 0 of 1", DataError,
         train_data=lambda context: read(context).take(0))  # fmt: skip
-    bad(tmp_path, "gave no batch for shard 0 of 1", DataError,
+    bad(tmp_path, "the training data has no batch", DataError,
         train_data=lambda context: read(context).filter(lambda x, y: False))  # fmt: skip
     bad(tmp_path, "return a tf.data.Dataset", train_data=lambda context: make_xy())
     rows = iter([(np.zeros([16, 4]), np.zeros([16, 1]))])

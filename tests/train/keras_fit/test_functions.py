@@ -244,6 +244,12 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     ),
     "targets beside a dataset": (None, {"x": batches(), "y": Y}, ValueError, "`y`"),
     "an empty dataset": (None, {"x": batches().take(0)}, DataError, "empty"),
+    "a dataset that turns out to be empty": (
+        None,
+        {"x": batches().filter(lambda x, y: False)},
+        DataError,
+        "the training data has no batch: check its paths and filters",
+    ),
     "train_steps": (
         None,
         {"x": X, "y": Y, "config": phalanx.RunConfig(train_steps=3)},
@@ -285,11 +291,26 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 }
 
 
+WRONG |= {
+    f"{name} = {value!r}": (None, {"x": X, "y": Y, name: value}, ConfigurationError, message)
+    for name, value, message in [
+        ("batch_size", 0, "batch_size is 0: it must be a whole number of at least 1"),
+        ("batch_size", "8", "batch_size is '8': it must be a whole number"),
+        ("epochs", "3", "epochs is '3': it must be a whole number"),
+        ("steps_per_epoch", -1, "steps_per_epoch is -1: it must be"),
+        ("validation_split", 1.5, "validation_split is 1.5: it must be a fraction"),
+        ("validation_freq", 0, "validation_freq is 0: it must be"),
+        ("validation_freq", [1, 0], "validation_freq is 0: it must be"),
+        ("verbose", "loud", "verbose is 'loud': it must be"),
+    ]
+}
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_arguments(name: str) -> None:
     model, arguments, error, message = WRONG[name]
     with pytest.raises(error, match=message):
-        phalanx.fit(make_model() if model is None else model, **arguments, verbose=0)
+        phalanx.fit(make_model() if model is None else model, **{"verbose": 0, **arguments})
 
 
 def test_no_epochs_train_nothing() -> None:
@@ -316,6 +337,11 @@ def test_predict_returns_what_keras_returns() -> None:
 def test_wrong_arguments_of_predict(model: Any, x: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         phalanx.predict(make_model() if model is None else model, x, verbose=0)
+
+
+def test_predict_refuses_data_without_a_batch() -> None:
+    with pytest.raises(DataError, match="x has no batch to predict"):
+        phalanx.predict(make_model(), X[:0], verbose=0)
 
 
 def test_run_eagerly_is_refused() -> None:

@@ -15,7 +15,7 @@ from keras.src.trainers import data_adapters
 from tensorflow.python.eager import context
 
 from phalanx.data import Pipeline
-from phalanx.errors import ConfigurationError
+from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
 from phalanx.train.keras_fit.global_batches import (
@@ -167,6 +167,11 @@ class FitData:
                 "out .repeat()"
             )
 
+    def check_batches(self, purpose: str) -> None:
+        """Raise an error for data that is known to be empty."""
+        if self._adapt().num_batches == 0:
+            raise no_batch(purpose)
+
     def check_input(self) -> None:
         """Raise an error for a batch size beside data that has batches, and for no data."""
         if self.x is None:
@@ -225,6 +230,11 @@ class FitData:
                     f"{name} is set, but x is a phalanx.data.Pipeline, which has its own: put it "
                     "into the batches with the pipeline's map"
                 )
+
+
+def no_batch(purpose: str) -> DataError:
+    """Return the error for data that is empty."""
+    return DataError(f"x has no batch to {purpose}: check its paths and filters")
 
 
 class DataAdapter(Protocol):

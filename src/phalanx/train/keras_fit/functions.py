@@ -19,6 +19,12 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.hooks import CallbackHook, Hook
+from phalanx.train.keras_fit.arguments import (
+    check_model,
+    check_numbers,
+    check_validation,
+    resolve_verbose,
+)
 from phalanx.train.keras_fit.experiment import DEFAULT_BATCH_SIZE, FitData, FitExperiment
 from phalanx.train.keras_fit.prediction import predict_together
 from phalanx.train.loop.session import Session
@@ -64,9 +70,8 @@ def fit(
     synchronous cluster each replica takes its part of each batch; asynchronous trainers take whole
     batches in turn. The arguments up to `validation_freq` are those of `model.fit`.
 
-    A process cannot join a cluster after TensorFlow has made a tensor. So in a cluster the program
-    is started again when it first calls `fit`, and joins when it imports TensorFlow: write `import
-    phalanx` at its top.
+    A process cannot join a cluster after TensorFlow has made a tensor. So write `import phalanx` at
+    the top of the program: it joins before the first tensor.
 
     Args:
         model: The compiled `keras.Model`. It is trained in place.
@@ -105,9 +110,16 @@ def fit(
         PhalanxError: The settings are wrong, or the training failed.
         ValueError: Keras does not accept the arguments.
     """
-    _check_model(model, "fit")
-    if epochs < 0:
-        raise ConfigurationError(f"epochs is {epochs}: it must be at least 0")
+    explain_errors()
+    check_model(model, "fit")
+    check_numbers(0, epochs=epochs, initial_epoch=initial_epoch)
+    check_numbers(
+        batch_size=batch_size,
+        steps_per_epoch=steps_per_epoch,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+    )
+    check_validation(validation_split, validation_freq)
     # Without an epoch to train, nothing below depends on this number.
     config = _make_config(model, config, model_dir).replace(epochs=max(1, epochs))
     topology = _join(config)
@@ -135,7 +147,7 @@ def fit(
         epochs=epochs,
         steps_per_epoch=steps_per_epoch,
         validation_freq=validation_freq,
-        verbose=_resolve_verbose(verbose),
+        verbose=resolve_verbose(verbose),
     )
     calls = program_calls(topology, config.wait_seconds)
     experiment = _make_experiment(model, train, validation, topology, config)
@@ -208,7 +220,10 @@ def evaluate(
         PhalanxError: The settings are wrong, or another task failed.
         ValueError: Keras does not accept the arguments.
     """
-    _check_model(model, "evaluate")
+    explain_errors()
+    check_model(model, "evaluate")
+    check_numbers(batch_size=batch_size, steps=steps)
+    is_silent = resolve_verbose(verbose) == 0
     config = (config or RunConfig.parse_known()).replace(epochs=1, model_dir=None)
     topology = _join(config)
     data = FitData(x, y, sample_weight, batch_size=batch_size, steps=steps)
@@ -228,7 +243,7 @@ def evaluate(
         # The loss first, if a test_step of the model returns one.
         values = dict(sorted(hook.values.items(), key=lambda item: item[0] != "loss"))
         calls.end(values, exits=exit_other_tasks)
-        if verbose not in (0, "0"):
+        if not is_silent:
             print(" - ".join(f"{name}: {value:.4f}" for name, value in values.items()))
     return values if return_dict else model._flatten_metrics_in_order(values)
 
@@ -266,7 +281,10 @@ def predict(
         PhalanxError: The settings are wrong, or another task failed.
         ValueError: Keras does not accept the arguments.
     """
-    _check_model(model, "predict", compiled=False)
+    explain_errors()
+    check_model(model, "predict", compiled=False)
+    check_numbers(batch_size=batch_size, steps=steps)
+    resolve_verbose(verbose)
     config = config or RunConfig.parse_known()
     topology = _join(config)
     if isinstance(x, Pipeline):
@@ -276,6 +294,7 @@ def predict(
     data.check_input()
     data.check_end("x", steps, "steps")
     if topology.strategy is Strategy.ONE_PROCESS:
+        data.check_batches("predict")
         return model.predict(
             x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
         )
@@ -328,26 +347,6 @@ def _restore_history(found: tuple[Any, ...]) -> Callback:
     return history
 
 
-def _check_model(model: Model, method: str, compiled: bool = True) -> None:
-    if not isinstance(model, keras.Model):
-        kind = "compiled keras.Model" if compiled else "keras.Model"
-        raise ConfigurationError(
-            f"the first argument of phalanx.{method} is {model!r}: pass a {kind}"
-        )
-    if not compiled:
-        return
-    if not model.compiled:
-        raise ConfigurationError(
-            f"the model {model.name} is not compiled: call model.compile(optimizer, loss) before "
-            f"phalanx.{method}"
-        )
-    if model.run_eagerly:
-        raise ConfigurationError(
-            f"the model {model.name} was compiled with run_eagerly=True, which phalanx.{method} "
-            f"does not support: leave it out, or use model.{method} to debug the model"
-        )
-
-
 def _make_config(model: Model, config: RunConfig | None, model_dir: str | None) -> RunConfig:
     """Return the settings of the run: those of the caller, of the model and of the environment."""
     config = config or RunConfig.parse_known()
@@ -372,7 +371,6 @@ _INSTEAD = {
 
 def _join(config: RunConfig) -> Topology:
     """Return the part of this process in its cluster, which it has joined."""
-    explain_errors()
     topology = replace(resolve_topology(detect(), config), divides_evenly=False)
     if topology.strategy is not Strategy.ONE_PROCESS:
         show_log()
@@ -410,9 +408,3 @@ def _choose_seed(topology: Topology, config: RunConfig) -> int | None:
     if topology.strategy is Strategy.ONE_PROCESS:
         return None
     return zlib.crc32(",".join(sorted(topology.cluster.addresses.values())).encode())
-
-
-def _resolve_verbose(verbose: int | str) -> int:
-    if verbose != "auto":
-        return int(verbose)
-    return 1 if sys.stdout.isatty() else 2

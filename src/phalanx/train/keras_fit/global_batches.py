@@ -65,6 +65,7 @@ class GlobalBatches:
         replicas = context.num_replicas
         if replicas == 1:
             return self._open()
+        check_can_be_sliced(self.element_spec)
         if self._batch_size % replicas == 0 and self._is_sharded_by_files(context):
             return self._shard_by_files(context).rebatch(self._batch_size // replicas)
         return slice_batches(self._open(), context)
@@ -168,6 +169,18 @@ def check_is_batched(element_spec: ElementSpec, name: str) -> None:
                 f"{name} is a dataset whose elements have no batch dimension ({spec}): call "
                 ".batch(batch_size) on it"
             )
+
+
+def check_can_be_sliced(element_spec: ElementSpec) -> None:
+    """Raise an error for elements whose parts differ in the number of their examples."""
+    specs = [spec for spec in tf.nest.flatten(element_spec) if isinstance(spec, tf.TensorSpec)]
+    if len({spec.shape[0] for spec in specs if spec.shape.rank} - {None}) > 1:
+        shapes = ", ".join(str(tuple(spec.shape)) for spec in specs)
+        raise ConfigurationError(
+            f"x is a dataset whose elements have the shapes {shapes}, which do not begin with the "
+            "same number of examples, so that replicas cannot share them: call .batch(batch_size) "
+            "on it"
+        )
 
 
 def make_without_batches(dataset: Dataset) -> Dataset:

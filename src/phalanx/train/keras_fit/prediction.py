@@ -10,10 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from phalanx.errors import DataError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
-from phalanx.train.keras_fit.experiment import FitData
+from phalanx.train.keras_fit.experiment import FitData, no_batch
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.joining import open_channel
 from phalanx.train.runtime.peers import run_server
@@ -70,7 +69,7 @@ def _lead(
     batches = _open(data, calls)
     first = next(batches, None)
     if first is None:
-        raise DataError("x has no batch to predict: check its paths and filters")
+        raise no_batch("predict")
     outputs = [model.predict_on_batch(first)]
     # The model has all its weights only after it has seen a batch.
     calls.broadcast([np.asarray(weight.numpy()) for weight in model.weights])
