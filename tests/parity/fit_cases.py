@@ -20,7 +20,6 @@ from tests.parity.table import (
     TARGETS,
     WEIGHTS,
     Fit,
-    Mode,
     batches,
     case,
     perceptron,
@@ -84,16 +83,7 @@ case(
         "epochs": EPOCHS,
     },
 )(classifier)
-case(
-    "shuffle",
-    arguments=arrays(shuffle=True),
-    differences=dict.fromkeys(
-        (Mode.ALL_REDUCE, Mode.SYNC_PS),
-        "The order of the examples is random, and the tasks of a cluster shuffle by a seed that "
-        "they have in common.",
-    ),
-    loss_tolerance=0.3,
-)(regression)
+case("shuffle after set_random_seed", arguments=arrays(shuffle=True))(regression)
 case(
     "a shuffled dataset with a seed",
     lambda: (

@@ -143,6 +143,24 @@ def test_an_interrupted_run_continues_from_model_dir(tmp_path: Path) -> None:
     np.testing.assert_allclose(whole.get_weights()[0], again.get_weights()[0], atol=1e-6)
 
 
+def test_a_model_that_is_trained_again_has_checkpoints_of_its_own(tmp_path: Path) -> None:
+    def train(model: Any, folder: str | None, hooks: list[Any]) -> Any:
+        phalanx.fit(model, batches(), epochs=2, verbose=0, model_dir=folder)
+        model.layers[0].bias.trainable = False
+        model.compile(keras.optimizers.Adam(0.05), "mse")
+        config = phalanx.RunConfig(save_steps=7)
+        options: dict[str, Any] = {"verbose": 0, "config": config, "hooks": hooks}
+        return phalanx.fit(model, batches(), epochs=3, model_dir=folder, **options)
+
+    whole, restarted = make_model(), make_model()
+    assert train(whole, None, []).epoch == [0, 1, 2]
+    with pytest.raises(RuntimeError, match="crash"):
+        train(make_model(), str(tmp_path), [Crash()])
+    assert (tmp_path / "fit-2/model.ckpt-7.index").exists()
+    assert train(restarted, str(tmp_path), []).epoch == [1, 2]
+    np.testing.assert_allclose(restarted.get_weights()[0], whole.get_weights()[0], atol=1e-6)
+
+
 class Crash(phalanx.hooks.Hook):
     """Fails in the second epoch, when step 7 is saved."""
 

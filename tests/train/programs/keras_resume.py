@@ -79,7 +79,7 @@ def train(folder: Path, name: str, kind: str, callbacks: list[Any]) -> Any:
 if __name__ == "__main__":
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     whole, history = train(folder, "whole", kind, [])
-    found = {"validation": np.array(history.history.get("val_loss", []))}
+    found: dict[str, Any] = {"validation": np.array(history.history.get("val_loss", []))}
     if kind != "evaluator":
         killed, _ = train(folder, "killed", kind, [KillOnce(folder / "was-killed")])
         for number, variable in enumerate(killed.variables):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import keras
@@ -96,7 +98,8 @@ def fit(
         validation_batch_size: Examples per batch to evaluate. By default `batch_size`.
         validation_freq: Evaluate every so many epochs, or after the epochs of a list.
         model_dir: A directory for checkpoints and summaries, from which a run that is started again
-            continues. By default, nothing is kept.
+            continues. By default, nothing is kept. When the program trains the same model again,
+            the second call uses the subdirectory `fit-2`, and so on.
         config: Further settings. By default, those among the flags of the command line that are
             settings of `RunConfig`.
         hooks: Hooks to call beside the callbacks.
@@ -171,6 +174,7 @@ def fit(
         return _leave(exit_other_tasks)
     if not topology.is_chief:
         task.run_role()
+        _complete(model, config)
         found, weights = calls.receive()
         if weights is not None:
             task.build_model()
@@ -178,6 +182,7 @@ def fit(
         return _restore_history(found)
     calls.begin("fit", order)
     task.run_role()
+    _complete(model, config)
     found = history.history
     # The other trainers of an all-reduce have the weights already.
     weights = partial(_read, model) if topology.strategy.has_ps else None
@@ -359,7 +364,27 @@ def _make_config(model: Model, config: RunConfig | None, model_dir: str | None) 
         config = config.replace(steps_per_call=model.steps_per_execution)
     if model.jit_compile:
         config = config.replace(xla=True)
-    return config.replace(model_dir=model_dir or config.model_dir or detect().model_dir)
+    directory = model_dir or config.model_dir or detect().model_dir
+    return config.replace(model_dir=_choose_directory(model, directory))
+
+
+# The directories of the calls that are complete.
+_complete_calls: weakref.WeakKeyDictionary[Model, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _choose_directory(model: Model, directory: str | None) -> str | None:
+    """Return the directory of this call: another one than those of the model's earlier calls."""
+    used = _complete_calls.get(model, set())
+    if directory is None or directory not in used:
+        return directory
+    choices = (f"{directory.rstrip('/')}/fit-{number}" for number in count(2))
+    return next(choice for choice in choices if choice not in used)
+
+
+def _complete(model: Model, config: RunConfig) -> None:
+    """Note that a call is complete, so that the next one does not restore its checkpoints."""
+    if config.model_dir is not None:
+        _complete_calls.setdefault(model, set()).add(config.model_dir)
 
 
 _INSTEAD = {
