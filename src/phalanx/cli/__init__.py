@@ -29,7 +29,7 @@ _GROUPS = {
         "evaluate": ("models:evaluate", "Evaluate each checkpoint of a run."),
         "predict": ("models:predict", "Predict the rows of files."),
         "export": ("models:export", "Export a trained model as a SavedModel."),
-        "serve": ("models:serve", "Serve a SavedModel over REST."),
+        "serve": ("serve", "Serve a SavedModel over REST."),
         "manifest": ("manifest", "Print a manifest that serves a model with TensorFlow Serving."),
     },
     "Prepare data": {

@@ -1,16 +1,18 @@
-"""`phalanx evaluate`, `export`, `predict` and `serve`: what trained models are used for."""
+"""`phalanx evaluate`, `export` and `predict`: what trained models are used for."""
 
 from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import shlex
-import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -18,19 +20,19 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from phalanx.cli.option_factories import count_option, port_option, time_option
-from phalanx.cli.options import ParsedType
+from phalanx.cli.option_factories import time_option
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
-from phalanx.launch.values import parse_size
 from phalanx.train.console import show_log
 from phalanx.train.model_dir.layout import choose_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
 from phalanx.train.runtime.signals import catch_sigterm
 
 if TYPE_CHECKING:
+    from phalanx.compat.tf1.loader import LoadedEstimator
     from phalanx.train.experiment_loader import LoadedProgram
     from phalanx.train.export.signatures import Signature
+    from phalanx.train.loop.checkpoint_evaluator import EvaluateCheckpoint
     from phalanx.train.model_dir.checkpoint_loader import TrainedModel
 
 _REPORT_SECONDS = 5.0
@@ -97,6 +99,20 @@ def load_model(
     return program, replace(trained, evaluation=evaluations[found])
 
 
+def tf1_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add --tf1."""
+    text = "PROGRAM is for TensorFlow 1, and trains an Estimator."
+    return click.option("--tf1", is_flag=True, help=text)(function)
+
+
+def load_estimator(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedEstimator:
+    """Return the estimator of a TensorFlow 1 program, in which --model-dir takes precedence."""
+    silence_tensorflow()
+    from phalanx.compat.tf1 import loader  # noqa: PLC0415
+
+    return loader.load_estimator(path, arguments, model_dir)
+
+
 def silence_tensorflow() -> None:
     """Suppress the messages of TensorFlow except its errors; call it before TensorFlow loads."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -111,11 +127,13 @@ def silence_tensorflow() -> None:
 @time_option("--throttle", "The minimum time between the starts of two evaluations.", "0s")
 @time_option("--limit", "Exit after this time.")
 @time_option("--wait", "Fail after this time without a new checkpoint or heartbeat.", "10m")
+@tf1_option
 @checkpoint_options
 def evaluate(
     program: str,
     arguments: tuple[str, ...],
     model_dir: str | None,
+    tf1: bool,
     once: bool,
     skip: bool,
     throttle: float,
@@ -135,15 +153,19 @@ def evaluate(
       phalanx evaluate train.py --model-dir runs/digits -- --layers 20   # flags of the program
       phalanx evaluate train.py --model-dir runs/digits --once --checkpoint best
     """
-    found = load_experiment(program, arguments, model_dir)
+    opened: AbstractContextManager[EvaluateCheckpoint]
+    if tf1:
+        estimator = load_estimator(program, arguments, model_dir)
+        directory, opened = estimator.model_dir, nullcontext(estimator.evaluate)
+    else:
+        found = load_experiment(program, arguments, model_dir)
+        directory, opened = str(found.config.model_dir), _open_evaluator(found)
     from phalanx.train.loop import checkpoint_evaluator  # noqa: PLC0415
     from phalanx.train.model_dir.intact import load_first  # noqa: PLC0415
 
     show_log()
-    directory = str(found.config.model_dir)
     chosen = find_checkpoints(directory) if once else None
-    evaluator = checkpoint_evaluator.open_evaluator(found.experiment, found.config)
-    with evaluator as (evaluate, _), catch_sigterm() as stop:
+    with opened as evaluate, catch_sigterm() as stop:
 
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
@@ -158,6 +180,14 @@ def evaluate(
             checkpoint_evaluator.evaluate_checkpoints(directory, report, options, stop)
 
 
+@contextmanager
+def _open_evaluator(program: LoadedProgram) -> Iterator[EvaluateCheckpoint]:
+    from phalanx.train.loop.checkpoint_evaluator import open_evaluator  # noqa: PLC0415
+
+    with open_evaluator(program.experiment, program.config) as (evaluate, _):
+        yield evaluate
+
+
 @click.command()
 @click.argument("program", type=click.Path(dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -169,11 +199,13 @@ def evaluate(
     metavar="N",
     help="The number of the new version.  [default: the next]",
 )
+@tf1_option
 @checkpoint_options
 def export(
     program: str,
     arguments: tuple[str, ...],
     model_dir: str | None,
+    tf1: bool,
     out: str,
     version: int | None,
     find_checkpoints: FindCheckpoints,
@@ -185,11 +217,26 @@ def export(
     serving_examples takes serialized Examples, to which it applies the experiment's preprocessing.
     The command prints the path of the new version.
 
+    With --tf1, PROGRAM runs up to its training, and the SavedModel has the signatures of its
+    exporters, or takes the features of its input_fn.
+
     \b
     Example:
       phalanx export train.py --model-dir runs/digits --checkpoint best --out models/digits
       phalanx serve models/digits
     """
+    if tf1:
+        estimator = load_estimator(program, arguments, model_dir)
+        from phalanx.train.export.saved_model import add_version  # noqa: PLC0415
+        from phalanx.train.model_dir.intact import load_first  # noqa: PLC0415
+
+        def write(path: str) -> str:
+            return add_version(
+                out.rstrip("/"), version, lambda folder: estimator.export(folder, path)
+            )
+
+        click.echo(load_first(find_checkpoints(estimator.model_dir), write)[1])
+        return
     found, trained_model = load_model(program, arguments, model_dir, find_checkpoints)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
@@ -214,6 +261,7 @@ def export(
 )
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option("--raw-pixels", is_flag=True, help="Pass pixels as 0 to 255 instead of 0 to 1.")
+@tf1_option
 @checkpoint_options
 def predict(
     model: str,
@@ -223,6 +271,7 @@ def predict(
     out: str,
     batch_size: int,
     raw_pixels: bool,
+    tf1: bool,
     find_checkpoints: FindCheckpoints,
 ) -> None:
     """Predict each row of FILES with MODEL, in order.
@@ -238,7 +287,11 @@ def predict(
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
     silence_tensorflow()
-    signatures = _load_signatures(model, _split(program_flags), model_dir, find_checkpoints)
+    flags = _split(program_flags)
+    if tf1 and not Path(model).is_dir():
+        signatures = _export_and_load(model, flags, model_dir, find_checkpoints)
+    else:
+        signatures = _load_signatures(model, flags, model_dir, find_checkpoints)
     from phalanx.serving.inputs import count_rows, read_batches  # noqa: PLC0415
     from phalanx.serving.predictions import open_writer, predict  # noqa: PLC0415
 
@@ -268,6 +321,37 @@ def _load_signatures(
     return signatures.trace_signatures(servable)
 
 
+def _export_and_load(
+    program: str, flags: list[str], model_dir: str | None, find_checkpoints: FindCheckpoints
+) -> dict[str, Signature]:
+    """Export the model of a TensorFlow 1 program, and load it.
+
+    The export is made in another process, in which TensorFlow behaves as version 1.
+    """
+    from phalanx.train.export import signatures  # noqa: PLC0415
+
+    with (
+        tempfile.TemporaryDirectory(prefix="phalanx-export-") as folder,
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
+    ):
+        given = (program, flags, model_dir, find_checkpoints, folder)
+        return signatures.load_signatures(pool.submit(_export_estimator, *given).result())
+
+
+def _export_estimator(
+    program: str,
+    flags: list[str],
+    model_dir: str | None,
+    find_checkpoints: FindCheckpoints,
+    directory: str,
+) -> str:
+    estimator = load_estimator(program, flags, model_dir)
+    from phalanx.train.model_dir.intact import load_first  # noqa: PLC0415
+
+    found = find_checkpoints(estimator.model_dir)
+    return load_first(found, partial(estimator.export, directory))[1]
+
+
 @contextmanager
 def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal; otherwise print a line every few seconds."""
@@ -284,113 +368,3 @@ def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
             click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
 
     yield notify
-
-
-@click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--name", metavar="NAME", help="The name of the model.  [default: that of its directory]"
-)
-@click.option(
-    "--version", type=int, metavar="N", help="The version to serve.  [default: the highest]"
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@port_option(8501)
-@count_option("--max-batch", text="The maximum rows of one call; 1 disables batching.", default=64)
-@time_option("--batch-wait", "How long a single request waits for others to form a batch.", "0ms")
-@click.option(
-    "--max-body",
-    type=ParsedType(parse_size),
-    default="16M",
-    show_default=True,
-    metavar="SIZE",
-    help="The longest request; all requests at a time may have eight times as much.",
-)
-@time_option("--timeout", "The time for a whole request and its answer.", "60s")
-@click.option(
-    "--allow-host",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A host name by which clients call the server, * for any. Can be repeated.  "
-    "[default: addresses, localhost and this host]",
-)
-@click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Answer only requests with the header Authorization: Bearer and the token in FILE.",
-)
-@click.option(
-    "--tls-cert",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Serve HTTPS with the certificate in this PEM file.",
-)
-@click.option(
-    "--tls-key",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="The key of the certificate, a PEM file without a password.",
-)
-def serve(
-    directory: str,
-    name: str | None,
-    version: int | None,
-    host: str,
-    port: int,
-    max_batch: int,
-    batch_wait: float,
-    max_body: int,
-    timeout: float,
-    names: tuple[str, ...],
-    token_file: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
-    """Serve the SavedModel in DIRECTORY to clients written for TensorFlow Serving.
-
-    The server answers POST /v1/models/NAME:predict, GET /v1/models/NAME and GET
-    /v1/models/NAME/metadata, also with /versions/N, until Ctrl-C or SIGTERM, and then finishes the
-    requests in flight. Simultaneous requests are batched into one call of the model.
-
-    Everyone who can reach the address can call the model, and read what is sent: before you listen
-    on another address than this machine's own, set --token-file, --tls-cert and --tls-key.
-
-    \b
-    Example:
-      phalanx serve models/digits --port 8501
-      curl -d '{"instances": [[1, 2, 3]]}' localhost:8501/v1/models/digits:predict
-    """
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key belong together: set both, or neither")
-    silence_tensorflow()
-    try:
-        from phalanx.serving.server import Certificate, ModelServer  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name not in ("uvicorn", "httptools"):
-            raise
-        raise ConfigurationError("serving needs uvicorn: pip install 'phalanx[serve]'") from None
-    from phalanx.serving.access import Access, read_token  # noqa: PLC0415
-    from phalanx.serving.application import Limits  # noqa: PLC0415
-    from phalanx.serving.batcher import ServedModel  # noqa: PLC0415
-    from phalanx.train.export import saved_model, signatures  # noqa: PLC0415
-
-    access = Access(host, names, read_token(token_file) if token_file else None)
-    limits = Limits(body_bytes=max_body, all_bytes=8 * max_body, seconds=timeout)
-    certificate = Certificate(tls_cert, tls_key) if tls_cert and tls_key else None
-
-    path, number = saved_model.find_version(directory.rstrip("/"), version)
-    full = Path(directory).resolve()
-    # A directory called by a number is a version of the model that its parent is called after.
-    name = name or (full.parent.name if full.name.isdecimal() else full.name)
-    loaded = signatures.load_signatures(path)
-    model = ServedModel(name, number, loaded, max_batch, batch_wait)
-    server = ModelServer(model, host, port, access=access, limits=limits, certificate=certificate)
-    signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
-    signal.signal(signal.SIGINT, lambda *_: server.shut_down())
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "https" if certificate else "http"
-    url = f"{scheme}://{shown}:{server.port}/v1/models/{name}:predict"
-    click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
-    server.run()

@@ -79,12 +79,23 @@ def _find_format(path: str) -> Suffixes:
 def _read_records(
     path: str, signatures: Mapping[str, Signature], size: int
 ) -> Iterator[InputBatch]:
-    if EXAMPLES_SIGNATURE not in signatures:
+    if EXAMPLES_SIGNATURE in signatures:
+        name = EXAMPLES_SIGNATURE
+    elif _takes_examples(signatures[DEFAULT_SIGNATURE]):
+        name = DEFAULT_SIGNATURE
+    else:
         what = "the model does not take Examples, because the shapes of its inputs are not known"
         fix = "write example_features() and preprocess() in the experiment"
         raise ConfigurationError(f"{what}: {fix}")
+    [only] = signatures[name].inputs
     for chunk in read_chunks(path, most=size):
-        yield InputBatch(EXAMPLES_SIGNATURE, {"examples": tf.constant(list(chunk))}, len(chunk))
+        yield InputBatch(name, {only: tf.constant(list(chunk))}, len(chunk))
+
+
+def _takes_examples(signature: Signature) -> bool:
+    """Whether the only input is a vector of strings, as in the exports of an Estimator."""
+    kinds = [(spec.dtype, spec.shape.rank) for spec in signature.inputs.values()]
+    return kinds == [(tf.string, 1)]
 
 
 def _read_images(
@@ -152,7 +163,11 @@ def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
             if not isinstance(row, dict):
                 row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
             if missing := set(signature.inputs) - set(row):
-                raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
+                hint = ": if the model takes serialized Examples, predict TFRecord files"
+                raise DataError(
+                    f"{path}, line {number} lacks {', '.join(sorted(missing))}"
+                    f"{hint if _takes_examples(signature) else ''}"
+                )
             yield row
 
 

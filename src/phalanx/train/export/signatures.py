@@ -1,8 +1,10 @@
 """Serving signatures of a trained model: named tensors in, named tensors out."""
 
+import contextlib
 import inspect
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import keras
@@ -95,7 +97,8 @@ def trace_signatures(servable: Servable) -> dict[str, Signature]:
 def load_signatures(path: str) -> dict[str, Signature]:
     """Load the signatures of a SavedModel."""
     try:
-        model = tf.saved_model.load(path)
+        with hide_log(logging.ERROR):
+            model = tf.saved_model.load(path)
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a SavedModel: {error}") from None
     signatures = {
@@ -109,6 +112,18 @@ def load_signatures(path: str) -> dict[str, Signature]:
     if not signatures:
         raise ConfigurationError(f"{path} has no signatures: export it with `phalanx export`")
     return signatures
+
+
+@contextlib.contextmanager
+def hide_log(level: int) -> Iterator[None]:
+    """Hide what TensorFlow logs below a level: temporary paths, and variables of TensorFlow 1."""
+    logger = tf.get_logger()
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _call_by_name(function: TFFunction, names: NamedSpecs) -> Callable[..., NamedTensors]:

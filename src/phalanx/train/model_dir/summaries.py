@@ -15,6 +15,15 @@ from phalanx.train.types import Array, Model, SummaryWriter, Tensor
 LOG = logging.getLogger("phalanx")
 
 
+def append_entry(directory: str, file_name: str, entry: MetricsEntry) -> None:
+    """Append a line to the metrics log of a model_dir."""
+    with (
+        _log_write_errors(file_name),
+        tf.io.gfile.GFile(f"{directory}/{file_name}", "a") as file,
+    ):
+        file.write(format_entry(entry))
+
+
 class Summaries:
     """Writes `train` summaries into model_dir and `eval` summaries into model_dir/eval.
 
@@ -72,11 +81,7 @@ class Summaries:
 
     def _log(self, file_name: str, entry: MetricsEntry) -> None:
         if self._directory is not None:
-            with (
-                _log_write_errors(file_name),
-                tf.io.gfile.GFile(f"{self._directory}/{file_name}", "a") as file,
-            ):
-                file.write(format_entry(entry))
+            append_entry(self._directory, file_name, entry)
 
     @contextmanager
     def _writing(self, kind: str, step: int) -> Iterator[None]:

@@ -61,6 +61,21 @@ def test_every_name_is_judged_with_its_lines_and_its_replacement() -> None:
     assert found["tf.cast"].modern == "the same"
 
 
+def test_parts_of_contrib_are_judged_one_by_one() -> None:
+    names = ["layers.flatten", "layers.conv2d", "data.TextLineDataset", "data.unbatch"]
+    names += ["training.byte_size_load_fn"]
+    program = "\n".join(f"tf.contrib.{name}" for name in names)
+    found = find(f"import tensorflow as tf\n{program}\n")
+    judged = {name: (str(each.status), each.modern) for name, each in found.items()}
+    assert judged == {
+        "tf.contrib.layers.flatten": ("works", "keras.layers"),
+        "tf.contrib.layers.conv2d": ("works differently", "keras.layers"),
+        "tf.contrib.data.TextLineDataset": ("works differently", "tf.data"),
+        "tf.contrib.data.unbatch": ("works", "tf.data"),
+        "tf.contrib.training.byte_size_load_fn": ("works", "none in TensorFlow 2"),
+    }
+
+
 def test_program_for_python_2_is_reported() -> None:
     [finding] = find("import tensorflow as tf\nprint 'hello'\n").values()
     assert finding.status is Status.MISSING

@@ -115,5 +115,5 @@ def test_wrong_settings_are_described(tmp_path: Path) -> None:
         estimator.LinearClassifier([])
     with pytest.raises(ValueError, match="there is no feature 'w' for the weights"):
         fit(estimator.LinearClassifier(wide, tmp_path / "w", weight_column="w"), SIDES)
-    with pytest.raises(ConfigurationError, match=r"RunConfig\(train_distribute=...\) is not"):
+    with pytest.raises(ConfigurationError, match=r"RunConfig\(train_distribute=...\) is a str"):
         estimator.BaselineClassifier(config=estimator.RunConfig(train_distribute="mirrored"))

@@ -9,7 +9,9 @@ import tensorflow.compat.v1 as tf
 from phalanx.compat.tf1.contrib.learn import RunConfig as LearnRunConfig
 from phalanx.compat.tf1.contrib.training import GreedyLoadBalancingStrategy, byte_size_load_fn
 from phalanx.compat.tf1.estimator import RunConfig
+from phalanx.compat.tf1.estimator.checks import check_strategies
 from phalanx.compat.tf1.estimator.run_config import make_device_fn
+from phalanx.errors import ConfigurationError
 
 CLUSTER = {"master": ["m:1"], "ps": ["p:1", "p:2"], "worker": ["w:1", "w:2"]}
 
@@ -99,3 +101,17 @@ def test_variables_go_to_the_ps_in_turn_or_by_load(monkeypatch: pytest.MonkeyPat
     )
     by_load = place(make_device_fn(config.replace(device_fn=setter)), [100, 1, 1])
     assert [each[-1] for each in by_load] == ["0", "1", "1"]
+
+
+def test_strategies_of_one_replica_have_no_effect() -> None:
+    for strategy in (tf.distribute.MirroredStrategy(["/cpu:0"]), tf.distribute.get_strategy()):
+        check_strategies(RunConfig(train_distribute=strategy, eval_distribute=strategy))
+
+
+def test_strategies_of_several_replicas_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tf.distribute.OneDeviceStrategy("/cpu:0")
+    monkeypatch.setenv("TF_CONFIG", json.dumps({
+        "cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0},
+    }))  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"is a OneDeviceStrategy of 1 replicas and 2 tas"):
+        check_strategies(RunConfig(train_distribute=one))

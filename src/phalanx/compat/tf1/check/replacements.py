@@ -8,9 +8,18 @@ from collections.abc import Mapping
 DIFFERENT: Mapping[str, str] = {
     "tensorflow.VERSION": "it is 1.15.0",
     "tensorflow.__version__": "it is 1.15.0",
-    "tensorflow.contrib.data.": "a tf.data.Dataset, with num_threads and output_buffer_size",
+    **{
+        f"tensorflow.contrib.data.{name}": "a tf.data.Dataset with the old arguments of map"
+        for name in ("Dataset", "FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
+    },
     "tensorflow.contrib.distribute.": "today's strategy of the same name",
-    "tensorflow.contrib.layers.": "only the parts that programs used most",
+    **{
+        f"tensorflow.contrib.layers.{name}": "only the arguments that programs used most"
+        for name in (
+            *("avg_pool2d", "batch_norm", "conv2d", "convolution2d", "dropout", "fully_connected"),
+            *("max_pool2d", "optimize_loss"),
+        )
+    },
     "tensorflow.keras.": "Keras 2 (tf-keras)",
     "tensorlayer.DistributedSession": "stop_grace_period_secs is 5; device filters are added",
     "tensorlayer.distributed.DistributedSession": (
@@ -30,6 +39,16 @@ MODERN: Mapping[str, str] = {
     "tensorflow.app.": "argparse; phalanx.RunConfig.add_flags",
     "tensorflow.flags.": "argparse; phalanx.RunConfig.add_flags",
     "tensorflow.contrib.data.": "tf.data",
+    "tensorflow.contrib.distribute.": "tf.distribute; phalanx.run",
+    "tensorflow.contrib.estimator.": "phalanx.Experiment, phalanx.run: see from-estimator.md",
+    "tensorflow.contrib.framework.": "the weights of the Keras model; session.step",
+    "tensorflow.contrib.layers.": "keras.layers",
+    "tensorflow.contrib.layers.l1_regularizer": "keras.regularizers.L1",
+    "tensorflow.contrib.layers.l2_regularizer": "keras.regularizers.L2",
+    "tensorflow.contrib.layers.optimize_loss": "an optimizer of Keras",
+    "tensorflow.contrib.layers.variance_scaling_initializer": "keras.initializers.VarianceScaling",
+    "tensorflow.contrib.layers.xavier_initializer": "keras.initializers.GlorotUniform",
+    "tensorflow.contrib.layers.xavier_initializer_conv2d": "keras.initializers.GlorotUniform",
     "tensorflow.contrib.learn.": "phalanx.Experiment, phalanx.run",
     "tensorflow.contrib.learn.RunConfig": "phalanx.RunConfig",
     "tensorflow.contrib.training.HParams": "arguments of the experiment; a dataclass",

@@ -103,7 +103,9 @@ def _judge(name: str, exists: bool, lines: tuple[int, ...], sources: Sources) ->
     if not exists:
         note = describe_missing(name).partition(": ")[2]
         return Finding(short, Status.MISSING, lines, note, modern)
-    if not modern:
+    if not modern and name.startswith("tensorflow.contrib."):
+        modern = "none in TensorFlow 2"
+    elif not modern:
         same = sources.is_in_tensorflow_2(name)
         modern = "the same" if same else short.replace("tf.", "tf.compat.v1.", 1)
     note = look_up(DIFFERENT, name) or ""

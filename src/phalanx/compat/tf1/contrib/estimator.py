@@ -1,5 +1,6 @@
 """tf.contrib.estimator: heads, and metrics that are added to an estimator."""
 
+from phalanx.compat.tf1.estimator.added_metrics import add_metrics
 from phalanx.compat.tf1.estimator.canned.estimators import (
     DNNEstimator,
     DNNLinearCombinedEstimator,
@@ -10,7 +11,6 @@ from phalanx.compat.tf1.estimator.canned.heads import (
 )
 from phalanx.compat.tf1.estimator.canned.heads import MultiClassHead as multi_class_head  # noqa: N813
 from phalanx.compat.tf1.estimator.canned.heads import RegressionHead as regression_head  # noqa: N813
-from phalanx.compat.tf1.estimator.estimator import add_metrics
 
 __all__ = [
     "DNNEstimator",

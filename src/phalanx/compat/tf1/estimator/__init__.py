@@ -9,6 +9,7 @@ model.train(input_fn, max_steps=1000)
 import tensorflow.compat.v1 as _tf
 
 from phalanx.compat.tf1.estimator import export, inputs
+from phalanx.compat.tf1.estimator.added_metrics import add_metrics
 from phalanx.compat.tf1.estimator.canned.estimators import (
     BaselineClassifier,
     BaselineEstimator,
@@ -29,7 +30,7 @@ from phalanx.compat.tf1.estimator.canned.heads import (
     MultiClassHead,
     RegressionHead,
 )
-from phalanx.compat.tf1.estimator.estimator import Estimator, WarmStartSettings, add_metrics
+from phalanx.compat.tf1.estimator.estimator import Estimator
 from phalanx.compat.tf1.estimator.exporters import (
     BestExporter,
     Exporter,
@@ -38,7 +39,13 @@ from phalanx.compat.tf1.estimator.exporters import (
 )
 from phalanx.compat.tf1.estimator.keras_model import model_to_estimator
 from phalanx.compat.tf1.estimator.run_config import RunConfig
-from phalanx.compat.tf1.estimator.specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
+from phalanx.compat.tf1.estimator.specs import (
+    EstimatorSpec,
+    EvalSpec,
+    ModeKeys,
+    TrainSpec,
+    WarmStartSettings,
+)
 from phalanx.compat.tf1.estimator.training import train_and_evaluate
 
 VocabInfo = _tf.train.VocabInfo

@@ -1,59 +1,46 @@
 """tf.estimator.Estimator: trains, evaluates, predicts and exports the graphs of a model_fn."""
 
 import copy
-import inspect
 import logging
 import os
 import tempfile
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from phalanx.compat.tf1 import search
 from phalanx.compat.tf1.estimator import graph_hooks
-from phalanx.compat.tf1.estimator.export import make_signatures
+from phalanx.compat.tf1.estimator.checks import check_model_fn, check_steps, check_strategies
+from phalanx.compat.tf1.estimator.export import PredictOutput, make_signatures
 from phalanx.compat.tf1.estimator.inputs import call_input_fn
-from phalanx.compat.tf1.estimator.run_config import RunConfig, TaskType, make_device_fn
-from phalanx.compat.tf1.estimator.specs import EstimatorSpec, ModeKeys
+from phalanx.compat.tf1.estimator.run_config import (
+    RunConfig,
+    TaskType,
+    list_addresses,
+    make_device_fn,
+)
+from phalanx.compat.tf1.estimator.specs import (
+    EstimatorSpec,
+    ModeKeys,
+    WarmStartSettings,
+    make_warm_start,
+)
 from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, make_session_creator
-from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.intact import find_intact
+from phalanx.train.model_dir.layout import EVALUATION_LOG
 from phalanx.train.model_dir.lease import hold_lease
+from phalanx.train.model_dir.metrics_log import MetricsEntry
+from phalanx.train.model_dir.summaries import append_entry
 
 LOG = logging.getLogger("tensorflow")
 # The hook that counts steps reads the step while it is being increased, and warns for no reason.
 LOG.addFilter(lambda record: "It seems that global step" not in str(record.msg))
-
-_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
-
-
-def _addresses(config: RunConfig) -> list[str]:
-    jobs = config.cluster_spec.as_dict().values()
-    return [
-        address
-        for tasks in jobs
-        for address in (tasks if isinstance(tasks, list) else tasks.values())
-    ]
-
-
-class WarmStartSettings(NamedTuple):
-    """Which variables start with the values of a checkpoint.
-
-    Args:
-        ckpt_to_initialize_from: A checkpoint, or a directory with checkpoints.
-        vars_to_warm_start: A regular expression or a list of variables; None for none that train.
-        var_name_to_vocab_info: A `tf.train.VocabInfo` by the name of the variable.
-        var_name_to_prev_var_name: The name in the checkpoint by the name in the graph.
-    """
-
-    ckpt_to_initialize_from: str
-    vars_to_warm_start: Any = ".*"
-    var_name_to_vocab_info: Mapping[str, Any] | None = None
-    var_name_to_prev_var_name: Mapping[str, str] | None = None
 
 
 class Estimator:
@@ -89,13 +76,13 @@ class Estimator:
         if directory is None:
             directory = tempfile.mkdtemp()
             LOG.warning("Using the temporary directory %s as model_dir", directory)
-        _check_strategies(config)
+        check_strategies(config)
         self._config = config.replace(model_dir=directory)
         self._model_dir: str = directory
         self._params = copy.deepcopy(params if params is not None else {})
         self._model_fn = model_fn
-        self._takes = _check_model_fn(model_fn, params)
-        self._warm_start = _make_warm_start(warm_start_from)
+        self._takes = check_model_fn(model_fn, params)
+        self._warm_start = make_warm_start(warm_start_from)
 
     @property
     def model_dir(self) -> str:
@@ -106,6 +93,11 @@ class Estimator:
     def config(self) -> RunConfig:
         """A copy of the settings."""
         return copy.copy(self._config)
+
+    def move(self, model_dir: str) -> None:
+        """Use the checkpoints of another directory."""
+        self._config = self._config.replace(model_dir=model_dir)
+        self._model_dir = model_dir
 
     @property
     def params(self) -> Any:
@@ -163,19 +155,22 @@ class Estimator:
         Returns:
             This estimator.
         """
+        if search.is_active():
+            search.note(self, input_fn=input_fn)
+            return self
         config = self._config
         if config.task_type in (TaskType.PS, TaskType.EVALUATOR):
             raise ValueError(
                 f"train was called on a task {config.task_type!r} of TF_CONFIG, which does not "
                 "train: call tf.estimator.train_and_evaluate, or learn_runner.run"
             )
-        _check_steps(steps=steps, max_steps=max_steps)
+        check_steps(steps=steps, max_steps=max_steps)
         if steps is not None and max_steps is not None:
             raise ValueError("train: both steps and max_steps are set: set one of them")
         if max_steps is not None and self._saved_step() >= max_steps:
             LOG.info("Skipping training: the latest checkpoint is at step %s", self._saved_step())
             return self
-        lease = hold_lease(self._model_dir if config.is_chief else None, _addresses(config))
+        lease = hold_lease(self._model_dir if config.is_chief else None, list_addresses(config))
         with lease, self._graph(device_fn=make_device_fn(config)) as graph:
             loss = self._train(graph, input_fn, hooks, steps, max_steps, saving_listeners)
         LOG.info("Loss for final step: %s.", loss)
@@ -238,7 +233,14 @@ class Estimator:
         Returns:
             The metrics by name, with `loss` and `global_step`.
         """
-        _check_steps(steps=steps)
+        check_steps(steps=steps)
+        if search.is_active():
+            search.note(
+                self,
+                input_fn=input_fn,
+                evaluate=lambda path: Estimator.evaluate(self, input_fn, steps, hooks, path),
+            )
+            return defaultdict(float)
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             LOG.warning("%s has no checkpoint: evaluating the initial model", self._model_dir)
@@ -258,6 +260,9 @@ class Estimator:
                     session.run(update)
         results = dict(final.final_ops_values)
         graph_hooks.write_results(self.eval_dir(name), results, path)
+        if name is None:
+            entry = MetricsEntry(int(results["global_step"]), graph_hooks.list_numbers(results))
+            append_entry(self._model_dir, EVALUATION_LOG, entry)
         return results
 
     def predict(
@@ -280,6 +285,9 @@ class Estimator:
         Yields:
             A dict of arrays, or an array if the predictions are a tensor.
         """
+        if search.is_active():
+            search.note(self)
+            return
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             LOG.warning("%s has no checkpoint: predicting with the initial model", self._model_dir)
@@ -319,6 +327,14 @@ class Estimator:
         Returns:
             The path of the new directory.
         """
+        if search.is_active():
+            search.note(
+                self,
+                export=lambda base, path: self.export_saved_model(
+                    base, serving_input_receiver_fn, assets_extra, checkpoint_path=path
+                ),
+            )
+            return os.fsencode(export_dir_base)
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             raise ValueError(
@@ -330,12 +346,8 @@ class Estimator:
             tf.train.get_or_create_global_step(graph)
             receiver = serving_input_receiver_fn()
             spec = self._call_model_fn(receiver.features, None, ModeKeys.PREDICT, self._config)
-            if not spec.export_outputs:
-                raise ValueError(
-                    "the model_fn returned no export_outputs in mode PREDICT: set them to "
-                    "{'serving_default': tf.estimator.export.PredictOutput(predictions)}"
-                )
-            signatures = make_signatures(receiver, spec.export_outputs)
+            default = {"serving_default": PredictOutput(spec.predictions)}
+            signatures = make_signatures(receiver, spec.export_outputs or default)
             with tf.Session(config=self._config.session_config) as session:
                 saver = spec.scaffold.saver or tf.train.Saver(sharded=True)
                 main = spec.scaffold.local_init_op or tf.group(
@@ -406,54 +418,6 @@ class Estimator:
         return spec
 
 
-def _check_model_fn(model_fn: Callable[..., Any], params: Any) -> tuple[str, ...]:
-    """Return the names of the arguments that a model_fn takes."""
-    if not callable(model_fn):
-        raise ValueError(f"model_fn is {model_fn!r}: pass a function that builds the model")
-    parameters = inspect.signature(model_fn).parameters
-    keywords = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
-    takes = _MODEL_FN_ARGUMENTS if keywords else tuple(parameters)
-    if "features" not in takes:
-        raise ValueError(f"the model_fn takes {takes}: it must take an argument named features")
-    if params is not None and "params" not in takes:
-        raise ValueError("params were given, but the model_fn takes no argument named params")
-    unknown = [
-        name
-        for name, each in parameters.items()
-        if name not in (*_MODEL_FN_ARGUMENTS, *keywords) and each.default is each.empty
-    ]
-    if unknown:
-        known = ", ".join(_MODEL_FN_ARGUMENTS)
-        raise ValueError(f"the model_fn takes {unknown}, but it is called with {known} only")
-    return takes
-
-
-def _make_warm_start(given: str | WarmStartSettings | None) -> WarmStartSettings | None:
-    if given is None or isinstance(given, WarmStartSettings):
-        return given
-    if isinstance(given, (str, os.PathLike)):
-        return WarmStartSettings(os.fspath(given))
-    raise ValueError(
-        f"warm_start_from is {given!r}: name a checkpoint, or pass tf.estimator.WarmStartSettings"
-    )
-
-
-def _check_strategies(config: RunConfig) -> None:
-    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-        if getattr(config, name) is not None:
-            raise ConfigurationError(
-                f"RunConfig({name}=...) is not supported under --tf1: leave it out and start the "
-                "program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), write a "
-                "tower for each device, or train a Keras model with phalanx.Experiment"
-            )
-
-
-def _check_steps(**counts: int | None) -> None:
-    for name, count in counts.items():
-        if count is not None and count <= 0:
-            raise ValueError(f"{name} is {count}: it must be at least 1, or None")
-
-
 def _choose_predictions(predictions: Any, keys: str | Sequence[str] | None) -> Any:
     if not keys:
         return predictions
@@ -485,29 +449,3 @@ def _name_export(base: str) -> tuple[str, str]:
     while tf.gfile.Exists(f"{base}/{stamp}"):
         stamp += 1
     return f"{base}/{stamp}", f"{base}/temp-{stamp}-{uuid.uuid4().hex[:8]}"
-
-
-def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Any]]) -> Estimator:
-    """Return an estimator with more metrics.
-
-    Args:
-        estimator: The estimator; the new one has the same model_dir.
-        metric_fn: Returns metrics by name. It takes any of features, labels, predictions, config.
-
-    Returns:
-        The new estimator.
-    """
-    takes = inspect.signature(metric_fn).parameters
-
-    def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
-        spec = estimator.model_fn(features, labels, mode, config)
-        if mode != ModeKeys.EVAL:
-            return spec
-        known = {"features": features, "labels": labels, "config": config}
-        known["predictions"] = spec.predictions
-        more = metric_fn(**{name: known[name] for name in takes})
-        metrics = {**spec.eval_metric_ops, **more}
-        replaced: EstimatorSpec = spec._replace(eval_metric_ops=metrics)
-        return replaced
-
-    return Estimator(model_fn, estimator.model_dir, estimator.config)

@@ -138,7 +138,7 @@ def build_raw_serving_input_receiver_fn(
     Returns:
         A serving_input_receiver_fn for `export_saved_model` and the exporters.
     """
-    kinds = {name: (each.dtype, each.shape.as_list()) for name, each in features.items()}
+    kinds = {name: _kind_of(each) for name, each in features.items()}
 
     def receive() -> ServingInputReceiver:
         placeholders = {
@@ -148,6 +148,33 @@ def build_raw_serving_input_receiver_fn(
         return ServingInputReceiver(placeholders, placeholders)
 
     return receive
+
+
+def build_tensor_serving_input_receiver_fn(
+    tensor: Any, name: str
+) -> Callable[[], TensorServingInputReceiver]:
+    """Return a function that receives the only feature of a model.
+
+    Args:
+        tensor: Only its type and shape count.
+        name: The name of the feature in requests.
+    """
+    dtype, shape = _kind_of(tensor)
+
+    def receive() -> TensorServingInputReceiver:
+        placeholder = tf.placeholder(dtype, [None, *shape[1:]], name=name)
+        return TensorServingInputReceiver(placeholder, {name: placeholder})
+
+    return receive
+
+
+def _kind_of(tensor: Any) -> tuple[Any, list[int | None]]:
+    if not isinstance(tensor, tf.Tensor):
+        raise ValueError(
+            f"the feature {tensor!r} is not a dense tensor: export with "
+            "build_parsing_serving_input_receiver_fn"
+        )
+    return tensor.dtype, tensor.shape.as_list()
 
 
 def name_tensors(tensors: Any, default: str) -> dict[str, Any]:

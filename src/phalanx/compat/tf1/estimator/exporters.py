@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -39,7 +40,17 @@ class Exporter:
         raise NotImplementedError
 
 
-class _SavedModelExporter(Exporter):
+class SavedModelExporter(Exporter):
+    """Exports SavedModels; the exporters below say when.
+
+    Args:
+        name: The directory of the exports, below `model_dir/export`.
+        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+        assets_extra: Files to copy into `assets.extra`, by their names there.
+        as_text: Whether to write the graph as text.
+        exports_to_keep: How many exports to keep; None keeps all.
+    """
+
     def __init__(
         self,
         name: str,
@@ -62,7 +73,8 @@ class _SavedModelExporter(Exporter):
     def name(self) -> str:
         return self._name
 
-    def _write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
+    def write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
+        """Export a checkpoint, whether or not it is time to; delete the oldest exports."""
         written = estimator.export_saved_model(
             export_path,
             self._receiver_fn,
@@ -78,7 +90,7 @@ class _SavedModelExporter(Exporter):
         return written
 
 
-class FinalExporter(_SavedModelExporter):
+class FinalExporter(SavedModelExporter):
     """Exports once, when training is over.
 
     Args:
@@ -107,10 +119,10 @@ class FinalExporter(_SavedModelExporter):
     ) -> Any:
         if not is_the_final_export:
             return None
-        return self._write(estimator, export_path, checkpoint_path)
+        return self.write(estimator, export_path, checkpoint_path)
 
 
-class LatestExporter(_SavedModelExporter):
+class LatestExporter(SavedModelExporter):
     """Exports after every evaluation, and keeps the latest exports.
 
     Args:
@@ -139,7 +151,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Any] | None,
         is_the_final_export: bool,
     ) -> Any:
-        return self._write(estimator, export_path, checkpoint_path)
+        return self.write(estimator, export_path, checkpoint_path)
 
 
 def _has_smaller_loss(
@@ -148,7 +160,7 @@ def _has_smaller_loss(
     return bool(current_eval_result["loss"] < best_eval_result["loss"])
 
 
-class BestExporter(_SavedModelExporter):
+class BestExporter(SavedModelExporter):
     """Exports after an evaluation that is better than all before.
 
     Args:
@@ -198,7 +210,7 @@ class BestExporter(_SavedModelExporter):
         ):
             return None
         self._best = eval_result
-        return self._write(estimator, export_path, checkpoint_path)
+        return self.write(estimator, export_path, checkpoint_path)
 
     def _read_best(self, model_dir: str, current: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the best of the earlier evaluations; the current one is already in the files."""
@@ -232,3 +244,9 @@ def list_exporters(exporters: Any) -> list[Exporter]:
     if len(set(names)) < len(names):
         raise ValueError(f"the exporters are named {names}: every name must occur once")
     return listed
+
+
+def choose_export(estimator: Any, exporters: list[Exporter]) -> Callable[[str, str], Any] | None:
+    """Return what writes a SavedModel as the first exporter does, whose arguments are paths."""
+    writing = [each for each in exporters if isinstance(each, SavedModelExporter)]
+    return partial(writing[0].write, estimator) if writing else None

@@ -1,6 +1,6 @@
 """The hooks that an Estimator adds to its sessions, and the metrics of an evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,6 +135,15 @@ class EvaluationSummaryHook(tf.train.SessionRunHook):
             self._is_written = True
             summary, step = run_values.results
             tf.summary.FileWriterCache.get(self._directory).add_summary(summary, step)
+
+
+def list_numbers(results: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics of an evaluation that are numbers, without the step."""
+    return {
+        name: float(value)
+        for name, value in results.items()
+        if name != "global_step" and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiu"
+    }
 
 
 def write_results(directory: str, results: dict[str, Any], checkpoint: str | None) -> None:

@@ -63,11 +63,12 @@ class RunConfig:
         keep_checkpoint_max: How many checkpoints to keep; 0 or None keeps all.
         keep_checkpoint_every_n_hours: Keep one checkpoint for every so many hours besides.
         log_step_count_steps: Log the loss and the speed every so many steps.
-        train_distribute: A strategy of `tf.distribute` for training.
+        train_distribute: A strategy of `tf.distribute` with one replica, or parameter servers: it
+            has no effect. Others are refused.
         device_fn: Places operations; by default variables go to the parameter servers in turn.
         protocol: The protocol of the server.
-        eval_distribute: A strategy of `tf.distribute` for evaluation.
-        experimental_distribute: Not used.
+        eval_distribute: The same for evaluation.
+        experimental_distribute: The same for both.
         experimental_max_worker_delay_secs: Not used: workers start at once.
         session_creation_timeout_secs: How long a worker waits for the chief.
     """
@@ -244,6 +245,16 @@ class RunConfig:
     def service(self) -> None:
         """None: TF_CONFIG describes no service."""
         return
+
+
+def list_addresses(config: RunConfig) -> list[str]:
+    """Return the addresses of all tasks of the cluster."""
+    jobs = config.cluster_spec.as_dict().values()
+    return [
+        address
+        for tasks in jobs
+        for address in (tasks if isinstance(tasks, list) else tasks.values())
+    ]
 
 
 def make_device_fn(config: RunConfig) -> Callable[[Any], str] | None:

@@ -1,5 +1,6 @@
 """What a model_fn returns, and what `train_and_evaluate` is told."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -175,3 +176,30 @@ class EvalSpec(NamedTuple):
     exporters: Any = None
     start_delay_secs: float = 120
     throttle_secs: float = 600
+
+
+class WarmStartSettings(NamedTuple):
+    """Which variables start with the values of a checkpoint.
+
+    Args:
+        ckpt_to_initialize_from: A checkpoint, or a directory with checkpoints.
+        vars_to_warm_start: A regular expression or a list of variables; None for none that train.
+        var_name_to_vocab_info: A `tf.train.VocabInfo` by the name of the variable.
+        var_name_to_prev_var_name: The name in the checkpoint by the name in the graph.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any = ".*"
+    var_name_to_vocab_info: Mapping[str, Any] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+
+def make_warm_start(given: str | WarmStartSettings | None) -> WarmStartSettings | None:
+    """Return the settings of a warm start, which may be given as the path of a checkpoint."""
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return WarmStartSettings(os.fspath(given))
+    raise ValueError(
+        f"warm_start_from is {given!r}: name a checkpoint, or pass tf.estimator.WarmStartSettings"
+    )

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import tensorflow.compat.v1 as tf
 
 from phalanx.cluster.job_environment import has_evaluator
+from phalanx.compat.tf1 import search
 from phalanx.compat.tf1.estimator.estimator import Estimator
-from phalanx.compat.tf1.estimator.exporters import list_exporters
+from phalanx.compat.tf1.estimator.exporters import choose_export, list_exporters
 from phalanx.compat.tf1.estimator.run_config import TaskType
 from phalanx.compat.tf1.estimator.specs import EvalSpec, TrainSpec
 from phalanx.compat.tf1.session import report_end, serve_until_end, start_server
@@ -51,6 +52,15 @@ def train_and_evaluate(
         raise TypeError(f"train_and_evaluate: {estimator!r} is not a tf.estimator.Estimator")
     if not isinstance(train_spec, TrainSpec) or not isinstance(eval_spec, EvalSpec):
         raise TypeError("train_and_evaluate needs a tf.estimator.TrainSpec and an EvalSpec")
+    if search.is_active():
+        search.end(
+            estimator,
+            eval_spec.input_fn,
+            lambda path: estimator.evaluate(
+                eval_spec.input_fn, eval_spec.steps, list(eval_spec.hooks), path
+            ),
+            choose_export(estimator, list_exporters(eval_spec.exporters)),
+        )
     config = estimator.config
     if config.task_type == TaskType.PS:
         serve_until_end(config)

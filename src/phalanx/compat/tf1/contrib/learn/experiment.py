@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from phalanx.compat.tf1 import search
 from phalanx.compat.tf1.contrib.learn.export_strategy import ExportStrategy
 from phalanx.compat.tf1.contrib.learn.models import Estimator as LearnEstimator
 from phalanx.compat.tf1.estimator.estimator import Estimator
@@ -97,6 +98,8 @@ class Experiment:
         self._saving_listeners = list(saving_listeners or ())
         self._export_strategies: tuple[ExportStrategy, ...] = ()
         self.reset_export_strategies(export_strategies)
+        if search.is_active():
+            search.end(estimator, eval_input_fn, self._evaluate, self._choose_export())
 
     @property
     def estimator(self) -> Estimator:
@@ -128,6 +131,11 @@ class Experiment:
                 raise TypeError(f"Experiment: {each!r} is not a tf.contrib.learn.ExportStrategy")
         self._export_strategies = listed
         return earlier
+
+    def _choose_export(self) -> search.Export | None:
+        for each in self._export_strategies:
+            return lambda base, path: each.export(self._estimator, base, path)
+        return None
 
     def extend_train_hooks(self, additional_hooks: Sequence[Any]) -> None:
         """Add hooks of training."""

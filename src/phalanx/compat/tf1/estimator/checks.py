@@ -1,0 +1,63 @@
+"""Checks of what a program passes to an Estimator."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from phalanx.compat.tf1.estimator.run_config import RunConfig
+from phalanx.errors import ConfigurationError
+
+LOG = logging.getLogger("phalanx")
+
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+_PARAMETER_SERVER = "ParameterServerStrategy"
+
+
+def check_model_fn(model_fn: Callable[..., Any], params: Any) -> tuple[str, ...]:
+    """Return the names of the arguments that a model_fn takes."""
+    if not callable(model_fn):
+        raise ValueError(f"model_fn is {model_fn!r}: pass a function that builds the model")
+    parameters = inspect.signature(model_fn).parameters
+    keywords = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
+    takes = _MODEL_FN_ARGUMENTS if keywords else tuple(parameters)
+    if "features" not in takes:
+        raise ValueError(f"the model_fn takes {takes}: it must take an argument named features")
+    if params is not None and "params" not in takes:
+        raise ValueError("params were given, but the model_fn takes no argument named params")
+    unknown = [
+        name
+        for name, each in parameters.items()
+        if name not in (*_MODEL_FN_ARGUMENTS, *keywords) and each.default is each.empty
+    ]
+    if unknown:
+        known = ", ".join(_MODEL_FN_ARGUMENTS)
+        raise ValueError(f"the model_fn takes {unknown}, but it is called with {known} only")
+    return takes
+
+
+def check_strategies(config: RunConfig) -> None:
+    """Accept strategies that change nothing: one replica, or parameter servers by TF_CONFIG."""
+    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+        given = getattr(config, name)
+        if given is None:
+            continue
+        kind = type(given).__name__.removesuffix("V1")
+        replicas = getattr(given, "num_replicas_in_sync", None)
+        is_alone = replicas == 1 and config.num_worker_replicas <= 1
+        if kind == _PARAMETER_SERVER or is_alone:
+            LOG.info("RunConfig(%s=%s) has no effect here: the program trains without", name, kind)
+            continue
+        raise ConfigurationError(
+            f"RunConfig({name}=...) is a {kind} of {replicas or 'several'} replicas and "
+            f"{config.num_worker_replicas} tasks, which is not supported under --tf1: leave it out "
+            "and start the program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), "
+            "write a tower for each device as in examples/tf1/towers.py, or train a Keras model "
+            "with phalanx.Experiment"
+        )
+
+
+def check_steps(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count <= 0:
+            raise ValueError(f"{name} is {count}: it must be at least 1, or None")
