@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from phalanx.errors import LaunchError as LaunchError
     from phalanx.errors import LeaseError as LeaseError
     from phalanx.errors import NotFoundError as NotFoundError
+    from phalanx.errors import OutputGoneError as OutputGoneError
     from phalanx.errors import PeerError as PeerError
     from phalanx.errors import PhalanxError as PhalanxError
     from phalanx.errors import RecordError as RecordError
@@ -68,6 +69,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "LaunchError",
             "LeaseError",
             "NotFoundError",
+            "OutputGoneError",
             "PeerError",
             "PhalanxError",
             "RecordError",

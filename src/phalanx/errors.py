@@ -9,7 +9,8 @@ PhalanxError                     exit code 1
 │       └── ArgumentError        an argument is wrong; also a ValueError
 ├── RecordError                  a record is damaged or has unexpected content
 ├── LaunchError                  a launched job failed for a reason outside of its program
-│   └── NotFoundError            the backend has no such object
+│   ├── NotFoundError            the backend has no such object
+│   └── OutputGoneError          the backend has deleted the output of a task
 └── TrainingError                training started and failed
     ├── WorkerError              the program raised an exception on another task
     ├── PeerError                another task is unreachable or stopped responding
@@ -77,6 +78,10 @@ class LaunchError(PhalanxError):
 
 class NotFoundError(LaunchError):
     """The backend has no object of this kind and name."""
+
+
+class OutputGoneError(LaunchError):
+    """The backend has deleted the output of a task."""
 
 
 class TrainingError(PhalanxError):

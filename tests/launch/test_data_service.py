@@ -23,7 +23,7 @@ from phalanx.launch.backends.ssh import SshLauncher
 from phalanx.launch.backends.ssh.plan import Host, SshOptions
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
 from phalanx.launch.processes.plan import ProcessPlan
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, evaluators=1, data_workers=2)

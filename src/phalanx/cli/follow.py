@@ -11,13 +11,16 @@ from rich.text import Text
 from phalanx.cli.display import PlainDisplay
 from phalanx.cli.terminal import make_console
 from phalanx.cluster.spec import Task
-from phalanx.errors import LaunchError
-from phalanx.launch.base import Handle, JobResult
+from phalanx.errors import LaunchError, OutputGoneError
+from phalanx.launch.base import Handle, JobResult, ReportingHandle, TaskState
 
 _OUTAGE_LIMIT_SECONDS = 300.0
 _RETRY_SECONDS = 2.0
 # A request that fails only after this time had a connection before: it begins a new outage.
 _CONNECTED_SECONDS = 90.0
+# How often a backend is asked whether the job is over while its output is followed.
+_RESULT_SECONDS = 5.0
+_CLOSE_SECONDS = 1.0
 
 
 def follow_job(name: str, handle: Handle) -> int:
@@ -33,12 +36,35 @@ def follow_job(name: str, handle: Handle) -> int:
     return result.exit_code
 
 
-def print_output(handle: Handle, tasks: Sequence[Task]) -> None:
-    """Print the output so far, task by task, each line with the name of its task."""
+def print_output(handle: Handle, tasks: Sequence[Task]) -> bool:
+    """Print the output so far, task by task; return whether that of every task was there."""
     display = PlainDisplay(tasks)
+    complete = True
     for task in tasks:
-        for line in handle.logs(task):
-            display.output(task, [line])
+        try:
+            for line in handle.logs(task):
+                display.output(task, [line])
+        except OutputGoneError as error:
+            complete = False
+            print_message(str(error))
+    return complete
+
+
+def print_reports(handle: Handle, note: Callable[[str], None]) -> None:
+    """Print in the background why tasks do not start, if the backend reports it."""
+
+    def read(reporting: ReportingHandle) -> None:
+        outage = _Outage(lambda message: None)
+        while True:
+            try:
+                for message in reporting.reports():
+                    note(message)
+                return
+            except LaunchError as error:
+                outage.wait(error)
+
+    if isinstance(handle, ReportingHandle):
+        threading.Thread(target=read, args=(handle,), daemon=True).start()
 
 
 def read_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Iterator[str]:
@@ -51,6 +77,8 @@ def read_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Itera
                 shown += 1
                 yield line
             return
+        except OutputGoneError:
+            raise
         except LaunchError as error:
             outage.wait(error)
 
@@ -74,32 +102,86 @@ def print_result(result: JobResult, sentence: str) -> None:
 
 
 def _follow_output(handle: Handle, tasks: Sequence[Task]) -> None:
-    display = PlainDisplay(tasks)
+    """Print the output of the tasks until all have ended, or only the job has."""
+    display = _ClosingDisplay(tasks)
     failures: list[Exception] = []
-    noted: set[str] = set()
-
-    def note_once(message: str) -> None:
-        """An outage concerns the readers of all tasks, and is reported once."""
-        if message not in noted:
-            noted.add(message)
-            display.note(message)
 
     def read(task: Task) -> None:
         try:
-            for line in read_lines(handle, task, note_once):
-                display.output(task, [line])
+            for line in read_lines(handle, task, display.note_once):
+                display.output(task, line)
+        except OutputGoneError as error:
+            display.note_once(str(error))
         except Exception as error:  # raised again by the main thread, such as a closed pipe
             failures.append(error)
 
     # Daemon threads, so that Ctrl-C ends this command at once.
-    threads = [threading.Thread(target=read, args=(task,), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive() and not failures:
-            thread.join(0.2)
+    readers = {task: threading.Thread(target=read, args=(task,), daemon=True) for task in tasks}
+    for reader in readers.values():
+        reader.start()
+    print_reports(handle, display.note)
+    asked_at = time.monotonic()
+    left_over: set[Task] = set()
+    try:
+        while alive := {task for task, reader in readers.items() if reader.is_alive()}:
+            if failures:
+                break
+            readers[next(iter(alive))].join(0.2)
+            if time.monotonic() - asked_at > _RESULT_SECONDS:
+                # A task that still runs after the end of the job has output without an end.
+                running = _find_left_over(handle)
+                if alive <= running & left_over:
+                    break
+                asked_at, left_over = time.monotonic(), running
+    finally:
+        display.close()
     if failures:
         raise failures[0]
+
+
+class _ClosingDisplay:
+    """A display that threads write to. Python aborts if one of them writes while it exits."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._display = PlainDisplay(tasks)
+        self._lock = threading.Lock()
+        self._noted: set[str] = set()
+        self._closed = False
+
+    def output(self, task: Task, line: str) -> None:
+        with self._lock:
+            if not self._closed:
+                self._display.output(task, [line])
+
+    def note(self, message: str) -> None:
+        with self._lock:
+            if not self._closed:
+                self._display.note(message)
+
+    def note_once(self, message: str) -> None:
+        """An outage concerns the readers of all tasks, and is reported once."""
+        with self._lock:
+            known = message in self._noted
+            self._noted.add(message)
+        if not known:
+            self.note(message)
+
+    def close(self) -> None:
+        # A thread that waits for a slow reader of the output keeps the lock.
+        got = self._lock.acquire(timeout=_CLOSE_SECONDS)
+        self._closed = True
+        if got:
+            self._lock.release()
+
+
+def _find_left_over(handle: Handle) -> set[Task]:
+    """Return the tasks that run although the job is over; none if the backend does not answer."""
+    try:
+        if handle.wait(0) is None:
+            return set()
+        return {each.task for each in handle.status() if each.state is TaskState.RUNNING}
+    except LaunchError:
+        return set()
 
 
 def _wait(handle: Handle) -> JobResult:

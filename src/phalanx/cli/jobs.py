@@ -6,7 +6,13 @@ import sys
 import click
 from rich.text import Text
 
-from phalanx.cli.follow import follow_job, print_message, print_output, read_lines
+from phalanx.cli.follow import (
+    follow_job,
+    print_message,
+    print_output,
+    print_reports,
+    read_lines,
+)
 from phalanx.cli.option_factories import time_option
 from phalanx.cli.runtime_lines import is_runtime_line
 from phalanx.cli.terminal import colour_state, make_console, print_table
@@ -54,7 +60,8 @@ def status(name: str | None, as_json: bool) -> None:
 def logs(name: str, task: str | None, follow: bool) -> None:
     """Print the output of the job NAME, or only of its task TASK, such as worker-1.
 
-    With --follow and without TASK, the exit code is that of the job.
+    With --follow and without TASK, the exit code is that of the job. Without --follow, it is 1 if
+    the output of a task no longer exists.
 
     \b
     Example:
@@ -65,11 +72,12 @@ def logs(name: str, task: str | None, follow: bool) -> None:
     if task is None:
         if follow:
             sys.exit(follow_job(name, handle))
-        print_output(handle, list(tasks.values()))
-        return
+        sys.exit(0 if print_output(handle, list(tasks.values())) else 1)
     if task not in tasks:
         raise JobError(f"the job {name!r} has no task {task!r}: it has {', '.join(tasks)}")
     found = tasks[task]
+    if follow:
+        print_reports(handle, print_message)
     for line in read_lines(handle, found, print_message) if follow else handle.logs(found):
         click.echo(line)
 

@@ -9,7 +9,7 @@ from phalanx.cli.options import CheckedCommand, ParsedType, add_options
 from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.options import CREDENTIALS, LABEL, MOUNT
 from phalanx.launch.job import Resources, check_name, make_name
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
 from phalanx.launch.tf_serving import (
     IMAGE,
     USER,

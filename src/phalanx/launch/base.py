@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.job import Job
@@ -101,6 +101,9 @@ class Handle(Protocol):
 
         Yields:
             The lines, without their line breaks.
+
+        Raises:
+            OutputGoneError: The backend has deleted the output.
         """
         ...
 
@@ -117,6 +120,15 @@ class Handle(Protocol):
         Returns:
             How the job ended, or None if it still runs after `timeout`.
         """
+        ...
+
+
+@runtime_checkable
+class ReportingHandle(Protocol):
+    """A job whose backend reports more than the output of its tasks."""
+
+    def reports(self) -> Iterator[str]:
+        """Yield why tasks do not start, as it changes, until the job is over."""
         ...
 
 

@@ -204,8 +204,7 @@ GRACE = Option(
     "TIME",
     default=f"{GracePeriods.grace:g}s",
 )
-GRACE_PERIODS = (
-    GRACE,
+LINGERS = (
     Option(
         "--linger",
         "How long workers may run on after the chief has succeeded.",
@@ -221,6 +220,7 @@ GRACE_PERIODS = (
         default=f"{GracePeriods.evaluator_linger:g}s",
     ),
 )
+GRACE_PERIODS = (GRACE, *LINGERS)
 
 TENSORBOARD = Option("--tensorboard", "Serve TensorBoard while the job runs.", is_flag=True)
 LOCAL_TENSORBOARD = replace(TENSORBOARD, help="Serve TensorBoard on port 6006 while the job runs.")

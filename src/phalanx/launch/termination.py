@@ -16,7 +16,7 @@ from phalanx.cluster.spec import DATA_ROLES, Role, Task
 from phalanx.launch.base import TaskState
 
 # They never return, and the others need them up to the end.
-_SERVERS = DATA_ROLES | {Role.PS}
+SERVERS = DATA_ROLES | {Role.PS}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def time_left(
     task: Task, running: Collection[Task], failed: bool, grace_periods: GracePeriods
 ) -> float:
     """Return how many seconds after the job has succeeded or failed the task must be ended."""
-    if task.role in _SERVERS:
+    if task.role in SERVERS:
         training = any(each.role in (Role.CHIEF, Role.WORKER) for each in running)
         return math.inf if training else 0.0
     if failed:

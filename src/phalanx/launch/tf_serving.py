@@ -10,7 +10,8 @@ from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.security import make_compose_settings
 from phalanx.launch.job import Resources
 from phalanx.launch.kube.manifest import Manifest, dump
-from phalanx.launch.kube.pods import PodOptions, check_names, make_header, standard_labels
+from phalanx.launch.kube.options import PodOptions, check_names
+from phalanx.launch.kube.pods import make_header, standard_labels
 from phalanx.launch.kube.servers import Server, make_server
 
 IMAGE = "tensorflow/serving:2.20.0"

@@ -21,7 +21,7 @@ from phalanx.cluster.tf_config import loads
 from phalanx.launch.backends.kubeflow import KubeflowLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")

@@ -24,7 +24,7 @@ from phalanx.launch.backends.trainjob import TrainJobLauncher
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.manifest import dump
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -90,7 +90,7 @@ def test_each_role_has_its_own_resources() -> None:
         job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0].get("resources")
         for job in jobs_of(objects(replace(JOB, ps=1))["TrainingRuntime"])
     }
-    assert needs["x-chief-0"] is None
+    assert needs["x-chief-0"] == {"requests": {"cpu": "500m", "memory": str(1 << 30)}}
     assert needs["x-worker-0"]["limits"] == {"cpu": "4000m", "nvidia.com/gpu": "1"}
     assert needs["x-ps-0"]["limits"] == {"memory": str(1 << 30)}
 

@@ -19,7 +19,7 @@ from phalanx.launch.backends.swarm import SwarmLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.manifest import load
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
 
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=1, model_dir="gs://b/d")
 

@@ -6,8 +6,9 @@ import pytest
 
 from phalanx.errors import JobError
 from phalanx.launch.kube.manifest import dump
+from phalanx.launch.kube.options import Toleration
 from phalanx.launch.kube.patch import merge
-from phalanx.launch.kube.pods import Toleration, quote
+from phalanx.launch.kube.pods import quote
 
 
 def test_parse_toleration() -> None:

@@ -16,7 +16,13 @@ from phalanx.launch.job import Job
 from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import PodOptions, make_object, make_pod, pod_labels, quote
+from phalanx.launch.kube.options import PodOptions
+from phalanx.launch.kube.pods import job_labels, make_header, make_pod, pod_labels, quote
+from phalanx.launch.kube.scheduling import (
+    check_operator_gang,
+    make_queue_labels,
+    make_suspension,
+)
 from phalanx.launch.placeholders import fill, fill_with
 from phalanx.launch.task_commands import RENAME_CHIEF, evaluator_variables
 
@@ -44,15 +50,22 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
             "a TFJob cannot run data workers: leave out --data-workers, "
             "or launch the job on trainjob or kubernetes"
         )
+    check_operator_gang(options, "TFJob")
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
+    # The operator makes the group of pods, with the scheduler that it was started with.
+    gang = {"schedulingPolicy": {"minAvailable": len(job.tasks())}} if options.gang else {}
+    labels = {**job_labels(job, container), **make_queue_labels(options)}
     return {
-        **make_object("kubeflow.org/v1", "TFJob", job.name, job, container, options),
+        **make_header("kubeflow.org/v1", "TFJob", job.name, labels, options),
         "spec": {
             "runPolicy": {
+                **make_suspension(options),
                 # Removes the pods that still run when the job is over, such as the ps.
                 "cleanPodPolicy": "Running",
                 "backoffLimit": job.restarts,
+                "ttlSecondsAfterFinished": math.ceil(options.ttl),
                 **limit,
+                **gang,
             },
             # If there is a chief, the operator looks at the chief whatever the policy is.
             "successPolicy": "" if job.chief else "AllWorkers",
@@ -121,7 +134,13 @@ def _find_task(pod: Manifest) -> Task | None:
 
 class KubeflowLauncher(PodsLauncher):
     kind = JobKind(
-        "TFJob", one_object, "Succeeded", f"{_PREFIX}/job-name=", _find_task, failed_pods
+        "TFJob",
+        one_object,
+        "Succeeded",
+        f"{_PREFIX}/job-name=",
+        _find_task,
+        failed_pods,
+        operator="Kubeflow's training operator",
     )
     launch_help = """
         Start the tasks of a job as the replicas of a TFJob, for Kubeflow's training operator.

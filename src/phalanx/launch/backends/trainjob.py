@@ -14,7 +14,13 @@ from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import INDEX, JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PODS, PodOptions
+from phalanx.launch.kube.scheduling import (
+    check_operator_gang,
+    make_queue_labels,
+    make_suspension,
+)
+from phalanx.launch.options import Option
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 _JOB_SET = "jobset.sigs.k8s.io"
@@ -31,10 +37,13 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
         _make_replicated_job(job, container, options, role, count, role is deciding)
         for role, count in job.all_counts().items()
     ]
+    check_operator_gang(options, "TrainJob")
+    gang: Manifest = {"podGroupPolicy": {options.gang.value: {}}} if options.gang else {}
     yield {
         **pods.make_object(api, "TrainingRuntime", job.name, job, container, options),
         "spec": {
             "mlPolicy": {"numNodes": nodes},
+            **gang,
             "template": {
                 "spec": {
                     "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
@@ -46,9 +55,11 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
             },
         },
     }
+    labels = {**pods.job_labels(job, container), **make_queue_labels(options)}
     yield {
-        **pods.make_object(api, "TrainJob", job.name, job, container, options),
+        **pods.make_header(api, "TrainJob", job.name, labels, options),
         "spec": {
+            **make_suspension(options),
             "runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": job.name},
             "trainer": {"numNodes": nodes},
         },
@@ -84,7 +95,14 @@ def _find_task(pod: Manifest) -> Task | None:
 
 class TrainJobLauncher(PodsLauncher):
     kind = JobKind(
-        "TrainJob", one_object, "Complete", f"{_JOB_SET}/jobset-name=", _find_task, failed_pods
+        "TrainJob",
+        one_object,
+        "Complete",
+        f"{_JOB_SET}/jobset-name=",
+        _find_task,
+        failed_pods,
+        operator="Kubeflow Trainer",
+        oldest=(1, 33),
     )
     launch_help = """
         Start the tasks of a job as a TrainJob, for Kubeflow Trainer 2.
@@ -98,6 +116,15 @@ class TrainJobLauncher(PodsLauncher):
               --gpus chief=1 --gpus worker=1 --model-dir gs://bucket/digits \\
               --credentials key.json train.py
     """
+
+    launch_options = (
+        *(each for each in PODS if each.flag != "--ttl"),
+        Option(
+            "--ttl",
+            refusal="cannot delete a TrainJob that is over, because Kubeflow Trainer does not: "
+            "leave out --ttl, and delete it with phalanx cancel",
+        ),
+    )
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
         return _make_objects(job, self.container, self.options)

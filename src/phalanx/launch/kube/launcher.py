@@ -1,101 +1,30 @@
 """The base class of the launchers whose tasks are pods; they differ in the objects they create."""
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from phalanx.errors import JobError, LaunchError
+from phalanx.errors import JobError, LaunchError, NotFoundError
 from phalanx.launch.containers.container import Container
-from phalanx.launch.containers.options import (
-    CONTAINER,
-    PATCH,
-    RUN_AS_USER,
-    TENSORBOARD_CREDENTIALS,
-    make_container,
-    read_patches,
-)
+from phalanx.launch.containers.options import make_container
 from phalanx.launch.job import Job
 from phalanx.launch.kube import pods
-from phalanx.launch.kube.client import AlreadyExistsError, Client
+from phalanx.launch.kube.client import (
+    CUSTOM,
+    AlreadyExistsError,
+    Client,
+    ForbiddenError,
+    full_kind,
+)
 from phalanx.launch.kube.handle import JobKind, PodsHandle
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.namespace import find_namespace
+from phalanx.launch.kube.options import PODS, PodOptions, check_names, make_pod_options
 from phalanx.launch.kube.patch import apply_patches
-from phalanx.launch.kube.pods import PodOptions, Toleration
+from phalanx.launch.kube.policies import make_disruption_budget, make_network_policies
 from phalanx.launch.kube.servers import make_tensorboard
-from phalanx.launch.options import (
-    ENV_FROM_SECRET,
-    GRACE,
-    START_WITHIN,
-    TENSORBOARD,
-    IntegerRange,
-    Option,
-    OptionValues,
-    hides_secrets,
-)
-from phalanx.launch.secrets import HIDDEN
-from phalanx.launch.values import parse_label
+from phalanx.launch.options import Option, OptionValues
 
-PODS = (
-    replace(
-        ENV_FROM_SECRET,
-        help="Set a variable of every task to a key of a Secret  [default key: NAME]. "
-        "Can be repeated.",
-        metavar="NAME=SECRET[/KEY]",
-    ),
-    *CONTAINER,
-    RUN_AS_USER,
-    START_WITHIN,
-    Option(
-        "--namespace",
-        "The namespace of all objects  [default: that of the context]",
-        metavar="NAME",
-    ),
-    Option("--context", "The context of the kubeconfig  [default: the current one]"),
-    Option(
-        "--node-selector",
-        "Use only nodes with this label. Can be repeated.",
-        parse_label,
-        "NAME=VALUE",
-        multiple=True,
-    ),
-    Option(
-        "--toleration",
-        "Use nodes with this taint, too. Can be repeated.",
-        Toleration.parse,
-        "KEY=VALUE:EFFECT",
-        multiple=True,
-    ),
-    Option("--priority-class", "The PriorityClass of the pods.", metavar="NAME"),
-    Option(
-        "--service-account",
-        "The service account of the pods  [default: none, and no token is mounted]",
-        metavar="NAME",
-    ),
-    Option(
-        "--protect",
-        "Keep nodes from being drained while the job runs (PodDisruptionBudget).",
-        is_flag=True,
-    ),
-    Option(
-        "--fs-group",
-        "The group that owns the volumes of the pods.",
-        IntegerRange(0),
-        "GID",
-    ),
-    replace(TENSORBOARD, help="Serve TensorBoard until `phalanx cancel`."),
-    TENSORBOARD_CREDENTIALS,
-    Option(
-        "--tensorboard-account",
-        "The service account of TensorBoard  [default: none]",
-        metavar="NAME",
-    ),
-    PATCH,
-    GRACE,
-)
 _END_SECONDS = 60.0
 
 
@@ -114,23 +43,7 @@ class PodsLauncher(ABC):
     def from_options(cls, job: Job, values: OptionValues) -> Self:
         return cls(
             make_container(values),
-            PodOptions(
-                namespace=values["namespace"] or find_namespace(values["context"], os.environ),
-                node_selector=dict(values["node_selector"]),
-                tolerations=values["toleration"],
-                priority_class=values["priority_class"],
-                service_account=values["service_account"],
-                controller_account=values.get("controller_account"),
-                grace=values["grace"],
-                protect=values["protect"],
-                tensorboard=values["tensorboard"],
-                tensorboard_credentials=_read_key(values, "tensorboard_credentials"),
-                tensorboard_account=values["tensorboard_account"],
-                credentials=_read_key(values, "credentials"),
-                run_as_user=values["run_as_user"],
-                fs_group=values["fs_group"],
-                patches=read_patches(values),
-            ),
+            make_pod_options(values),
             values["context"],
         )
 
@@ -141,13 +54,13 @@ class PodsLauncher(ABC):
     def plan(self, job: Job) -> pods.ObjectsPlan:
         job.validate()
         self.container.validate()
-        pods.check_names(self.container, self.options)
+        check_names(self.container, self.options)
         labels = pods.job_labels(job, self.container)
         about = (job, self.container, self.options)
         objects = [
             *pods.make_secret(job.name, labels, self.options),
-            pods.make_network_policy(*about),
-            *pods.make_disruption_budget(*about),
+            *make_network_policies(*about),
+            *make_disruption_budget(*about),
             *self.make_objects(job),
             *make_tensorboard(*about),
         ]
@@ -162,11 +75,16 @@ class PodsLauncher(ABC):
         handle = PodsHandle(
             self.kind, client, plan.name, plan.namespace, dict(plan.counts), created
         )
+        self._check_version(client)
         known = handle.warnings()
+        objects = [pods.make_job_secret(plan), *plan.objects]
+        owner = (self.kind.kind, self.kind.names(plan.name, handle.counts)[0])
         try:
-            for manifest in (pods.make_job_secret(plan), *plan.objects):
-                _create(client, manifest, plan.name)
-                created.append((manifest["kind"], manifest["metadata"]["name"]))
+            for number, manifest in enumerate(objects):
+                stored = self._create(client, manifest, plan)
+                created.append((full_kind(manifest), manifest["metadata"]["name"]))
+                objects[number] = {**manifest, "metadata": stored["metadata"]}
+            _set_owner(client, owner, objects)
             handle.check_start(known)
         except BaseException as error:
             handle.cancel()
@@ -177,28 +95,63 @@ class PodsLauncher(ABC):
             raise
         return handle
 
+    def _check_version(self, client: Client) -> None:
+        """Raise a JobError if the cluster is too old for the objects."""
+        version, oldest = client.version(), self.kind.oldest
+        if version < oldest:
+            raise JobError(
+                f"the cluster has Kubernetes {version[0]}.{version[1]}, and a {self.kind.kind} of "
+                f"Phalanx needs {oldest[0]}.{oldest[1]} or newer: update the cluster, or launch "
+                "the job on another backend"
+            )
+
+    def _create(self, client: Client, manifest: Manifest, plan: pods.ObjectsPlan) -> Manifest:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        try:
+            return client.create(manifest)
+        except LaunchError as error:
+            reason = self._explain(error, manifest, plan)
+            raise LaunchError(f"{kind} {name}: {reason}") from None
+
+    def _explain(self, error: LaunchError, manifest: Manifest, plan: pods.ObjectsPlan) -> str:
+        """Say what to do about an object that cannot be created."""
+        kind = manifest["kind"]
+        if isinstance(error, AlreadyExistsError):
+            kinds = sorted({each["kind"].lower() for each in plan.objects} | {"secret"})
+            return (
+                f"{error} (delete that of an earlier job with: phalanx cancel {plan.name}; if it "
+                f"was applied with kubectl: kubectl delete {','.join(kinds)} "
+                f"-n {plan.namespace} -l {pods.JOB}={plan.name})"
+            )
+        if isinstance(error, NotFoundError) and str(error).startswith("namespaces "):
+            return f"{error} (create the namespace, or choose another one: --namespace)"
+        if isinstance(error, NotFoundError) and full_kind(manifest) in CUSTOM:
+            api = manifest["apiVersion"]
+            missing = self.kind.operator if kind != "PodGroup" else "the scheduler of --gang"
+            return (
+                f"this cluster has no {kind} ({api}): {missing} is not installed. Ask the "
+                "administrator of the cluster, or use: phalanx launch kubernetes without --gang"
+            )
+        if kind in ("Role", "RoleBinding", "ServiceAccount"):
+            return f"{error} (name an account that may get and patch Jobs: --controller-account)"
+        return str(error)
+
     @classmethod
     def attach(cls, facts: Mapping[str, Any]) -> PodsHandle:
         return PodsHandle.attach(cls.kind, facts)
 
 
-def _read_key(values: OptionValues, name: str) -> bytes | None:
-    if not values[name]:
-        return None
-    return HIDDEN.encode() if hides_secrets(values) else Path(values[name]).read_bytes()
+def _set_owner(client: Client, name: tuple[str, str], objects: Sequence[Manifest]) -> None:
+    """Let the cluster delete all objects with the one of this kind and name.
 
-
-def _create(client: Client, manifest: Manifest, job: str) -> None:
-    kind, name = manifest["kind"], manifest["metadata"]["name"]
-    try:
-        client.create(manifest)
-    except LaunchError as error:
-        raise LaunchError(f"{kind} {name}: {error}{_hint(error, job, kind)}") from None
-
-
-def _hint(error: LaunchError, job: str, kind: str) -> str:
-    if isinstance(error, AlreadyExistsError):
-        return f" (delete that of an earlier job with: phalanx cancel {job})"
-    if kind in ("Role", "RoleBinding", "ServiceAccount"):
-        return " (name an account that may get and patch Jobs: --controller-account)"
-    return ""
+    TensorBoard stays until `phalanx cancel`, and so does everything if the user may not patch it.
+    """
+    owner = next(each for each in objects if (each["kind"], each["metadata"]["name"]) == name)
+    for each in objects:
+        metadata = each["metadata"]
+        if each is owner or metadata["labels"].get(pods.COMPONENT) == "tensorboard":
+            continue
+        try:
+            client.set_owner(owner, full_kind(each), metadata["name"], metadata["namespace"])
+        except ForbiddenError:
+            return

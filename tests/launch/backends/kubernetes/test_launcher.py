@@ -21,7 +21,7 @@ from phalanx.launch.backends.kubernetes import KubernetesLauncher
 from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.manifest import dump
-from phalanx.launch.kube.pods import PodOptions, Toleration
+from phalanx.launch.kube.options import PodOptions, Toleration
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
@@ -140,13 +140,14 @@ def test_each_role_has_its_own_resources() -> None:
         )
         for role in ("chief", "worker", "ps")
     }
-    assert needs["chief"] is None
+    assert needs["chief"] == {"requests": {"cpu": "500m", "memory": str(1 << 30)}}
     assert needs["worker"]["limits"] == {
         "cpu": "1500m",
         "memory": str(1 << 30),
         "nvidia.com/gpu": "1",
     }
-    assert needs["ps"]["requests"] == {"memory": str(2 << 30)}
+    assert needs["ps"]["requests"] == {"cpu": "500m", "memory": str(2 << 30)}
+    assert needs["ps"]["limits"] == {"memory": str(2 << 30)}
 
 
 def test_training_tasks_have_no_liveness_probe() -> None:
@@ -209,10 +210,12 @@ def test_tf_config_is_left_out_if_it_is_too_large() -> None:
     assert run_script(replace(JOB, workers=6000), "chief", 0) == {}
 
 
-@pytest.mark.parametrize(("chief", "first"), [(True, "digits-chief"), (False, "digits-worker")])
-def test_job_controller_waits_for_the_deciding_job(chief: bool, first: str) -> None:
+@pytest.mark.parametrize(
+    ("chief", "first", "linger"), [(True, "digits-chief", 0), (False, "digits-worker", 10)]
+)
+def test_job_controller_waits_for_the_deciding_job(chief: bool, first: str, linger: int) -> None:
     controller = find(replace(JOB, chief=chief), "digits")["spec"]["template"]["spec"]
-    assert controller["containers"][0]["command"][3:5] == ["30", first]
+    assert controller["containers"][0]["command"][3:6] == ["suspend", "30", f"{first}={linger}"]
     assert controller["serviceAccountName"] == "digits-controller"
 
 

@@ -1,8 +1,11 @@
 """The job controller: ends the Jobs of one job together, from a pod of its own.
 
 The pod runs this text with `python -c`, so it uses the standard library only. Kubernetes ends the
-pods of one Job together, but not those of several Jobs. When the deciding Job is complete, or any
-Job has failed, the controller suspends the others, which ends their pods and keeps their records.
+pods of one Job together, but not those of several Jobs. When the deciding Job is complete, the
+controller lets the others finish for a while, so that their output is kept. Then it suspends them,
+which ends their pods and keeps their records. When a Job has failed, it suspends the others at
+once. Parameter servers come last. A Job of a queue is not suspended, because Kueue would resume it:
+a deadline ends it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ JobObject = dict[str, Any]
 # The pod is not restarted after this exit code.
 JOB_FAILED = 3
 _POLL_SECONDS = 5.0
+_END_POLL_SECONDS = 1.0
 _RESPONSE_SECONDS = 30.0
 _OUTAGE_SECONDS = 600.0
 _END_SECONDS = 60.0
@@ -47,8 +51,9 @@ class JobsClient:
                 raise
             return {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
 
-    def suspend(self, name: str) -> None:
-        self._request("PATCH", name, {"spec": {"suspend": True}})
+    def end(self, name: str, by_deadline: bool) -> None:
+        change = {"activeDeadlineSeconds": 1} if by_deadline else {"suspend": True}
+        self._request("PATCH", name, {"spec": change})
 
     def _request(self, method: str, name: str, change: object) -> JobObject:
         """Return the response. A request that fails for a transient reason is repeated."""
@@ -85,8 +90,15 @@ class JobsClient:
             return content
 
 
-def control_jobs(jobs: JobsClient, grace: float, names: Sequence[str]) -> int:
-    """Wait until the first Job completes or any Job fails, then end the others."""
+def control_jobs(
+    jobs: JobsClient, by_deadline: bool, grace: float, lingers: Mapping[str, float]
+) -> int:
+    """Wait until the first Job completes or any Job fails, then end the others.
+
+    `lingers` are the seconds that each Job may run on after the success; -1 for servers, which are
+    ended when all other Jobs have ended.
+    """
+    names = list(lingers)
     while True:
         current = {name: jobs.read(name) for name in names}
         if _has_condition(current[names[0]], "Complete", "SuccessCriteriaMet"):
@@ -100,23 +112,41 @@ def control_jobs(jobs: JobsClient, grace: float, names: Sequence[str]) -> int:
             break
         time.sleep(_POLL_SECONDS)
     print(f"{reason}: ending the other Jobs", flush=True)
-    for name in names:
-        if not _has_condition(current[name], "Complete", "Failed"):
-            jobs.suspend(name)
-    deadline = time.monotonic() + grace + _END_SECONDS
-    while any(_has_pods(jobs.read(name)) for name in names) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    if code:
+        lingers = {name: min(seconds, 0) for name, seconds in lingers.items()}
+    _end_jobs(jobs, by_deadline, grace, lingers)
     return code
+
+
+def _end_jobs(
+    jobs: JobsClient, by_deadline: bool, grace: float, lingers: Mapping[str, float]
+) -> None:
+    """End each Job when its time is up, and wait until no pod runs any more."""
+    began = time.monotonic()
+    deadline = began + max(lingers.values()) + 2 * grace + _END_SECONDS
+    ended: set[str] = set()
+    while time.monotonic() < deadline:
+        left = [name for name in lingers if not _is_over(jobs.read(name), name in ended)]
+        trainers = [name for name in left if lingers[name] >= 0]
+        for name in trainers or left:
+            if name not in ended and time.monotonic() - began >= lingers[name]:
+                jobs.end(name, by_deadline)
+                ended.add(name)
+        if not left:
+            return
+        time.sleep(_END_POLL_SECONDS)
+
+
+def _is_over(job: JobObject, ended: bool) -> bool:
+    status = job.get("status", {})
+    if status.get("active") or status.get("terminating"):
+        return False
+    return ended or _has_condition(job, "Complete", "Failed")
 
 
 def _has_condition(job: JobObject, *kinds: str) -> bool:
     conditions = job.get("status", {}).get("conditions") or []
     return any(each["type"] in kinds and each["status"] == "True" for each in conditions)
-
-
-def _has_pods(job: JobObject) -> bool:
-    status = job.get("status", {})
-    return bool(status.get("active") or status.get("terminating"))
 
 
 def _get_message(error: urllib.error.HTTPError) -> str:
@@ -127,9 +157,12 @@ def _get_message(error: urllib.error.HTTPError) -> str:
 
 
 def main() -> int:
-    """Run with the arguments GRACE_SECONDS JOB..."""
+    """Run with the arguments suspend|deadline GRACE_SECONDS JOB=LINGER_SECONDS..."""
+    _, method, grace, *entries = sys.argv
+    pairs = [entry.split("=") for entry in entries]
+    lingers = {name: float(seconds) for name, seconds in pairs}
     try:
-        return control_jobs(JobsClient(os.environ), float(sys.argv[1]), sys.argv[2:])
+        return control_jobs(JobsClient(os.environ), method == "deadline", float(grace), lingers)
     except urllib.error.HTTPError as error:
         print(f"the API refused a request of the job controller: {_get_message(error)}", flush=True)
         return JOB_FAILED

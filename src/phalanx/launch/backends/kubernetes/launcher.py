@@ -7,6 +7,7 @@ If there are several Jobs, one more pod runs the job controller, which ends them
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 
 from phalanx.cluster.spec import Role, Task
@@ -15,14 +16,25 @@ from phalanx.launch.containers.container import PORT, Container
 from phalanx.launch.job import Job
 from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import INDEX, JobKind, Pods
-from phalanx.launch.kube.launcher import PODS, PodsLauncher
+from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.pods import PodOptions
+from phalanx.launch.kube.options import PODS, PodOptions
+from phalanx.launch.kube.policies import make_controller_policy
+from phalanx.launch.kube.scheduling import (
+    join_pod_group,
+    make_pod_group,
+    make_queue_labels,
+    make_scheduling,
+    make_suspension,
+)
 from phalanx.launch.kube.security import make_container_security, make_pod_security
-from phalanx.launch.options import Option
+from phalanx.launch.options import LINGERS, Option
+from phalanx.launch.termination import SERVERS
+from phalanx.launch.values import parse_cpus, parse_size
 
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
-_CONTROLLER_RESOURCES = {"cpu": "100m", "memory": "128Mi"}
+# The job controller must have seen how a Job ended before the cluster deletes it.
+_LEAST_TTL_SECONDS = 3600
 
 
 def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
@@ -40,9 +52,12 @@ def _make_objects(job: Job, container: Container, options: PodOptions) -> Iterat
     several = len(roles) > 1
     if several and options.controller_account is None:
         yield from _make_account(job, container, options)
+    labels = pods.job_labels(job, container)
+    yield from make_pod_group(job.name, len(job.all_tasks()), labels, options)
     for role, count in roles.items():
-        yield _make_job(job, container, options, role, count)
+        yield _make_job(job, container, options, role, count, several)
     if several:
+        yield from make_controller_policy(job, container, options)
         yield _make_controller(job, container, options)
 
 
@@ -53,7 +68,7 @@ def _job_names(name: str, roles: Iterable[Role]) -> list[str]:
 
 
 def _make_job(
-    job: Job, container: Container, options: PodOptions, role: Role, count: int
+    job: Job, container: Container, options: PodOptions, role: Role, count: int, several: bool
 ) -> Manifest:
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     pod = pods.make_indexed_pod(job, container, options, role, "task")
@@ -61,9 +76,17 @@ def _make_job(
         "metadata": {"labels": pods.pod_labels(job, container, role)},
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},
     }
+    template = join_pod_group(job.name, template, options)
+    ttl = max(options.ttl, _LEAST_TTL_SECONDS) if several else options.ttl
+    labels = {**pods.job_labels(job, container), **make_queue_labels(options)}
     return {
-        **pods.make_object("batch/v1", "Job", f"{job.name}-{role}", job, container, options),
-        "spec": {**limit, **pods.make_job_spec(job, count, template)},
+        **pods.make_header("batch/v1", "Job", f"{job.name}-{role}", labels, options),
+        "spec": {
+            **make_suspension(options),
+            **limit,
+            "ttlSecondsAfterFinished": math.ceil(ttl),
+            **pods.make_job_spec(job, count, template),
+        },
     }
 
 
@@ -98,13 +121,20 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
     """A Job that succeeds when the whole job does."""
     source = files("phalanx.launch.backends.kubernetes").joinpath("job_controller.py").read_text()
     script = pods.escape_variables(source)
-    jobs = [f"{job.name}-{role}" for role in job.all_counts()]
+    periods = options.grace_periods
+    lingers = {Role.WORKER: periods.linger, Role.EVALUATOR: periods.evaluator_linger}
+    jobs = [
+        f"{job.name}-{role}={-1 if role in SERVERS else lingers.get(role, 0):g}"
+        for role in job.all_counts()
+    ]
+    # Kueue would resume a Job that somebody else has suspended.
+    method = "deadline" if options.queue else "suspend"
     main = {
         "name": "controller",
         "image": container.image,
-        "command": [container.python, "-c", script, f"{options.grace:g}", *jobs],
+        "command": [container.python, "-c", script, method, f"{periods.grace:g}", *jobs],
         "env": [{"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY}],
-        "resources": {"requests": _CONTROLLER_RESOURCES, "limits": _CONTROLLER_RESOURCES},
+        **pods.make_resources(options.controller_needs),
         **make_container_security(read_only=True),
     }
     failed = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [JOB_FAILED]}}
@@ -113,15 +143,17 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         **make_pod_security(options.run_as_user, options.fs_group),
-        **pods.make_scheduling(options),
+        **make_scheduling(replace(options, gang=None)),
+        **pods.make_pull_secrets(options),
         "serviceAccountName": options.controller_account or _account_name(job),
         "containers": [main],
     }
-    labels = {**pods.job_labels(job, container, "controller"), pods.PART: "controller"}
+    labels = {**pods.job_labels(job, container, pods.CONTROLLER), pods.PART: pods.CONTROLLER}
     return {
         **pods.make_object("batch/v1", "Job", job.name, job, container, options),
         "spec": {
             "backoffLimit": 100,
+            "ttlSecondsAfterFinished": math.ceil(options.ttl),
             "podFailurePolicy": {"rules": [failed, pods.PREEMPTED]},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
@@ -149,7 +181,13 @@ class KubernetesLauncher(PodsLauncher):
     """Creates an Indexed Job for each role. Kubernetes' own controllers do the rest."""
 
     kind = JobKind(
-        "Job", _job_names, "Complete", f"{pods.PART}=task,{pods.JOB}=", _find_task, _find_failed
+        "Job",
+        _job_names,
+        "Complete",
+        f"{pods.PART}=task,{pods.JOB}=",
+        _find_task,
+        _find_failed,
+        oldest=(1, 33),
     )
     launch_help = """
         Start the tasks of a job as pods: an Indexed Job for each role.
@@ -171,6 +209,19 @@ class KubernetesLauncher(PodsLauncher):
             metavar="NAME",
             aliases=("--conductor-account",),
         ),
+        Option(
+            "--controller-cpus",
+            "The processors of the job controller  [default: 0.1]",
+            parse_cpus,
+            "N",
+        ),
+        Option(
+            "--controller-memory",
+            "The memory of the job controller  [default: 128M]",
+            parse_size,
+            "SIZE",
+        ),
+        *LINGERS,
     )
 
     def make_objects(self, job: Job) -> Iterator[Manifest]:
