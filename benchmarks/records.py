@@ -1,4 +1,4 @@
-"""TFRecord files, compared with TensorFlow, protobuf (upb) and, if installed, `tfrecord`.
+"""TFRecord files, compared with TensorFlow, upb and, if installed, `tfrecord` and `array_record`.
 
 Every figure is the median of rounds in which the contestants take turns. All run in this process on
 one core, so that CPU time and wall time agree. The ratios are of CPU time, because other work on
@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -188,6 +189,44 @@ def encode() -> None:
     result("encode-rows", times["upb"] / times["phalanx, rows"], "x-upb", ">= 1")
 
 
+def random_access(directory: Path) -> None:
+    """Read 20,000 small records in random order, 100 at a time."""
+    import numpy as np
+
+    from phalanx.records import RecordIndex, RecordWriter
+
+    random = np.random.default_rng(0)
+    records = [random.bytes(int(size)) for size in random.integers(80, 160, SMALL)]
+    numbers = [int(number) for number in random.integers(0, SMALL, 20_000)]
+    path = str(directory / "random.tfrecord")
+    with RecordWriter(path) as writer:
+        writer.write_all(records)
+    readers = {"phalanx": RecordIndex.build(path).take}
+    try:
+        from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+    except ImportError:
+        print("  (pip install array_record to include it)")
+    else:
+        # Groups of one record, as its guide advises for random access.
+        array_writer = ArrayRecordWriter(f"{path}.array", "group_size:1")
+        for record in records:
+            array_writer.write(record)
+        array_writer.close()
+        readers["array_record"] = ArrayRecordReader(f"{path}.array").read
+
+    def read_all(read: Callable[[list[int]], list[bytes]]) -> None:
+        for first in range(0, len(numbers), 100):
+            read(numbers[first : first + 100])
+
+    print("random access: 20,000 records of 80 to 160 bytes, 100 at a time")
+    times = measure({name: partial(read_all, read) for name, read in readers.items()})
+    if "array_record" in times:
+        ratio = times["array_record"] / times["phalanx"]
+        result("random-access", ratio, "x-ArrayRecord", ">= 1")
+        wall = times["array_record wall"] / times["phalanx wall"]
+        result("random-access-wall", wall, "x-ArrayRecord", ">= 1")
+
+
 def verify(directory: Path) -> None:
     from phalanx.records import RecordWriter
     from phalanx.records import verify as verify_file
@@ -266,6 +305,7 @@ def main() -> None:
         directory = Path(name)
         decode(directory)
         encode()
+        random_access(directory)
         verify(directory)
         import_time()
         memory(directory)

@@ -28,6 +28,33 @@ def test_read_rejects_a_range_outside_the_file(path: str) -> None:
         RecordIndex.build(path).read(990, 1001)
 
 
+@pytest.mark.parametrize("stride", [1, 7])
+def test_take_returns_records_in_any_order(path: str, stride: int) -> None:
+    index = RecordIndex.build(path, stride=stride)
+    numbers = [999, 3, 3, 0, 500]
+    assert index.take(numbers) == [RECORDS[number] for number in numbers]
+    assert index.take([]) == []
+    for wrong in ([3, 1000], [-1]):
+        with pytest.raises(IndexError):
+            index.take(wrong)
+
+
+def test_take_detects_damage_and_a_changed_file(path: str) -> None:
+    index = RecordIndex.build(path)
+    data = bytearray(Path(path).read_bytes())
+    data[index.offsets[30] + 12] ^= 1
+    Path(path).write_bytes(data)
+    assert index.take([31, 29]) == [RECORDS[31], RECORDS[29]]
+    with pytest.raises(RecordError, match="does not fit its checksum") as caught:
+        index.take([40, 30, 20])
+    assert (caught.value.index, caught.value.offset) == (30, index.offsets[30])
+    # The frames of another file can be valid where those of the index were expected.
+    with RecordWriter(path) as writer:
+        writer.write_all([b"", *RECORDS])
+    with pytest.raises(RecordError, match="changed after it was indexed"):
+        index.take(list(range(20)))
+
+
 def test_saved_index_is_used_until_the_file_changes(path: str) -> None:
     built = RecordIndex.build(path, stride=3)
     built.save()
