@@ -1,9 +1,13 @@
 """Follow a job that its backend runs, and report how it ended."""
 
+import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import NoReturn
 
 import click
 from rich.text import Text
@@ -50,27 +54,48 @@ def print_output(handle: Handle, tasks: Sequence[Task]) -> bool:
     return complete
 
 
-def print_reports(handle: Handle, note: Callable[[str], None]) -> None:
+def exit_at_once(code: int) -> NoReturn:
+    """Exit without waiting for threads that still read.
+
+    Python ends daemon threads when it exits, and aborts if one is in a library written in Rust.
+    """
+    threads = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    if any(each.daemon for each in threads):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def print_reports(
+    handle: Handle, note: Callable[[str], None], closed: threading.Event | None = None
+) -> None:
     """Print in the background why tasks do not start, if the backend reports it."""
 
     def read(reporting: ReportingHandle) -> None:
-        outage = _Outage(lambda message: None)
-        while True:
-            try:
-                for message in reporting.reports():
-                    note(message)
-                return
-            except LaunchError as error:
-                outage.wait(error)
+        outage = _Outage(lambda message: None, closed)
+        with contextlib.suppress(LaunchError):
+            while True:
+                try:
+                    for message in reporting.reports():
+                        note(message)
+                    return
+                except LaunchError as error:
+                    outage.wait(error)
 
     if isinstance(handle, ReportingHandle):
         threading.Thread(target=read, args=(handle,), daemon=True).start()
 
 
-def read_lines(handle: Handle, task: Task, note: Callable[[str], None]) -> Iterator[str]:
+def read_lines(
+    handle: Handle,
+    task: Task,
+    note: Callable[[str], None],
+    closed: threading.Event | None = None,
+) -> Iterator[str]:
     """Yield the task's output until it ends, across outages of the backend."""
     shown = 0
-    outage = _Outage(note)
+    outage = _Outage(note, closed)
     while True:
         try:
             for line in islice(handle.logs(task, follow=True), shown, None):
@@ -108,7 +133,7 @@ def _follow_output(handle: Handle, tasks: Sequence[Task]) -> None:
 
     def read(task: Task) -> None:
         try:
-            for line in read_lines(handle, task, display.note_once):
+            for line in read_lines(handle, task, display.note_once, display.closed):
                 display.output(task, line)
         except OutputGoneError as error:
             display.note_once(str(error))
@@ -119,7 +144,7 @@ def _follow_output(handle: Handle, tasks: Sequence[Task]) -> None:
     readers = {task: threading.Thread(target=read, args=(task,), daemon=True) for task in tasks}
     for reader in readers.values():
         reader.start()
-    print_reports(handle, display.note)
+    print_reports(handle, display.note, display.closed)
     asked_at = time.monotonic()
     left_over: set[Task] = set()
     try:
@@ -146,16 +171,16 @@ class _ClosingDisplay:
         self._display = PlainDisplay(tasks)
         self._lock = threading.Lock()
         self._noted: set[str] = set()
-        self._closed = False
+        self.closed = threading.Event()
 
     def output(self, task: Task, line: str) -> None:
         with self._lock:
-            if not self._closed:
+            if not self.closed.is_set():
                 self._display.output(task, [line])
 
     def note(self, message: str) -> None:
         with self._lock:
-            if not self._closed:
+            if not self.closed.is_set():
                 self._display.note(message)
 
     def note_once(self, message: str) -> None:
@@ -169,7 +194,7 @@ class _ClosingDisplay:
     def close(self) -> None:
         # A thread that waits for a slow reader of the output keeps the lock.
         got = self._lock.acquire(timeout=_CLOSE_SECONDS)
-        self._closed = True
+        self.closed.set()
         if got:
             self._lock.release()
 
@@ -199,8 +224,10 @@ def _wait(handle: Handle) -> JobResult:
 class _Outage:
     """Retries a backend that does not answer: the job continues without it."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], closed: threading.Event | None = None) -> None:
         self._note = note
+        # Set when nobody wants the output any more.
+        self._closed = closed or threading.Event()
         self._retried_at = time.monotonic()
         self._failing_since: float | None = None
 
@@ -212,5 +239,6 @@ class _Outage:
             self._note(f"{error}; trying again")
         elif now - self._failing_since > _OUTAGE_LIMIT_SECONDS:
             raise error
-        time.sleep(_RETRY_SECONDS)
+        if self._closed.wait(_RETRY_SECONDS):
+            raise error
         self._retried_at = time.monotonic()

@@ -7,6 +7,7 @@ import click
 from rich.text import Text
 
 from phalanx.cli.follow import (
+    exit_at_once,
     follow_job,
     print_message,
     print_output,
@@ -71,7 +72,7 @@ def logs(name: str, task: str | None, follow: bool) -> None:
     tasks = {str(status.task): status.task for status in handle.status()}
     if task is None:
         if follow:
-            sys.exit(follow_job(name, handle))
+            exit_at_once(follow_job(name, handle))
         sys.exit(0 if print_output(handle, list(tasks.values())) else 1)
     if task not in tasks:
         raise JobError(f"the job {name!r} has no task {task!r}: it has {', '.join(tasks)}")
@@ -80,6 +81,8 @@ def logs(name: str, task: str | None, follow: bool) -> None:
         print_reports(handle, print_message)
     for line in read_lines(handle, found, print_message) if follow else handle.logs(found):
         click.echo(line)
+    if follow:
+        exit_at_once(0)
 
 
 @click.command()

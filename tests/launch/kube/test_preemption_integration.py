@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,3 +83,62 @@ def test_another_exit_code_still_fails_the_job(launching: Phalanx, tmp_path: Pat
         done = launching("launch", "kubeflow", "--image", "a", "--follow", "train.py", **variables)
     assert done.returncode == 1
     assert "failed with exit code 74" in done.stderr
+
+
+TOY = Path(__file__).parents[2] / "train/programs/toy.py"
+# The number of steps is read from a file, so that the test decides when the run ends.
+TRAINING = """
+import runpy, sys, time
+from pathlib import Path
+import phalanx, tensorflow
+
+while not Path("steps").exists():
+    time.sleep(0.1)
+steps = Path("steps").read_text()
+flags = ["--global-batch-size", "30", "--log-steps", "10", "--model-dir", "model"]
+sys.argv = ["toy.py", *flags, "--train-steps", steps]
+runpy.run_path("toy.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["kubernetes", "kubeflow", "trainjob"])
+def test_real_training_survives_two_evictions_without_restarts(
+    launching: Phalanx, tmp_path: Path, backend: str
+) -> None:
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("networks need root and ip (iproute2)")
+    pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
+    shutil.copy(TOY, tmp_path)
+    (tmp_path / "train.py").write_text(TRAINING)
+    steps = tmp_path / "steps"
+    steps.write_text("100000000")
+    (tmp_path / "cluster").mkdir()
+    running = kubernetes.running(tmp_path / "cluster", tmp_path, isolated=True)
+    with running as (cluster, variables):
+        shape = ["--workers", 2, "--ps", 1]
+        options = ["--image", "a", "--python", sys.executable, "--name", "train"]
+        done = launching("launch", backend, *options, *shape, "train.py", **variables)
+        assert done.returncode == 0, done.stderr
+
+        def read_chief() -> str:
+            """What the chief has printed, in all its pods."""
+            logs = sorted((tmp_path / "cluster").glob("train-chief-*.log"), key=os.path.getmtime)
+            return "".join(log.read_text() for log in logs)
+
+        for number in range(2):
+            # A run that is resumed logs its speed again.
+            seen = len(read_chief())
+            wait_for(lambda seen=seen: "examples/sec" in read_chief()[seen:], 300)  # type: ignore[misc]
+            if number == 1:
+                steps.unlink()
+            with cluster.lock:
+                pods = [pod for pod in cluster.pods if pod.phase() == "Running"]
+                next(pod for pod in pods if "worker-1" in pod.hostname).evict()
+            saves = number + 1
+            wait_for(lambda saves=saves: read_chief().count("saved step ") == saves, 300)  # type: ignore[misc]
+        last = int(re.findall(r"saved step (\d+)", read_chief())[-1]) + 20
+        steps.write_text(str(last))
+        ended = launching("logs", "-f", "train", **variables, timeout=600)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (tmp_path / f"model/model.ckpt-{last}.index").exists()

@@ -1,9 +1,8 @@
 """Submits a job: checks that its name is free, records it, and follows it."""
 
-import sys
 import time
 
-from phalanx.cli.follow import follow_job, print_message
+from phalanx.cli.follow import exit_at_once, follow_job, print_message
 from phalanx.cli.jobs import attach
 from phalanx.cli.options import print_plan
 from phalanx.cluster.spec import count_roles
@@ -35,7 +34,7 @@ def launch(backend: str, launcher: LastingLauncher[PlanT], job: Job, values: Opt
         _wait_for_start(job_store, job.name, handle, values["start_within"])
     print_message(f"{job.name} is submitted: {count_roles(job.all_tasks())}")
     if values["follow"]:
-        sys.exit(follow_job(job.name, handle))
+        exit_at_once(follow_job(job.name, handle))
     print_message(f"see it with: phalanx status {job.name}")
 
 

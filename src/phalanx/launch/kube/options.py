@@ -179,7 +179,11 @@ PODS = (
         multiple=True,
     ),
     Option("--priority-class", "The PriorityClass of the pods.", metavar="NAME"),
-    Option("--scheduler", "The scheduler of the pods  [default: that of the cluster]"),
+    Option(
+        "--scheduler",
+        "The scheduler of the pods  [default: that of the cluster]",
+        metavar="NAME",
+    ),
     Option(
         "--queue",
         "The LocalQueue of Kueue that the job waits in.",
