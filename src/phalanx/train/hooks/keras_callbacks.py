@@ -245,9 +245,9 @@ class CallbackHook(Hook):
 
     def _validates(self, epoch: int) -> bool:
         frequency = self._validation_freq
-        return (
-            (epoch + 1) % frequency == 0 if isinstance(frequency, int) else epoch + 1 in frequency
-        )
+        if isinstance(frequency, Sequence):
+            return epoch + 1 in frequency
+        return (epoch + 1) % frequency == 0
 
     def _is_stopped(self) -> bool:
         return bool(getattr(self._model, "stop_training", False))
