@@ -74,6 +74,11 @@ class RunConfig:
         "How long to train on when checkpoints cannot be written, as on a full disk, before the "
         "run fails.",
     )
+    save_in_background: bool = setting(
+        True,
+        "Whether sparse tables over 64 MB are saved while training goes on, from a copy that each "
+        "task makes of its rows; this needs memory for the copy.",
+    )
     summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
     summary_seconds: float | None = setting(
         None, "Write summaries every X seconds, instead of every `summary_steps`."

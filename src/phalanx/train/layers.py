@@ -8,7 +8,8 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
 from phalanx.train.types import KerasVariable, Tensor
-from phalanx.train.variables.sparse_tables import current_lookups, mark_table
+from phalanx.train.variables.sparse_tables import current_lookups
+from phalanx.train.variables.table import Table
 
 __all__ = ["Embedding"]
 
@@ -89,14 +90,10 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.autocast = False
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        self.table = self.add_weight(
-            shape=(self.input_dim + self.num_oov_indices, self.output_dim),
-            initializer=self.embeddings_initializer,
-            name="embeddings",
-            trainable=True,
-            autocast=False,
-        )
-        mark_table(self.table)
+        shape = (self.input_dim + self.num_oov_indices, self.output_dim)
+        # Not `add_weight`, which would allocate the table here, on every task.
+        self.table = Table(shape, self.embeddings_initializer, self.variable_dtype, "embeddings")
+        self.table.trainable = self.trainable
         self.built = True
 
     @property

@@ -318,7 +318,13 @@ class TaskRun:
             clipping,
             pauses=any(hook.needs_epochs for hook in self.hooks),
         )
-        return self._train(step_function, host_variables, engine, data, stop, context)
+        result = self._train(step_function, host_variables, engine, data, stop, context)
+        reason = None
+        if self.arrive is None:
+            reason = f"it was on the parameter servers; load {result.checkpoint or 'a checkpoint'}"
+        for table in host_variables.tables():
+            table.release(reason)
+        return result
 
     def build_model(self) -> None:
         """Build the model and the optimizer in a task that does not train them itself."""
@@ -367,6 +373,7 @@ class TaskRun:
                 keep_max=config.keep_max,
                 keep_every_hours=config.keep_every_hours,
                 global_batch_size=context.global_batch_size,
+                in_background=config.save_in_background,
             )
         summaries = Summaries(config.model_dir)
         speed = ExamplesPerSecondHook(Every(steps=config.log_steps))

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import phalanx
+from phalanx.train.variables import row_transfer
 
 ROWS = 40
 
@@ -35,7 +36,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     phalanx.RunConfig.add_flags(parser)
     parser.add_argument("--devices-there", type=int, default=1)
+    parser.add_argument("--chunk-bytes", type=int, default=row_transfer.CHUNK_BYTES)
     arguments = parser.parse_args()
+    row_transfer.CHUNK_BYTES = arguments.chunk_bytes
     if arguments.devices_there > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         logical = [tf.config.LogicalDeviceConfiguration()] * arguments.devices_there

@@ -128,11 +128,11 @@ def test_table_is_split_by_rows_and_pulled_back(stores: int) -> None:
     weights.pull()
     after_two = [variable.numpy() for variable in host_variables.trainable]
     assert all(np.abs(a - b).max() > 0 for a, b in zip(after_two, wanted, strict=True))
-    one = DeviceVariables.place(host_variables, ["/device:CPU:0"], Clipping())
-    one.push()
+    others = DeviceVariables.place(host_variables, ["/device:CPU:0"] * 2, Clipping())
+    others.push()
     for variable in host_variables.trainable:
         variable.assign(tf.zeros_like(variable.value))
-    one.pull()
+    others.pull()
     for variable, value in zip(host_variables.trainable, after_two, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
 

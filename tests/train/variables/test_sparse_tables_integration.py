@@ -16,6 +16,10 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "sparse_tables.py"
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10")
 
 
+# Tables of more bytes than these are initialized, moved and saved in pieces.
+PIECES = "--chunk-bytes=100"
+
+
 @pytest.fixture(scope="module")
 def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One process, saved at 10 and 20."""
@@ -28,10 +32,10 @@ def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("c w p p", ["--sync", "--accumulate=3"], id="synchronous on two ps"),
+        pytest.param("c w p p", ["--sync", "--accumulate=3", PIECES], id="synchronous on two ps"),
         pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="two devices"),
         pytest.param("c w w", [], id="three hosts"),
-        pytest.param("c w p p p", ["--sync"], id="synchronous on three ps"),
+        pytest.param("c w p p p", ["--sync", PIECES], id="synchronous on three ps"),
     ],
 )
 def test_synchronous_training_equals_one_process_and_continues_its_checkpoint(

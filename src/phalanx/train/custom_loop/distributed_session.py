@@ -440,8 +440,11 @@ class _ChiefCheckpoints:
         position = dataclasses.replace(position, batches=batches)
         return self._engine.broadcast_number(step), position
 
-    def save(self, step: int, position: Position) -> str:
+    def save(self, step: int, position: Position) -> str | None:
         return self._checkpoints.save(step, position) if self._checkpoints else ""
+
+    def finish_save(self, waits: bool) -> str | None:
+        return self._checkpoints.finish_save(waits) if self._checkpoints else None
 
     def heartbeat(self, step: int, now: float) -> None:
         if self._checkpoints:

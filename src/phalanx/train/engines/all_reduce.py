@@ -75,8 +75,8 @@ class AllReduceEngine(TrainingEngine):
         self._data = data
         self._devices = devices
         self._copies = [
-            DeviceVariables.place(host_variables, [device], clipping)
-            for device in (["/device:CPU:0"] if on_host else devices)
+            DeviceVariables.place(host_variables, [device], clipping, is_copy=number > 0)
+            for number, device in enumerate(["/device:CPU:0"] if on_host else devices)
         ]
         self.variables: DeviceVariables = self._copies[0]
         self._reduction = Reduction(tf_strategy, context.num_shards, context.shard)

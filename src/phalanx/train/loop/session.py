@@ -60,8 +60,11 @@ class SessionCheckpoints(Protocol):
     def restore(self) -> tuple[int, Position]:
         """Read the newest checkpoint, if there is one; return its step and position."""
 
-    def save(self, step: int, position: Position) -> str:
-        """Write a checkpoint of the host variables; return its path."""
+    def save(self, step: int, position: Position) -> str | None:
+        """Write a checkpoint; return its path, or None if the background writes it."""
+
+    def finish_save(self, waits: bool) -> str | None:
+        """Return the path of a checkpoint that the background has written since the last call."""
 
     def heartbeat(self, step: int, now: float) -> None:
         """Write a heartbeat, if one is due."""
@@ -238,6 +241,7 @@ class Session:
 
         If it cannot be written, as on a full disk, the run goes on and tries again later.
         """
+        self._finish_save(waits=True)
         if self._saved_step != self.step or self._checkpoints.latest is None:
             self.pull()
             if not all(hook.may_save(self) for hook in self._hooks):
@@ -247,11 +251,23 @@ class Session:
             except SaveError as error:
                 self._save_retries.fail(error, self.step)
                 return str(self._checkpoints.latest or "")
-            self._save_retries.succeed()
             self._saved_step = self.step
+            self._note_saved(path)
+        return str(self._checkpoints.latest or "")
+
+    def _finish_save(self, waits: bool = False) -> None:
+        """Notice whether a checkpoint that is written in the background is complete."""
+        try:
+            self._note_saved(self._checkpoints.finish_save(waits))
+        except SaveError as error:
+            self._saved_step = None
+            self._save_retries.fail(error, self.step)
+
+    def _note_saved(self, path: str | None) -> None:
+        if path is not None:
+            self._save_retries.succeed()
             for hook in self._hooks:
                 hook.on_save(self, path)
-        return str(self._checkpoints.latest)
 
     def evaluate(self) -> dict[str, float]:
         """Evaluate the current weights, and return the loss and the metrics."""
@@ -324,6 +340,7 @@ class Session:
             self._read_again()
         elif progress.ended or is_full:
             self._end_epoch(progress.passes, progress.ended)
+        self._finish_save()
         if self._save_retries.is_due():
             self.save()
         self._checkpoints.heartbeat(self.step, self.now)
@@ -345,6 +362,7 @@ class Session:
                     self._finalize()
                 for hook in self._hooks:
                     hook.end(self)
+                self._finish_save(waits=True)
                 while self._save_retries.is_failing:
                     self._save_retries.wait(self._is_asked_to_stop)
                     self.save()

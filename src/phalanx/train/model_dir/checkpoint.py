@@ -1,26 +1,44 @@
 """Checkpoints of a run: save, restore, and load parts of them."""
 
 import logging
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError, Interrupted, LeaseError
+from phalanx.errors import ConfigurationError, Interrupted, LeaseError, SaveError
 from phalanx.train.custom_loop.custom_step import CustomStep
 from phalanx.train.loop.session import Position
 from phalanx.train.model_dir.checkpoint_files import CheckpointFiles
-from phalanx.train.model_dir.intact import describe_error, explain_read_errors, load_first
+from phalanx.train.model_dir.intact import (
+    describe_error,
+    explain_read_errors,
+    load_first,
+    verify_checkpoint,
+)
 from phalanx.train.model_dir.layout import candidate_checkpoints
 from phalanx.train.model_dir.lease import check_lease
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
+from phalanx.train.model_dir.table_slices import (
+    SharedFiles,
+    restore_checkpoint,
+    write_checkpoint,
+)
+from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Array, TFVariable, Trackable
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
+
+_POLL_SECONDS = 0.5
+# No checkpoint takes longer, unless a parameter server has stopped responding.
+_MOST_SECONDS = 6 * 3600.0
 
 
 class Checkpoints:
@@ -39,6 +57,7 @@ class Checkpoints:
         keep_max: int = 5,
         keep_every_hours: float = 10_000,
         global_batch_size: int = 1,
+        in_background: bool = False,
     ) -> None:
         self.directory = directory
         self._batch = global_batch_size
@@ -53,6 +72,10 @@ class Checkpoints:
         self._totals = tf.Variable(tf.zeros([0], tf.float64), shape=[None], trainable=False)
         self._saved = tf.train.Checkpoint(**parts, **self._numbers, totals=self._totals)
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
+        self._shared_files = SharedFiles()
+        self._tables = host_variables.tables()
+        self._in_background = in_background
+        self._pending: Future[str] | None = None
         self._latest: str | None = None
 
     @property
@@ -93,8 +116,12 @@ class Checkpoints:
         with explain_read_errors(path, "model"):
             restore_all(self._model, path)
 
-    def save(self, step: int, position: Position) -> str:
-        """Save the host variables and the position in the data."""
+    def save(self, step: int, position: Position) -> str | None:
+        """Save the variables and the position in the data; return the path of the checkpoint.
+
+        Large tables are written in the background, from a copy, if that is set. Then this returns
+        None when the copy is made, and `finish_save` returns the path.
+        """
         values = (step, position.epoch, position.batches, position.examples, self._batch)
         for variable, value in zip(self._numbers.values(), values, strict=True):
             variable.assign(value)
@@ -102,10 +129,43 @@ class Checkpoints:
         # `tf.train.Checkpoint.restore` expects the counter that its `save` would write.
         self._saved.save_counter.assign_add(1)
         check_lease(self.directory)
-        self._latest = self._files.write(step, self._saved.write)
-        LOG.info("saved step %d to %s", step, self._latest)
-        self._write_status(Status(State.RUNNING, step))
+        if not (self._in_background and any(table.is_large for table in self._tables)):
+            self._latest = self._write(step)
+            return self._latest
+        copied = threading.Event()
+        self._pending = call_in_background(self._write, step, copied.set)
+        while not copied.wait(_POLL_SECONDS) and not self._pending.done():
+            pass
+        return None
+
+    def finish_save(self, waits: bool) -> str | None:
+        """Return the path of a checkpoint whose writing in the background has ended; else None.
+
+        Raises:
+            SaveError: It could not be written.
+        """
+        if self._pending is None or not (waits or self._pending.done()):
+            return None
+        pending, self._pending = self._pending, None
+        try:
+            self._latest = pending.result(_MOST_SECONDS)
+        except FutureTimeoutError:
+            raise SaveError(
+                f"a checkpoint in {self.directory} was not written within {_MOST_SECONDS:.0f} s"
+            ) from None
         return self._latest
+
+    def _write(self, step: int, on_copied: Callable[[], None] | None = None) -> str:
+        sliced: list[str] = []
+
+        def write(prefix: str) -> None:
+            files = self._shared_files
+            sliced.extend(write_checkpoint(self._saved, prefix, files, on_copied))
+
+        path = self._files.write(step, write, lambda path: verify_checkpoint(path, sliced))
+        LOG.info("saved step %d to %s", step, path)
+        self._write_status(Status(State.RUNNING, step))
+        return path
 
     def heartbeat(self, step: int, now: float) -> None:
         """Write the status again when the last heartbeat is old enough."""
@@ -144,6 +204,9 @@ class NoCheckpoints:
     def save(self, step: int, position: Position) -> str:
         return ""
 
+    def finish_save(self, waits: bool) -> str | None:
+        return None
+
     def heartbeat(self, step: int, now: float) -> None:
         pass
 
@@ -156,9 +219,7 @@ class NoCheckpoints:
 
 def restore_all(checkpoint: Trackable, path: str) -> None:
     """Restore every variable of an object; the file may hold more."""
-    status = checkpoint.restore(path)
-    status.assert_existing_objects_matched()
-    status.expect_partial()
+    restore_checkpoint(checkpoint, path)
 
 
 def check_directory(directory: str | None) -> str:

@@ -59,12 +59,18 @@ class CheckpointFiles:
         """Leave a checkpoint that cannot be read out of the next list; its files stay."""
         self._damaged.add(path)
 
-    def write(self, step: int, write: Callable[[str], object]) -> str:
+    def write(
+        self,
+        step: int,
+        write: Callable[[str], object],
+        verify: Callable[[str], None] = verify_checkpoint,
+    ) -> str:
         """Write a checkpoint and commit it.
 
         Args:
             step: The step of the checkpoint.
             write: Writes the checkpoint with the prefix that it is given.
+            verify: Reads it back; raises CheckpointError if it is damaged.
 
         Returns:
             The path of the checkpoint.
@@ -79,7 +85,7 @@ class CheckpointFiles:
             _remove_tree(aside)
             tf.io.gfile.makedirs(aside)
             write(f"{aside}/{name}")
-            verify_checkpoint(f"{aside}/{name}")
+            verify(f"{aside}/{name}")
             # The index is the last one: without it, there is no checkpoint.
             files = sorted(tf.io.gfile.glob(f"{aside}/{name}.*"))
             for file in files:

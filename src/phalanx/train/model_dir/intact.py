@@ -8,13 +8,14 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 import tensorflow as tf
 
 from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.layout import candidate_checkpoints
+from phalanx.train.model_dir.table_slices import verify_slices
 
 LOG = logging.getLogger("phalanx")
 
@@ -79,16 +80,24 @@ def find_intact(directory: str) -> str | None:
     return load_first(paths, _verify_once)[0] if paths else None
 
 
-def verify_checkpoint(path: str) -> None:
+def verify_checkpoint(path: str, sliced: Collection[str] = ()) -> None:
     """Read a whole checkpoint, and compare its contents with TensorFlow's checksums.
+
+    Args:
+        path: The checkpoint.
+        sliced: The names of tensors that are stored in slices, and read one after the other.
 
     Raises:
         CheckpointError: It is damaged.
     """
     with explain_read_errors(path, "run"):
         reader = tf.train.load_checkpoint(path)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        types = reader.get_variable_to_dtype_map()
+        for name, shape in reader.get_variable_to_shape_map().items():
+            if name in sliced:
+                verify_slices(path, name, shape, types[name])
+            else:
+                reader.get_tensor(name)
 
 
 def _verify_once(path: str) -> None:

@@ -177,10 +177,12 @@ class StepFunction:
             fixed = frozenset(i for i, u in enumerate(of_state) if u.after is u.before)
             drawn = updates[len(trainable) + len(state) :]
             self.seeds = SeedStates([(u.variable, u.assignments) for u in drawn])
+        # An evaluation needs no slots, which would take more memory than the weights.
+        optimizer = self.optimizer if self._train_spec is not None else keras.optimizers.SGD(0.0)
         host_variables = HostVariables(
             trainable,
             state,
-            self.optimizer,
+            optimizer,
             self._find_disconnected(trainable),
             fixed,
         )

@@ -9,6 +9,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, PhalanxError
 from phalanx.train.step.seeds import CountingScope
 from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
+from phalanx.train.variables.sparse_tables import TracedLookups, is_table
 
 ComputeValues: TypeAlias = Callable[[Batch], dict[str, Tensor]]
 """A step of the user: returns its values for a batch, by name."""
@@ -34,7 +35,9 @@ def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: s
     """Return the names of the values of a step. This creates all variables."""
     names: list[str] = []
     try:
-        tf.function(lambda batch: names.extend(compute(batch))).get_concrete_function(element_spec)
+        with TracedLookups().activate():
+            function = tf.function(lambda batch: names.extend(compute(batch)))
+            function.get_concrete_function(element_spec)
     except PhalanxError as error:
         # AutoGraph prefixes the message with a traceback.
         message = str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
@@ -67,8 +70,9 @@ def trace_updates(
     def trace(batch: Batch) -> None:
         # Regularizers read the value of their weight from the scope.
         mapped = {id(v): v for v in [*variables, *others]}
-        mapping = [(v, tf.identity(v.value)) for v in mapped.values()]
-        with CountingScope(mapping) as scope:
+        is_read = [v for v in mapped.values() if not (is_table(v) and v.trainable)]
+        mapping = [(v, tf.identity(v.value)) for v in is_read]
+        with CountingScope(mapping) as scope, TracedLookups().activate():
             before = [scope.get_current_value(variable) for variable in variables]
             compute(batch)
         updates.extend(
@@ -89,10 +93,15 @@ def find_disconnected(
     found: list[int] = []
 
     def trace(batch: Batch) -> None:
-        with tf.GradientTape() as tape:
+        dense = [variable for variable in trainable if not is_table(variable)]
+        lookups = TracedLookups()
+        with tf.GradientTape() as lookups.tape, lookups.activate():
             loss = compute_loss(batch)
-        gradients = tape.gradient(loss, [variable.value for variable in trainable])
-        found.extend(index for index, g in enumerate(gradients) if g is None)
+        sources = [*(variable.value for variable in dense), *lookups.rows]
+        ids = [*(id(variable) for variable in dense), *lookups.tables]
+        gradients = zip(ids, lookups.tape.gradient(loss, sources), strict=True)
+        connected = {number for number, gradient in gradients if gradient is not None}
+        found.extend(i for i, variable in enumerate(trainable) if id(variable) not in connected)
 
     tf.function(trace, autograph=False).get_concrete_function(element_spec)
     return frozenset(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -27,6 +27,7 @@ from phalanx.train.variables.host_variables import (
     built_variables,
     inner_optimizer,
 )
+from phalanx.train.variables.row_transfer import copy_rows, read_array, write_array
 from phalanx.train.variables.sparse_tables import Lookups, is_table
 from phalanx.train.variables.store import (
     VariableStore,
@@ -35,6 +36,7 @@ from phalanx.train.variables.store import (
     plan_state,
     plan_weights,
 )
+from phalanx.train.variables.table import Table
 
 T = TypeVar("T")
 
@@ -52,12 +54,18 @@ class DeviceVariables:
     state_layout: FlatLayout
     stores: list[VariableStore]
     clipping: Clipping
+    is_copy: bool = False
+    """Whether the sparse tables of the host are attached to other buffers than these."""
 
     @classmethod
     def place(
-        cls, host_variables: HostVariables, devices: Sequence[str], clipping: Clipping
+        cls,
+        host_variables: HostVariables,
+        devices: Sequence[str],
+        clipping: Clipping,
+        is_copy: bool = False,
     ) -> DeviceVariables:
-        """Create the buffers, spread evenly over the devices."""
+        """Create the buffers, spread evenly over the devices, and attach the sparse tables."""
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
         layout = plan_weights(
             trainable, optimizer, len(devices), host_variables.disconnected,
@@ -66,10 +74,14 @@ class DeviceVariables:
         state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed)
         if host_variables.optimizers:
             (device,) = devices
-            store = make_in_place_store(device, layout, state_layout, host_variables)
-            return cls(host_variables, layout, state_layout, [store], clipping)
-        stores = make_stores(devices, layout, state_layout, optimizer, trainable)
-        return cls(host_variables, layout, state_layout, stores, clipping)
+            stores = [make_in_place_store(device, layout, state_layout, host_variables)]
+        else:
+            stores = make_stores(devices, layout, state_layout, optimizer, trainable)
+        placed = cls(host_variables, layout, state_layout, stores, clipping, is_copy)
+        if not is_copy:
+            for table, shards, is_filled in placed._tables():
+                table.attach(shards, is_filled)
+        return placed
 
     def model_variables(self) -> list[KerasVariable]:
         return [*self.host_variables.trainable, *self.host_variables.state]
@@ -218,21 +230,19 @@ class DeviceVariables:
         return self.stores[0].optimizer.scale_loss(loss)
 
     def push(self) -> None:
-        """Copy the host variables to the buffers."""
+        """Copy the host variables to the buffers; initialize tables that have no host copy."""
+        for table, shards, _ in self._tables():
+            table.push()
+            if self.is_copy:
+                copy_rows(table.shards, shards)
         weights = _order(self.layout, [store.weights for store in self.stores])
-        contents = self.layout.flatten_arrays([_numpy(v) for v in self.host_variables.trainable])
-        for buffer, content in zip(weights, contents, strict=True):
-            buffer.assign(content)
+        _write(weights, self.layout.flatten_arrays(_read_dense(self.host_variables.trainable)))
         state = [_numpy(variable) for variable in self.host_variables.state]
-        contents = self.state_layout.flatten_arrays(state)
-        for variable, content in zip(self.state_variables(), contents, strict=True):
-            variable.assign(content)
+        _write(self.state_variables(), self.state_layout.flatten_arrays(state))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                values = [_numpy(slots[weight]) for weight in range(len(slots))]
-                contents = self.layout.flatten_arrays(values)
-                for slot, content in zip(self._slots(name), contents, strict=True):
-                    slot.assign(content)
+                values = _read_dense([slots[weight] for weight in range(len(slots))])
+                _write(self._slots(name), self.layout.flatten_arrays(values))
             else:
                 for slot, stored in self._slot_pairs(name, slots):
                     stored.assign(_numpy(slot))
@@ -242,17 +252,51 @@ class DeviceVariables:
                 stored.assign(_numpy(local))
 
     def pull(self) -> None:
-        """Copy the buffers to the host variables."""
-        _assign(self.host_variables.trainable, self.layout.unflatten(self.read()))
-        _assign(self.host_variables.state, self.state_layout.unflatten(self.read_state()))
+        """Copy the buffers to the host variables; a large table only if it has a host copy."""
+        for table, _, _ in self._tables():
+            table.pull()
+        _assign(self.host_variables.trainable, self.layout.unflatten(self._read_dense(self.read())))
+        _assign(self.host_variables.state, self.state_layout.unflatten(self._read_all_state()))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                values = self.layout.unflatten([slot.value for slot in self._slots(name)])
-                _assign([slots[weight] for weight in range(len(slots))], values)
+                stored = self._read_dense([slot.value for slot in self._slots(name)])
+                _assign([slots[i] for i in range(len(slots))], self.layout.unflatten(stored))
             else:
-                for slot, stored in self._slot_pairs(name, slots):
-                    slot.assign(_numpy(stored))
+                for slot, one in self._slot_pairs(name, slots):
+                    slot.assign(_numpy(one))
         _assign(self.host_variables.slots.shared, self.stores[0].slots.shared)
+
+    def _read_all_state(self) -> list[Array]:
+        return [read_array(variable) for variable in self.state_variables()]
+
+    def _read_dense(self, buffers: Sequence[TFVariable]) -> list[Array | None]:
+        """Return the contents of all buffers but those of sparse tables."""
+        return [None if self.is_sparse(i) else read_array(b) for i, b in enumerate(buffers)]
+
+    def _tables(self) -> Iterator[tuple[Table, list[TFVariable], bool]]:
+        """Yield each table and slot of a table with its buffers, and whether they are filled."""
+        weights = self.host_variables.trainable
+        by_store = [dict(enumerate(store.weights)) for store in self.stores]
+        for position, weight in enumerate(weights):
+            if isinstance(weight, Table):
+                yield weight, self._find_buffers(position, by_store), False
+        for name, slots in self.host_variables.slots.by_name.items():
+            by_store = [store.slots.by_name.get(name, {}) for store in self.stores]
+            for position, slot in slots.items():
+                if isinstance(slot, Table):
+                    yield slot, self._find_buffers(position, by_store), True
+
+    def _find_buffers(
+        self, weight: int, by_store: Sequence[Mapping[int, KerasVariable]]
+    ) -> list[TFVariable]:
+        """Return the buffers of a weight that has its own, or those of its slot, in order."""
+        group = self.layout.groups.index((weight,))
+        found = []
+        for index, buffer in enumerate(self.layout.buffers):
+            if buffer.group == group:
+                position = self.layout.in_store(buffer.store).index(index)
+                found.append(by_store[buffer.store][position].value)
+        return found
 
     def finalize(self) -> bool:
         """Replace the weights by their moving averages, if the optimizer keeps such averages.
@@ -295,11 +339,12 @@ class DeviceVariables:
     ) -> Iterator[tuple[KerasVariable, KerasVariable]]:
         """Yield the slots on the host and in their store, where each weight has one buffer."""
         for weight, slot in slots.items():
-            group = self.layout.groups.index((weight,))
-            index = next(i for i, b in enumerate(self.layout.buffers) if b.group == group)
-            store = self.layout.buffers[index].store
-            position = self.layout.in_store(store).index(index)
-            yield slot, self.stores[store].slots.by_name[name][position]
+            if not isinstance(slot, Table):
+                group = self.layout.groups.index((weight,))
+                index = next(i for i, b in enumerate(self.layout.buffers) if b.group == group)
+                store = self.layout.buffers[index].store
+                position = self.layout.in_store(store).index(index)
+                yield slot, self.stores[store].slots.by_name[name][position]
 
 
 def _order(layout: FlatLayout, by_store: Sequence[Sequence[T]]) -> list[T]:
@@ -310,8 +355,19 @@ def _order(layout: FlatLayout, by_store: Sequence[Sequence[T]]) -> list[T]:
 
 def _assign(variables: Sequence[KerasVariable], values: Sequence[Tensor]) -> None:
     for variable, value in zip(variables, values, strict=True):
-        variable.assign(_numpy(value))
+        if value is not None:
+            variable.assign(_numpy(value))
 
 
-def _numpy(value: KerasVariable | Tensor) -> Array:
-    return np.asarray(value.numpy())
+def _write(buffers: Sequence[KerasVariable | TFVariable], contents: Sequence[Array | None]) -> None:
+    for buffer, content in zip(buffers, contents, strict=True):
+        if content is not None:
+            write_array(buffer.value if isinstance(buffer, keras.Variable) else buffer, content)
+
+
+def _read_dense(variables: Sequence[KerasVariable]) -> list[Array | None]:
+    return [None if isinstance(v, Table) else _numpy(v) for v in variables]
+
+
+def _numpy(value: KerasVariable | Tensor | Array) -> Array:
+    return np.asarray(value if isinstance(value, np.ndarray) else value.numpy())

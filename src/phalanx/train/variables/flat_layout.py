@@ -103,14 +103,24 @@ class FlatLayout:
         """Return the indices of the buffers in one store."""
         return [index for index, buffer in enumerate(self.buffers) if buffer.store == store]
 
-    def flatten_arrays(self, values: Sequence[Array]) -> list[Array]:
-        """Return the content of each buffer, on the host, from the values of the variables."""
-        flat = [np.concatenate([np.ravel(values[i]) for i in group]) for group in self.groups]
-        start = [0] * len(flat)
-        contents = []
+    def flatten_arrays(self, values: Sequence[Array | None]) -> list[Array | None]:
+        """Return the content of each buffer, on the host, from the values of the variables.
+
+        Where the value of a variable with buffers of its own is None, so are its buffers.
+        """
+        flat = {
+            number: np.concatenate([np.ravel(part) for part in parts if part is not None])
+            for number, group in enumerate(self.groups)
+            if (parts := [values[index] for index in group])[0] is not None
+        }
+        start = [0] * len(self.groups)
+        contents: list[Array | None] = []
         for buffer in self.buffers:
             begin = start[buffer.group]
             start[buffer.group] += buffer.size
+            if buffer.group not in flat:
+                contents.append(None)
+                continue
             part = flat[buffer.group][begin : start[buffer.group]].reshape(buffer.shape)
             contents.append(part.astype(tf.as_dtype(buffer.dtype).as_numpy_dtype))
         return contents

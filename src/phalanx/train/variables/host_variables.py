@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import keras
 
 from phalanx.train.types import KerasVariable, Optimizer
+from phalanx.train.variables.table import Table, build_described
 
 
 @dataclass
@@ -42,6 +43,10 @@ class HostVariables:
         slots = [slot for by_position in by_weight for slot in by_position.values()]
         return [*self.trainable, *self.state, *self.slots.shared, *slots]
 
+    def tables(self) -> list[Table]:
+        """Return the sparse tables and their slots."""
+        return [variable for variable in self.all() if isinstance(variable, Table)]
+
     def build(self) -> None:
         """Create the variables of the optimizer."""
         if self.optimizers:
@@ -62,7 +67,7 @@ def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> O
     in the order of the weights, which tells weights of the same path apart.
     """
     if not optimizer.built:
-        optimizer.build(list(weights))
+        build_described(optimizer, weights)
     # The longest prefix comes first: a path may begin with the path of another weight.
     prefixes = [(f"{w.path.replace('/', '_')}_", index) for index, w in enumerate(weights)]
     prefixes.sort(key=lambda item: -len(item[0]))

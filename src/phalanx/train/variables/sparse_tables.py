@@ -11,19 +11,15 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.train.types import GradientTape, KerasVariable, Optimizer, Tensor
+from phalanx.train.variables.table import Table
 
 # The optimizer gets rows in blocks of this size, so that its variables have a fixed shape.
 _BLOCK_ROWS = 1024
 
 
-def mark_table(variable: KerasVariable) -> None:
-    """Declare that layers read a variable by looking up rows, and in no other way."""
-    variable.is_sparse_table = True
-
-
 def is_table(variable: KerasVariable) -> bool:
-    """Return whether a variable was declared a sparse table."""
-    return getattr(variable, "is_sparse_table", False) is True
+    """Return whether layers read a variable by looking up rows, and in no other way."""
+    return isinstance(variable, Table)
 
 
 @dataclass
@@ -56,10 +52,13 @@ class Lookups:
         flat = tf.reshape(tf.cast(indices, tf.int64), [-1])
         if self.is_remote:
             unique, positions = tf.unique(flat)
-            rows = tf.gather(self._gather(self.shards[id(variable)], unique), positions)
+            rows = tf.gather(self._gather(self._find_shards(variable), unique), positions)
         else:
-            rows = self._gather(self.shards[id(variable)], flat)
+            rows = self._gather(self._find_shards(variable), flat)
         return tf.reshape(rows, tf.concat([tf.shape(indices), rows.shape[1:]], 0))
+
+    def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
+        return self.shards[id(variable)]
 
     def gradients(
         self, row_gradients: Sequence[Tensor], buffers: Mapping[int, Tensor]
@@ -103,6 +102,19 @@ class Lookups:
         self.indices.append(indices)
         self.rows.append(rows)
         return rows
+
+
+@dataclass
+class TracedLookups(Lookups):
+    """The lookups of a step that is only traced: no table has to exist anywhere."""
+
+    shards: Mapping[int, Sequence[tuple[int, Tensor]]] = field(default_factory=dict)
+    tables: list[int] = field(default_factory=list)
+    """The id of the variable that each of `rows` was looked up in."""
+
+    def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
+        self.tables.append(id(variable))
+        return [(-1, tf.zeros(variable.shape, variable.dtype))]
 
 
 _CURRENT: ContextVar[Lookups | None] = ContextVar("lookups", default=None)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
@@ -20,6 +19,7 @@ from phalanx.train.variables.host_variables import (
     list_variables,
 )
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
+from phalanx.train.variables.table import describe_tables
 
 # These treat each element separately, so a buffer of many variables is updated as each would be.
 ELEMENTWISE = (
@@ -175,11 +175,7 @@ def _make_weight(
     with contextlib.ExitStack() as stack:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
-        weight = keras.Variable(
-            np.zeros(buffer.shape, tf.as_dtype(buffer.dtype).as_numpy_dtype),
-            dtype=buffer.dtype,
-            name=name,
-        )
+        weight = keras.Variable("zeros", shape=buffer.shape, dtype=buffer.dtype, name=name)
     if only is not None:
         weight.constraint = only.constraint
     return weight
@@ -233,7 +229,8 @@ def _has_weight_decay(optimizer: Optimizer, variable: KerasVariable) -> bool:
     inner = inner_optimizer(optimizer)
     # Keras has no public way to ask which variables `exclude_from_weight_decay` named. It matches
     # the names of TensorFlow's variables, which include the path of the layer.
-    return inner.weight_decay is not None and bool(inner._use_weight_decay(variable.value))
+    with describe_tables():
+        return inner.weight_decay is not None and bool(inner._use_weight_decay(variable.value))
 
 
 def _exclude_from_weight_decay(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> None:

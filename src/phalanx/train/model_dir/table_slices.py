@@ -1,0 +1,306 @@
+"""Large tables in checkpoints: slices of one tensor, written and read by the tasks that hold them.
+
+TensorFlow saves the model, with the first row of each large table. The other rows are saved beside
+it, in slices, and merged into one checkpoint, from which TensorFlow alone restores whole tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tensorflow as tf
+
+from phalanx.train.types import Tensor, Trackable
+from phalanx.train.variables import row_transfer
+from phalanx.train.variables.row_transfer import RowRange, read_range, split_rows, write_range
+from phalanx.train.variables.table import Table, describe_slice, set_tables_apart
+
+LOG = logging.getLogger("phalanx")
+
+PART_BYTES = 256 * 2**20
+"""A task holds up to so many bytes of copies while it writes a part of a checkpoint."""
+
+_VALUE = "VARIABLE_VALUE"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some rows of a table, under the name that the table has in a checkpoint."""
+
+    key: str
+    table: Table
+    rows: RowRange
+    copy: Tensor = None
+    """A copy of the rows on their device, if they may change before they are written."""
+
+    @property
+    def spec(self) -> str:
+        return describe_slice(self.table.shape, self.rows.start, self.rows.length)
+
+    @property
+    def nbytes(self) -> int:
+        return self.table.nbytes // int(self.table.shape[0]) * self.rows.length
+
+    def read(self) -> Tensor:
+        return read_range(self.rows) if self.copy is None else self.copy
+
+    def take_copy(self) -> Slice:
+        """Return this slice with a copy, when it has been made."""
+        copy = read_range(self.rows)
+        with tf.device(self.rows.shard.device):
+            copy[:1].numpy()
+        return replace(self, copy=copy)
+
+
+@dataclass
+class SharedFiles:
+    """Knows which tasks see the files of this one: they read and write their own rows."""
+
+    _writers: dict[str, bool] = field(default_factory=dict)
+
+    def can_write(self, device: str, directory: str) -> bool:
+        """Whether a file that the task of a device writes to a directory is seen here."""
+        if "/job:ps" not in device:
+            return True
+        if device not in self._writers:
+            self._writers[device] = _probe(device, directory)
+            if not self._writers[device]:
+                LOG.info(
+                    "%s does not share model_dir %s: the chief writes its tables, in pieces",
+                    _name_task(device), directory,
+                )  # fmt: skip
+        return self._writers[device]
+
+    def can_read(self, device: str, path: str) -> bool:
+        """Whether the task of a device sees the same checkpoint as this one."""
+        if "/job:ps" not in device:
+            return True
+        index = f"{path}.index"
+        try:
+            with tf.device(device):
+                found = tf.io.read_file(index).numpy()
+        except tf.errors.OpError:
+            found = None
+        is_same = found == tf.io.read_file(index).numpy()
+        if not is_same:
+            LOG.info("%s does not see %s: the chief sends its tables", _name_task(device), path)
+        return bool(is_same)
+
+
+def write_checkpoint(
+    checkpoint: Trackable,
+    prefix: str,
+    files: SharedFiles,
+    on_copied: Callable[[], None] | None = None,
+) -> list[str]:
+    """Write a checkpoint; each task writes the rows of large tables that it holds.
+
+    Args:
+        checkpoint: The object to save.
+        prefix: The prefix of its files.
+        files: Which tasks share the files of this one.
+        on_copied: Called when variables may change again, before the large tables are written. Each
+            task then holds a copy of its rows. Without it, there are no copies.
+
+    Returns:
+        The names of the large tables, which are stored in slices.
+    """
+    large = [table for table in _find_tables(checkpoint) if table.is_large]
+    if not large:
+        checkpoint.write(prefix)
+        return []
+    prefix = _make_absolute(prefix)
+    temporary = f"{prefix}_temp"
+    tf.io.gfile.makedirs(temporary)
+    with set_tables_apart():
+        checkpoint.write(f"{temporary}/model")
+    keys = _find_keys(checkpoint, f"{temporary}/model")
+    by_device: dict[str, list[Slice]] = {}
+    for table in large:
+        # The first row of the table is saved with the model.
+        for rows in split_rows(table.shards):
+            skip = int(rows.start == 0)
+            if rows.length > skip:
+                part = RowRange(
+                    rows.shard, rows.begin + skip, rows.start + skip, rows.length - skip
+                )
+                slices = by_device.setdefault(rows.shard.device, [])
+                slices.append(Slice(keys[id(table)], table, part))
+    with ThreadPoolExecutor(len(by_device)) as pool:
+        if on_copied is not None:
+            copies = pool.map(lambda slices: [s.take_copy() for s in slices], by_device.values())
+            by_device = dict(zip(by_device, copies, strict=True))
+            on_copied()
+        parts = [
+            (f"{temporary}/part-{number}-{count}", device, slices)
+            for number, device in enumerate(by_device)
+            for count, slices in enumerate(_split_parts(by_device[device]))
+        ]
+        names = [name for name, _, _ in parts]
+        by_device.clear()
+        written = [pool.submit(_write_part, *parts.pop(0), files) for _ in names]
+        for future in written:
+            future.result()
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=[f"{temporary}/model", *names],
+        destination_prefix=prefix,
+        delete_old_dirs=True,
+    )
+    return [keys[id(table)] for table in large]
+
+
+def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
+    """Restore every variable of an object; the file may hold more."""
+    with set_tables_apart():
+        status = checkpoint.restore(path)
+    status.assert_existing_objects_matched()
+    status.expect_partial()
+    tables = [table for table in _find_tables(checkpoint) if table.is_large]
+    if not tables:
+        return
+    path, files = _make_absolute(path), SharedFiles()
+    keys = _find_keys(checkpoint, path)
+    by_device: dict[str, list[Slice]] = {}
+    for table in tables:
+        for rows in split_rows(table.shards):
+            slices = by_device.setdefault(rows.shard.device, [])
+            slices.append(Slice(keys[id(table)], table, rows))
+    with ThreadPoolExecutor(len(by_device)) as pool:
+        restored = [pool.submit(_read_slices, path, *item, files) for item in by_device.items()]
+        for future in restored:
+            future.result()
+    for table in tables:
+        table.mark_filled()
+
+
+def verify_slices(path: str, name: str, shape: Sequence[int], dtype: tf.DType) -> None:
+    """Read a table of a checkpoint in pieces, so that TensorFlow compares its checksums."""
+    size = dtype.size * math.prod(shape[1:])
+    step = max(1, row_transfer.CHUNK_BYTES // max(1, size))
+    for start in range(0, shape[0], step):
+        spec = describe_slice(shape, start, min(step, shape[0] - start))
+        tf.raw_ops.RestoreV2(
+            prefix=path, tensor_names=[name], shape_and_slices=[spec], dtypes=[dtype]
+        )
+
+
+def _write_part(prefix: str, device: str, slices: Sequence[Slice], files: SharedFiles) -> None:
+    names = [each.key for each in slices]
+    specs = [each.spec for each in slices]
+
+    def save(tensors: list[Tensor]) -> Tensor:
+        saved = tf.raw_ops.SaveV2(
+            prefix=prefix, tensor_names=names, shape_and_slices=specs, tensors=tensors
+        )
+        with tf.control_dependencies([saved] if saved is not None else []):
+            return tf.constant(True)
+
+    if files.can_write(device, prefix.rpartition("/")[0].rpartition("/")[0]):
+        # One function, whose result arrives after everything is written.
+        with tf.device(_find_cpu(device)):
+            function = tf.function(lambda: save([each.read() for each in slices]))
+            function.get_concrete_function()().numpy()
+    else:
+        save([tf.constant(each.read().numpy()) for each in slices])
+
+
+def _read_slices(path: str, device: str, slices: Sequence[Slice], files: SharedFiles) -> None:
+    reader = _find_cpu(device) if files.can_read(device, path) else None
+    for each in slices:
+        with tf.device(reader):
+            (values,) = tf.raw_ops.RestoreV2(
+                prefix=path,
+                tensor_names=[each.key],
+                shape_and_slices=[each.spec],
+                dtypes=[each.rows.shard.dtype],
+            )
+        write_range(each.rows, values)
+
+
+def _split_parts(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
+    part: list[Slice] = []
+    size = 0
+    for each in slices:
+        if part and size + each.nbytes > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each.nbytes
+    if part:
+        yield part
+
+
+def _find_tables(root: Trackable) -> list[Table]:
+    """Return the tables that an object saves."""
+    return [
+        child for child in tf.train.TrackableView(root).descendants() if isinstance(child, Table)
+    ]
+
+
+def _find_keys(root: Trackable, path: str) -> dict[int, str]:
+    """Return the name of each table in a checkpoint, by the id of the table."""
+    # TensorFlow has no public name for the proto that describes how objects are nested.
+    from tensorflow.core.protobuf import trackable_object_graph_pb2  # noqa: PLC0415
+
+    reader = tf.train.load_checkpoint(path)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+    )
+    keys: dict[int, str] = {}
+    visited = {id(root)}
+    queue = [(root, 0)]
+    while queue:
+        item, number = queue.pop(0)
+        if isinstance(item, Table):
+            named = {a.name: a.checkpoint_key for a in graph.nodes[number].attributes}
+            keys[id(item)] = named[_VALUE]
+        saved = {child.local_name: child.node_id for child in graph.nodes[number].children}
+        for name, child in tf.train.TrackableView.children(item).items():
+            if name in saved and id(child) not in visited:
+                visited.add(id(child))
+                queue.append((child, saved[name]))
+    return keys
+
+
+def _probe(device: str, directory: str) -> bool:
+    """Whether the task of a device reads a file of this task, and writes one that is seen here."""
+    here, there = (f"{directory}/.phalanx-probe-{uuid.uuid4().hex}" for _ in range(2))
+    content = uuid.uuid4().hex.encode()
+    try:
+        tf.io.write_file(here, content)
+        with tf.device(device):
+            # Nothing is written where the directory is another one of the same name.
+            if tf.io.read_file(here).numpy() != content:
+                return False
+            tf.io.write_file(there, content)
+            tf.io.read_file(there).numpy()
+        return bool(tf.io.read_file(there).numpy() == content)
+    except tf.errors.OpError:
+        return False
+    finally:
+        for path in (here, there):
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.remove(path)
+
+
+def _make_absolute(path: str) -> str:
+    """Return a path that other tasks understand, whatever their working directory is."""
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _find_cpu(device: str) -> str:
+    """Return the device of the same task that reads and writes files."""
+    return str(
+        tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
+    )
+
+
+def _name_task(device: str) -> str:
+    spec = tf.DeviceSpec.from_string(device)
+    return f"{spec.job}-{spec.task}"
