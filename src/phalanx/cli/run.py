@@ -95,6 +95,22 @@ _LAST_OUTPUT_SECONDS = 10.0
         default="600s",
     ),
     click.option("-v", "--verbose", is_flag=True, help="Also show what TensorFlow's runtime logs."),
+    Option(
+        "--stop-limit",
+        "Kill a task that a signal has stopped for so long, and restart it if --restarts allows "
+        "that. 0: never.",
+        parse_duration,
+        "TIME",
+        default="60s",
+    ),
+    Option(
+        "--hang-limit",
+        "Kill all trainers if the chief reports no step for so long, and restart them if "
+        "--restarts allows that. Their stacks are in the logs. 0: never.",
+        parse_duration,
+        "TIME",
+        default="30m",
+    ),
     DRY_RUN,
     SHOW_SECRETS,
     MODULE,
@@ -140,6 +156,8 @@ def command(**values: Any) -> None:
             silence_limit=values["silence_limit"] or None,
             guard=guard.variables,
             log_limit=values["log_limit"],
+            stop_limit=values["stop_limit"] or None,
+            hang_limit=values["hang_limit"] or None,
             progress_file=log_dir / "progress.json",
         )
         plan = launcher.plan(job)

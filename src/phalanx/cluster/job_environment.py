@@ -8,6 +8,7 @@ Slurm and Kubernetes number processes and have no roles: there the shape maps ea
 With any launcher the shape tells the chief whether an evaluator exists.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -15,6 +16,8 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import ClusterError
 
 SHAPE_VARIABLE = "PHALANX_SHAPE"
+RESTARTS_VARIABLE = "PHALANX_RESTARTS"
+"""How often the launcher restarts a task that fails."""
 PORT_VARIABLE = "PHALANX_PORT"
 DATA_SERVICE_VARIABLE = "PHALANX_DATA_SERVICE"
 
@@ -72,3 +75,8 @@ def read_port(environ: Mapping[str, str], default: int) -> int:
 def find_dispatcher(environ: Mapping[str, str]) -> str | None:
     """Return the address of the tf.data service dispatcher, if the launcher has set one."""
     return environ.get(DATA_SERVICE_VARIABLE) or None
+
+
+def will_be_restarted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher starts this task again when it fails."""
+    return environ.get(RESTARTS_VARIABLE, "0") not in ("", "0")

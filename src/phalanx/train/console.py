@@ -1,7 +1,10 @@
 """The log and the error messages of a run on the terminal."""
 
+import contextlib
+import faulthandler
 import logging
 import os
+import signal
 import sys
 from typing import Any
 
@@ -23,7 +26,13 @@ def show_log() -> None:
 
 
 def explain_errors() -> None:
-    """Print one message instead of a traceback for an uncaught `PhalanxError`."""
+    """Print one message instead of a traceback for an uncaught `PhalanxError`.
+
+    The launcher can also ask this process for the stacks of its threads, with SIGUSR2.
+    """
+    with contextlib.suppress(AttributeError, ValueError, OSError, RuntimeError):
+        if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
+            faulthandler.register(signal.SIGUSR2, all_threads=True)
     before = sys.excepthook
     if getattr(before, "explains_phalanx", False):
         return

@@ -62,4 +62,4 @@ def test_using_tensorflow_before_joining_the_cluster_is_an_error() -> None:
     tf.add(1, 1)
     topology = resolve_topology(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
     with pytest.raises(ConfigurationError, match="make tensors and datasets in the experiment's"):
-        join_all_reduce_strategy(topology)
+        join_all_reduce_strategy(topology, 60)

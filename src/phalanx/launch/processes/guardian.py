@@ -73,7 +73,7 @@ def group_is_alive(group: int) -> bool:
         return False
     except PermissionError:
         return True
-    states = [state for _, of_group, state in _processes() if of_group == group]
+    states = [state for _, of_group, state in list_processes() if of_group == group]
     return any(state != "Z" for state in states) if states else sys.platform != "linux"
 
 
@@ -86,7 +86,7 @@ def find_run_processes(run_id: str, task: str | None = None) -> list[int]:
     if task is not None:
         variables.add(f"{TASK_VARIABLE}={task}".encode())
     found = []
-    for pid, _, state in _processes():
+    for pid, _, state in list_processes():
         with contextlib.suppress(OSError):
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             if state != "Z" and variables.issubset(environment) and pid != os.getpid():
@@ -114,7 +114,7 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _processes() -> Iterator[tuple[int, int, str]]:
+def list_processes() -> Iterator[tuple[int, int, str]]:
     """Yield id, group and state of every process in /proc."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):

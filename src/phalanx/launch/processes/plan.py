@@ -44,6 +44,9 @@ class ProcessPlan:
 
     In a job without a chief, the job fails when a worker is idle and silent for `silence_limit`
     seconds after another worker has succeeded. A log keeps the newest `log_limit` bytes.
+
+    A task that is stopped for `stop_limit` seconds is killed. If the chief writes its progress to
+    `progress_file`, and reports no step for `hang_limit` seconds, all trainers are killed.
     """
 
     tasks: tuple[TaskPlan, ...]
@@ -54,6 +57,9 @@ class ProcessPlan:
     cleanup: tuple[tuple[str, ...], ...] = ()
     silence_limit: float | None = None
     log_limit: int = DEFAULT_LIMIT
+    stop_limit: float | None = 60.0
+    hang_limit: float | None = None
+    progress_file: str | None = None
 
     def render(self) -> str:
         return "\n\n".join(plan.render() for plan in self.tasks)

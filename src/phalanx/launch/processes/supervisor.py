@@ -1,6 +1,7 @@
 """Runs the processes of a job to its end, by the rules in termination.py.
 
-- A task that fails is restarted, up to `restarts` times. After that the job has failed.
+- A task that fails is restarted by the rules in restarts.py. After that the job has failed.
+- A task that is stopped for too long is killed, as are all trainers of a run without progress.
 - To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
 - A worker that is idle and silent after another worker has succeeded is named, and fails the job
   after the plan's limit. In TensorFlow 1 programs, a worker that starts late waits for ever.
@@ -8,26 +9,35 @@
 
 import contextlib
 import json
+import os
 import selectors
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, cast
 
-from phalanx.cluster.spec import Task
+from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError, PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.log_files import read_log
 from phalanx.launch.private_files import make_private_directory, open_private
 from phalanx.launch.processes import guardian
+from phalanx.launch.processes.hangs import ProgressWatch, StopWatch, dump_stacks
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
+from phalanx.launch.processes.restarts import (
+    Failure,
+    RestartPolicy,
+    describe_stop,
+    find_exception,
+    names_lost_peer,
+)
 from phalanx.launch.processes.silence import SilenceWatch
 from phalanx.launch.secrets import check_secrets
 from phalanx.launch.termination import (
     describe_exit,
-    describe_failure,
     has_succeeded,
     late_tasks,
     time_left,
@@ -37,6 +47,8 @@ from phalanx.open_files import allow_more_open_files
 _TICK_SECONDS = 0.05
 # A silent task is named after this part of the limit.
 _SILENCE_NOTED = 0.1
+# How long a task has to write the stacks of its threads before it is killed.
+_DUMP_SECONDS = 3.0
 
 
 class Observer(Protocol):
@@ -65,6 +77,12 @@ class Supervisor:
         self._environ = environ
         self._observer = observer
         self._processes: dict[Task, TaskProcess] = {}
+        self._delayed: dict[Task, tuple[float, TaskPlan]] = {}
+        self._policy = RestartPolicy(plan.restarts)
+        self._stops = StopWatch()
+        self._progress = ProgressWatch(Path(plan.progress_file or os.devnull))
+        self._hangs: dict[Task, str] = {}
+        self._kill_hung_at: float | None = None
         self._selector = selectors.DefaultSelector()
         self._settled_at = 0.0
         self._silence = SilenceWatch()
@@ -102,7 +120,7 @@ class Supervisor:
                 break
             self._start(task_plan, restarts=0)
         started = time.monotonic()
-        while self._processes:
+        while self._processes or self._delayed:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 self._read(cast(TaskProcess, key.fileobj))
             now = time.monotonic()
@@ -115,7 +133,11 @@ class Supervisor:
                 self._check_exit(task, process, now)
             if self.result is None and self.plan.silence_limit:
                 self._check_silence(now, self.plan.silence_limit)
-            if self.result is not None:
+            if self.result is None:
+                self._check_hangs(now)
+                self._start_delayed(now)
+            else:
+                self._drop_delayed()
                 self._end_tasks(now)
         self.result = self.result or self._requested
 
@@ -126,6 +148,7 @@ class Supervisor:
         process = TaskProcess.start(
             task_plan, self._environ, again=restarts > 0, log_limit=self.plan.log_limit
         )
+        self._policy.start(task_plan.task, self._progress.read_step(), time.monotonic())
         self._guardian(f"+{process.group}")
         self._processes[task_plan.task] = process
         self._selector.register(process, selectors.EVENT_READ)
@@ -174,21 +197,75 @@ class Supervisor:
             self._set(replace(status, state=TaskState.DONE, exit_code=0))
             states = {task: status.state for task, status in self.statuses.items()}
             if self.result is None and has_succeeded(states):
-                self._settle(JobResult(0, "succeeded"), now)
+                lost = ", ".join(map(str, sorted(self._policy.lost)))
+                self._settle(
+                    JobResult(0, f"succeeded without {lost}" if lost else "succeeded"), now
+                )
         elif self.result is not None:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             self._note(f"{task} {describe_exit(code)}, but the job was already over")
-        elif status.restarts < self.plan.restarts:
-            self._note(
-                f"{task} {describe_exit(code)}: restart "
-                f"{status.restarts + 1} of {self.plan.restarts}"
-            )
-            guardian.end_run_processes(self.plan.run_id, grace=0, task=str(task))
-            self._start(process.plan, status.restarts + 1)
         else:
+            self._handle_failure(process, code, now)
+
+    def _handle_failure(self, process: TaskProcess, code: int, now: float) -> None:
+        task, status = process.plan.task, self.statuses[process.plan.task]
+        lines = tuple(process.last_lines)
+        error, step = find_exception(lines), self._progress.read_step()
+        hang = self._hangs.pop(task, "")
+        failure = Failure(task, code, error, step, hang, names_lost_peer(lines))
+        decision = self._policy.decide(failure, now)
+        if decision.fails_job:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
-            reason = describe_failure(task, code, status.restarts)
-            self._settle(JobResult(1, reason, task, tuple(process.last_lines)), now)
+            self._settle(JobResult(1, decision.reason, task, lines), now)
+            return
+        self._note(decision.reason)
+        guardian.end_run_processes(self.plan.run_id, grace=0, task=str(task))
+        if decision.delay is None:
+            self._set(replace(status, state=TaskState.FAILED, exit_code=code))
+        elif decision.delay:
+            self._set(replace(status, state=TaskState.WAITING))
+            self._delayed[task] = now + decision.delay, process.plan
+        else:
+            self._start(process.plan, status.restarts + 1)
+
+    def _start_delayed(self, now: float) -> None:
+        for task, (at, task_plan) in list(self._delayed.items()):
+            if now >= at:
+                del self._delayed[task]
+                self._start(task_plan, self.statuses[task].restarts + 1)
+
+    def _drop_delayed(self) -> None:
+        for task in list(self._delayed):
+            del self._delayed[task]
+            self._set(replace(self.statuses[task], state=TaskState.ENDED))
+
+    def _check_hangs(self, now: float) -> None:
+        """Kill tasks that have been stopped for too long, and the trainers of a run that hangs."""
+        if self.plan.stop_limit:
+            stopped = self._stops.stopped_seconds(now)
+            for task, process in self._processes.items():
+                seconds = stopped.get(process.group, 0.0)
+                if seconds >= self.plan.stop_limit and task not in self._hangs:
+                    self._hangs[task] = describe_stop(seconds)
+                    process.kill()
+        trainers = [t for t in self._processes if t.role in (Role.CHIEF, Role.WORKER)]
+        if self._kill_hung_at is not None:
+            if now >= self._kill_hung_at:
+                self._kill_hung_at = None
+                for task in trainers:
+                    self._processes[task].kill()
+        elif self.plan.hang_limit and self.plan.progress_file:
+            seconds = self._progress.idle_seconds(now)
+            if seconds >= self.plan.hang_limit:
+                self._progress.restart()
+                self._note(
+                    f"the chief has reported no step for {seconds:.0f} s (--hang-limit): all "
+                    "trainers are killed; the stacks of their threads are in the logs"
+                )
+                dump_stacks(guardian.find_run_processes(self.plan.run_id))
+                self._kill_hung_at = now + _DUMP_SECONDS
+                reason = f"was killed because the run made no step for {seconds:.0f} s"
+                self._hangs.update(dict.fromkeys(trainers, reason))
 
     def _check_silence(self, now: float, limit: float) -> None:
         for task in late_tasks({task: status.state for task, status in self.statuses.items()}):

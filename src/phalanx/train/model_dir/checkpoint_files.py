@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
+from google.protobuf import text_format
 
 from phalanx.errors import CheckpointError, SaveError
 from phalanx.train.model_dir.intact import describe_error, verify_checkpoint
-from phalanx.train.model_dir.layout import checkpoint_name, list_checkpoints
+from phalanx.train.model_dir.layout import CHECKPOINT_LIST, checkpoint_name, list_checkpoints
 
 LOG = logging.getLogger("phalanx")
 
@@ -115,13 +116,18 @@ class CheckpointFiles:
                 preserved_time = entry.time
             else:
                 dropped.append(entry.path)
-        tf.compat.v1.train.update_checkpoint_state(
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
             self._directory,
             path,
             all_model_checkpoint_paths=[e.path for e in kept],
             all_model_checkpoint_timestamps=[e.time for e in kept],
             last_preserved_timestamp=preserved_time,
         )
+        new = f"{self._directory}/{_ASIDE}/{CHECKPOINT_LIST}"
+        with tf.io.gfile.GFile(new, "w") as file:
+            file.write(text_format.MessageToString(state))
+        _sync(new)
+        tf.io.gfile.rename(new, f"{self._directory}/{CHECKPOINT_LIST}", overwrite=True)
         _sync(self._directory)
         self._entries, self._preserved_time = kept, preserved_time
         self._damaged.discard(path)

@@ -9,6 +9,7 @@ from functools import partial
 
 import tensorflow as tf
 
+from phalanx.cluster.job_environment import will_be_restarted
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError, WorkerError
 from phalanx.train.runtime.control_channel import ControlChannel, send
 from phalanx.train.runtime.messages import Message, MessageType
@@ -49,7 +50,7 @@ def propagate_failures(
         # gone before TensorFlow closes them.
         traceback.clear_frames(error.__traceback__)
         gc.collect()
-        if topology.is_chief:
+        if topology.is_chief and not _is_restarted_alone(cause, topology):
             send_to(others, Message(MessageType.FAILED, sender, _summarize(cause or error)))
         elif cause is None:
             send_to([chief], Message(MessageType.FAILED, sender, _describe(error)))
@@ -59,6 +60,15 @@ def propagate_failures(
     else:
         if releases and topology.is_chief and topology.strategy.has_ps:
             send_to(others, Message(MessageType.DONE, sender))
+
+
+def _is_restarted_alone(cause: BaseException | None, topology: Topology) -> bool:
+    """Whether a launcher starts the chief again, while its workers and servers wait for it.
+
+    A chief that has lost a parameter server must begin again with the last checkpoint, on servers
+    that may stay.
+    """
+    return will_be_restarted() and topology.strategy.has_ps and isinstance(cause, PeerError)
 
 
 def _find_cause(

@@ -74,7 +74,7 @@ def _join(topology: Topology, wait_seconds: float) -> TFStrategy:
     # TensorFlow waits for all peers without a limit, and blocks all other threads meanwhile.
     with accept_connections(topology.cluster, topology.task):
         wait_for_peers(topology, wait_seconds)
-    return join_all_reduce_strategy(topology)
+    return join_all_reduce_strategy(topology, wait_seconds)
 
 
 def join_trainers(topology: Topology, config: RunConfig) -> tuple[TFStrategy, list[str]]:

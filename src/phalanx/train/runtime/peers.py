@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from phalanx.cluster import Cluster, Task, TFConfig
+from phalanx.cluster import Cluster, Role, Task, TFConfig
+from phalanx.cluster.job_environment import will_be_restarted
 from phalanx.cluster.preflight import check_peers
 from phalanx.cluster.spec import split_address
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError
@@ -161,6 +162,11 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
     name = str(topology.task)
     last_seen = last_logged = time.monotonic()
     was_seen = False
+    lost_seconds = _LOST_SECONDS
+    if will_be_restarted() and topology.task.role is Role.PS:
+        # The next start of the chief needs this server, and fills it again. A worker, whose data
+        # may belong to the dead chief, is rather started again with it.
+        lost_seconds = wait_seconds
     stop_time: float | None = None
     with catch_sigterm() as stop:
         while True:
@@ -177,13 +183,13 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
                 raise Interrupted(f"{name} received SIGTERM, and the chief did not answer")
             if is_listening(address):
                 was_seen, last_seen = True, now
-            elif now - last_seen > (_LOST_SECONDS if was_seen else wait_seconds):
+            elif now - last_seen > (lost_seconds if was_seen else wait_seconds):
                 raise PeerError(
-                    f"the chief ({chief} at {address}) stopped responding"
+                    f"a peer stopped responding: the chief ({chief} at {address})"
                     if was_seen
                     else f"gave up after {wait_seconds:.0f} s waiting for {chief} at {address}"
                 )
-            elif not was_seen and now - last_logged > 10:
+            elif now - last_seen > _PROBE_SECONDS and now - last_logged > 10:
                 last_logged = now
                 LOG.info("waiting for %s at %s", chief, address)
 

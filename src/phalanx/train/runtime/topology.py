@@ -1,21 +1,27 @@
 """The part of this process in the run, and the cluster as TensorFlow's strategies need it."""
 
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
 from phalanx.cluster.job_environment import find_dispatcher, has_evaluator
 from phalanx.cluster.tf_config import VARIABLE
-from phalanx.errors import ClusterError, ConfigurationError
+from phalanx.errors import ClusterError, ConfigurationError, PeerError
 from phalanx.train.config import Mode, RunConfig
 from phalanx.train.context import Context
 from phalanx.train.types import TFStrategy
 
 LOG = logging.getLogger("phalanx")
+
+# A trainer that is stopped for half a minute, as by a debugger or a busy host, goes on afterwards.
+_HEARTBEAT_TIMEOUT_SECONDS = 60.0
 
 
 class Strategy(StrEnum):
@@ -143,13 +149,23 @@ def find_devices(config: RunConfig) -> list[str]:
     return names
 
 
-def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
-    """Return the all-reduce strategy over all hosts; call it before any other TensorFlow code."""
+def join_all_reduce_strategy(topology: Topology, wait_seconds: float) -> TFStrategy:
+    """Return the all-reduce strategy over all hosts; call it before any other TensorFlow code.
+
+    Raises:
+        PeerError: Another trainer has not joined after `wait_seconds`.
+    """
     # TensorFlow reads TF_CONFIG when the strategy is made, and knows fewer roles than we do.
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = TFConfig(topology.cluster, topology.task).dumps()
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with _limit_coordination(wait_seconds):
+            return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.DeadlineExceededError as error:
+        raise PeerError(
+            f"gave up after {wait_seconds:.0f} s waiting for all trainers to join: "
+            f"{error.message.partition('Additional')[0].strip()}"
+        ) from None
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
@@ -161,6 +177,29 @@ def join_all_reduce_strategy(topology: Topology) -> TFStrategy:
         del os.environ[VARIABLE]
         if before is not None:
             os.environ[VARIABLE] = before
+
+
+@contextlib.contextmanager
+def _limit_coordination(wait_seconds: float) -> Iterator[None]:
+    """Set the limits of the service with which TensorFlow's trainers find each other.
+
+    By default they wait an hour for each other, and a trainer without a heartbeat for 10 s, as one
+    that was stopped, ends the run of all.
+    """
+    # The strategy configures the service itself, and has no argument for its limits.
+    from tensorflow.python.eager import context  # noqa: PLC0415
+
+    eager = context.context()
+    configure = eager.configure_coordination_service
+    eager.configure_coordination_service = partial(
+        configure,
+        cluster_register_timeout_in_ms=int(wait_seconds * 1000),
+        heartbeat_timeout_in_ms=int(_HEARTBEAT_TIMEOUT_SECONDS * 1000),
+    )
+    try:
+        yield
+    finally:
+        del eager.configure_coordination_service
 
 
 def ps_jobs(cluster: Cluster) -> dict[str, list[str]]:

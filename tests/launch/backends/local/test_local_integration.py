@@ -523,3 +523,57 @@ def test_closed_terminal_ends_the_job_with_sigterm(tmp_path: Path, environ: dict
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 129
     assert (tmp_path / "t0.asked").exists()
+
+
+def test_killed_evaluator_does_not_fail_the_job(phalanx: Phalanx) -> None:
+    done = phalanx(
+        *("run", "--evaluator"),
+        *script("[ $0 != evaluator ] || kill -9 $$; [ $0 = evaluator ] || sleep 6"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "evaluator-0 was killed by SIGKILL" in done.stderr
+    assert "restart 1 of 3" in done.stderr
+
+
+def test_stopped_task_is_killed_and_named(phalanx: Phalanx) -> None:
+    done = phalanx(
+        *("run", "--workers", 1, "--stop-limit", "2s", "--restarts", 1),
+        *script(
+            "[ $0 = chief ] && { sleep 15; exit; }; [ -e once ] || { touch once; kill -STOP $$; }"
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "worker-0 was stopped (SIGSTOP) for" in done.stderr
+    assert "restart 1 of 1" in done.stderr
+    done = phalanx("run", "--stop-limit", "2s", *script("kill -STOP $$"))
+    assert done.returncode == 1
+    assert "chief-0 was stopped (SIGSTOP) for" in done.stderr
+
+
+def test_run_without_progress_dumps_its_stacks_and_is_restarted(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    program = tmp_path / "hang.py"
+    program.write_text(
+        "import faulthandler, os, pathlib, signal, time\n"
+        "from phalanx.cluster.progress import RunProgress\n"
+        "faulthandler.register(signal.SIGUSR2)\n"
+        "if pathlib.Path('once').exists(): raise SystemExit\n"
+        "pathlib.Path('once').touch()\n"
+        "RunProgress('chief-0', 7).write(pathlib.Path(os.environ['PHALANX_PROGRESS_FILE']))\n"
+        "def this_function_hangs(): time.sleep(600)\n"
+        "this_function_hangs()\n"
+    )
+    done = phalanx("run", "--hang-limit", "3s", "--restarts", 1, "--log-dir", "logs", program)
+    assert done.returncode == 0, done.stderr
+    assert "the chief has reported no step for" in done.stderr
+    assert "this_function_hangs" in (tmp_path / "logs/chief-0.log").read_text()
+
+
+def test_bug_that_repeats_ends_the_job(phalanx: Phalanx, tmp_path: Path) -> None:
+    program = tmp_path / "bug.py"
+    program.write_text("raise ValueError('no such layer')\n")
+    done = phalanx("run", "--restarts", 5, program)
+    assert done.returncode == 1
+    assert "'ValueError: no such layer' before any step, as the time before" in done.stderr
+    assert "restart 2 of 5" not in done.stderr

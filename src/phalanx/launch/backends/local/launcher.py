@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from phalanx.cluster.job_environment import RESTARTS_VARIABLE
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
 from phalanx.cluster.spec import Role, Task
@@ -44,6 +45,8 @@ class LocalLauncher:
     guard: Mapping[str, str] = field(default_factory=dict)
     log_limit: int = DEFAULT_LIMIT
     progress_file: Path | None = None
+    stop_limit: float | None = 60.0
+    hang_limit: float | None = None
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
@@ -70,6 +73,7 @@ class LocalLauncher:
                     **start.variables,
                     **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
                     **common,
+                    **({RESTARTS_VARIABLE: str(job.restarts)} if job.restarts else {}),
                     RUN_ID_VARIABLE: self.run_id,
                     TASK_VARIABLE: str(start.task),
                 },
@@ -86,6 +90,9 @@ class LocalLauncher:
             job.time_limit,
             silence_limit=self.silence_limit,
             log_limit=self.log_limit,
+            stop_limit=self.stop_limit,
+            hang_limit=self.hang_limit,
+            progress_file=None if self.progress_file is None else str(self.progress_file),
         )
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
