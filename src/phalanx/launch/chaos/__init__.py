@@ -1,0 +1,1 @@
+"""Faults on purpose: a seeded plan of them, applied to a job on this machine."""

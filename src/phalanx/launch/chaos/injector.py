@@ -1,0 +1,138 @@
+"""Applies planned faults to a running job, and measures how it recovers."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from phalanx.cluster.progress import read_progress
+from phalanx.cluster.spec import Role
+from phalanx.launch.chaos.scenarios import Fault
+from phalanx.launch.processes.guardian import find_run_processes, signal_all
+from phalanx.launch.processes.supervisor import SupervisedHandle
+
+_TICK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a fault.
+
+    Attributes:
+        fault: The fault.
+        step: The step of the run when it happened; None if it did not happen.
+        detected_after: After how many seconds the task was ended and started again.
+        new_step_after: After how many seconds the run was past that step.
+        steps_redone: How many steps the run has made twice.
+        result: `recovered`, or what went wrong.
+    """
+
+    fault: Fault
+    step: int | None = None
+    detected_after: float | None = None
+    new_step_after: float | None = None
+    steps_redone: int = 0
+    result: str = "not reached"
+
+
+@dataclass(frozen=True)
+class Injector:
+    """Applies faults to one job.
+
+    Args:
+        handle: The job.
+        run_id: Its run id, by which its processes are found.
+        progress_file: Where its chief writes its progress.
+        limit: How many seconds the job has to make its first step, and to recover from a fault.
+        pause: How many seconds of undisturbed steps precede each fault.
+        note: Receives what happens.
+    """
+
+    handle: SupervisedHandle
+    run_id: str
+    progress_file: Path
+    limit: float
+    pause: float
+    note: Callable[[str], None]
+
+    def run(self, faults: Sequence[Fault]) -> list[Outcome]:
+        """Apply the faults one after the other, until one is not recovered from."""
+        outcomes = [Outcome(fault) for fault in faults]
+        if not self._wait_for(lambda: self._step() >= 1, self.limit):
+            return outcomes
+        for number, fault in enumerate(faults):
+            self._wait_for(lambda: False, self.pause)
+            if self.handle.wait(0) is not None:
+                break
+            outcomes[number] = self._apply(fault)
+            if outcomes[number].result != "recovered":
+                break
+        return outcomes
+
+    def _apply(self, fault: Fault) -> Outcome:
+        step, started = self._step(), time.monotonic()
+        restarts = self._restarts(fault)
+        self.note(f"step {step}: {fault.task}: {fault.scenario.name}")
+        self._signal(fault, fault.scenario.number)
+        outcome = Outcome(fault, step)
+        lowest, is_resumed = step, fault.scenario.pause is None
+        while time.monotonic() - started < self.limit:
+            now = time.monotonic() - started
+            if not is_resumed and now >= (fault.scenario.pause or 0.0):
+                is_resumed = True
+                self._signal(fault, signal.SIGCONT)
+            if outcome.detected_after is None and self._restarts(fault) > restarts:
+                outcome = replace(outcome, detected_after=now)
+            current = self._step()
+            lowest = min(lowest, current)
+            is_back = outcome.detected_after is not None or not fault.scenario.ends_task
+            if current > step and is_resumed and is_back:
+                redone = max(0, step - lowest)
+                return replace(outcome, new_step_after=now, steps_redone=redone, result="recovered")
+            if (result := self.handle.wait(_TICK_SECONDS)) is not None:
+                # An evaluator may still be missing when the run is done.
+                is_fine = result.exit_code == 0 and fault.task.role is Role.EVALUATOR
+                text = "recovered" if is_fine else f"the job ended: {result.reason}"
+                return replace(outcome, result=text)
+        return replace(outcome, result=f"no new step within {self.limit:.0f} s")
+
+    def _signal(self, fault: Fault, number: signal.Signals) -> None:
+        signal_all(find_run_processes(self.run_id, str(fault.task)), number)
+
+    def _restarts(self, fault: Fault) -> int:
+        return sum(s.restarts for s in self.handle.status() if s.task == fault.task)
+
+    def _step(self) -> int:
+        progress = read_progress(self.progress_file)
+        return -1 if progress is None else progress.step
+
+    def _wait_for(self, is_true: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.handle.wait(_TICK_SECONDS) is None:
+            if is_true():
+                return True
+        return False
+
+
+def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return the rows of the table at the end, with a heading."""
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None or math.isnan(value) else f"{value:.1f} s"
+
+    heading = ("fault", "task", "at step", "detected after", "new step after", "redone", "result")
+    rows = [
+        (
+            outcome.fault.scenario.name,
+            str(outcome.fault.task),
+            "-" if outcome.step is None else str(outcome.step),
+            seconds(outcome.detected_after),
+            seconds(outcome.new_step_after),
+            str(outcome.steps_redone),
+            outcome.result,
+        )
+        for outcome in outcomes
+    ]
+    return [heading, *rows]

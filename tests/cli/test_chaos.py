@@ -1,0 +1,69 @@
+"""`phalanx chaos`, on a job whose steps are made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phalanx.cluster.spec import Role, Task
+from phalanx.errors import JobError
+from phalanx.launch.chaos.scenarios import SCENARIOS, plan_faults
+
+# Its chief saves every tenth step, and goes on there when it is started again.
+PROGRAM = """
+import os, pathlib, time
+from phalanx.cluster.progress import RunProgress
+if os.environ["PHALANX_TASK"] != "chief-0":
+    time.sleep(600)
+saved = pathlib.Path("saved")
+step = int(saved.read_text()) if saved.exists() else 0
+while step < 60:
+    step += 1
+    time.sleep(0.1)
+    RunProgress("chief-0", step).write(pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
+    if step % 10 == 0:
+        saved.write_text(str(step))
+"""
+TASKS = [Task(Role.CHIEF, 0), Task(Role.WORKER, 0), Task(Role.WORKER, 1), Task(Role.PS, 0)]
+
+
+def test_faults_are_survived_and_shown_in_a_table(phalanx: Any, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(PROGRAM)
+    done = phalanx(
+        *("chaos", "--workers", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("--stop-limit", "2s", "--scenario", "chief-killed", "--scenario", "worker-stopped"),
+        "count.py",
+    )
+    assert done.returncode == 0, done.stderr
+    header, first, second = done.stdout.splitlines()
+    assert header.split("  ")[0] == "fault"
+    assert first.split()[:2] == ["chief-killed", "chief-0"]
+    assert second.split()[:2] == ["worker-stopped", "worker-0"]
+    assert first.endswith("recovered")
+    assert second.endswith("recovered")
+    assert "worker-0 was stopped (SIGSTOP) for" in done.stderr
+
+
+def test_a_job_that_does_not_recover_fails(phalanx: Any, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(
+        PROGRAM.replace("step = int", "if saved.exists(): 1 / 0\nstep = int")
+    )
+    done = phalanx(
+        *("chaos", "--every", "2s", "--grace", "5s", "--scenario", "chief-killed", "count.py")
+    )
+    assert done.returncode == 1
+    assert "the job ended: chief-0 failed with exit code 1" in done.stdout
+
+
+def test_the_seed_decides_which_faults_are_drawn() -> None:
+    assert plan_faults(TASKS, [], 5, 7) == plan_faults(TASKS, [], 5, 7)
+    drawn = {fault.scenario.name for seed in range(40) for fault in plan_faults(TASKS, [], 5, seed)}
+    assert drawn == {s.name for s in SCENARIOS if s.role is not Role.EVALUATOR}
+
+
+def test_wrong_scenarios_are_rejected() -> None:
+    for name, reason in (("worker-tickled", "no scenario"), ("evaluator-killed", "does not have")):
+        with pytest.raises(JobError, match=reason):
+            plan_faults(TASKS, [name], 1, 0)
