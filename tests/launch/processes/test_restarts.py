@@ -84,6 +84,10 @@ def test_a_hang_is_the_reason() -> None:
         (["tensorflow.python.framework.errors_impl.AbortedError: peer"], ""),
         (["ConnectionRefusedError: [Errno 111]"], ""),
         (["12:00:01 the loss is 1"], ""),
+        (
+            ["phalanx: the loss is nan at step 7: lower the learning rate, or"],
+            "the loss is nan at step 7",
+        ),
     ],
 )
 def test_the_last_exception_of_the_program_is_found(lines: list[str], found: str) -> None:

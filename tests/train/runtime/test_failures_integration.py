@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +137,34 @@ def test_a_missing_peer_is_named(
     assert tasks.processes[waiter].wait(240) == 1
     assert "gave up after 4 s waiting for" in tasks.log(waiter)
     assert missing in tasks.log(waiter).rpartition("gave up")[2]
+
+
+@pytest.mark.slow
+def test_a_peer_that_accepts_and_never_answers_is_given_up(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--wait-seconds", "20")
+    tasks = start_cluster("c w", *flags, without="worker-0")
+    peer = json.loads(tasks.commands["chief-0"][1]["TF_CONFIG"])["cluster"]["worker"][0]
+    host, port = peer.split(":")
+    with socket.create_server((host, int(port))):
+        assert tasks.processes["chief-0"].wait(240) == 1
+    assert "a peer that does not answer is given up after 20 s" in tasks.log("chief-0")
+    assert "Timeout (0:00:20)!" in tasks.log("chief-0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", ["chief-0", "worker-0"])
+def test_an_all_reduce_goes_on_after_a_trainer_was_stopped(
+    stopped: str, start_cluster: Any, tmp_path: Path
+) -> None:
+    flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "400", "--slow", "0.02")
+    tasks = start_cluster("c w", *flags)
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes[stopped].send_signal(signal.SIGSTOP)
+    time.sleep(30)
+    tasks.processes[stopped].send_signal(signal.SIGCONT)
+    tasks.check()
 
 
 def test_the_evaluator_evaluates_the_final_checkpoint(start_cluster: Any, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ _MAX_PREEMPTIONS = 100
 _MAX_DELAY_SECONDS = 60.0
 
 _EXCEPTION = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception)): (.*)")
+# A run that diverges begins again with the last checkpoint, which is always finite; but not twice.
+_DIVERGED = re.compile(r"phalanx: (.* at step \d+): lower the learning rate")
 # Errors of the surroundings: of the network, of files, and of peers that have failed themselves.
 _SURROUNDINGS = re.compile(
     r"Unavailable|Aborted|Cancelled|DeadlineExceeded|Peer|Connection|Timeout|BrokenPipe"
@@ -146,6 +148,9 @@ def find_exception(lines: Iterable[str]) -> str:
     >>> find_exception(["tensorflow.errors.UnavailableError: connection reset"])
     ''
     """
+    lines = list(lines)
+    if diverged := [match[1] for line in lines if (match := _DIVERGED.match(line))]:
+        return diverged[-1]
     found = [match for line in lines if (match := _EXCEPTION.fullmatch(line.strip()))]
     if not found or _SURROUNDINGS.search(found[-1][1]):
         return ""

@@ -1,8 +1,11 @@
 """Joining a cluster, which TensorFlow must do before it makes its first tensor."""
 
+import contextlib
+import faulthandler
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from typing import NoReturn
 
@@ -70,11 +73,32 @@ def _join(topology: Topology, wait_seconds: float) -> TFStrategy:
             task_id=0,
             rpc_layer="grpc",
         )
-        return tf.distribute.ParameterServerStrategy(resolver)
-    # TensorFlow waits for all peers without a limit, and blocks all other threads meanwhile.
+        with _exit_after(wait_seconds):
+            return tf.distribute.ParameterServerStrategy(resolver)
     with accept_connections(topology.cluster, topology.task):
         wait_for_peers(topology, wait_seconds)
-    return join_all_reduce_strategy(topology, wait_seconds)
+    with _exit_after(wait_seconds):
+        return join_all_reduce_strategy(topology, wait_seconds)
+
+
+@contextlib.contextmanager
+def _exit_after(seconds: float) -> Iterator[None]:
+    """End this process if the block takes longer, with the stacks of its threads.
+
+    TensorFlow waits without a limit for a peer that accepts connections and never answers, and
+    keeps all other threads of Python from running meanwhile. Only faulthandler's does not need it.
+    """
+    LOG.info("joining the cluster: a peer that does not answer is given up after %.0f s", seconds)
+    try:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
+    except (ValueError, AttributeError, OSError, RuntimeError):
+        # Without a standard error, nobody could read why the process ended.
+        yield
+        return
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def join_trainers(topology: Topology, config: RunConfig) -> tuple[TFStrategy, list[str]]:
