@@ -10,8 +10,8 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.launch.processes.restarts import (
     PREEMPTED,
     REFILL_SECONDS,
-    Failure,
     RestartPolicy,
+    TaskFailure,
     find_exception,
     names_lost_peer,
 )
@@ -21,7 +21,7 @@ WORKER, EVALUATOR = Task(Role.WORKER, 0), Task(Role.EVALUATOR, 0)
 
 def test_delays_grow_and_the_budget_ends() -> None:
     policy = RestartPolicy(4)
-    decisions = [policy.decide(Failure(WORKER, 1), now) for now in range(5)]
+    decisions = [policy.decide(TaskFailure(WORKER, 1), now) for now in range(5)]
     assert [decision.delay for decision in decisions] == [0, 1, 2, 4, None]
     assert decisions[0].reason == "worker-0 failed with exit code 1: restart 1 of 4"
     assert decisions[-1].fails_job
@@ -31,48 +31,50 @@ def test_delays_grow_and_the_budget_ends() -> None:
 def test_preemptions_and_lost_peers_do_not_count() -> None:
     policy = RestartPolicy(1)
     for _ in range(10):
-        assert policy.decide(Failure(WORKER, PREEMPTED), 0).delay == 0
-        assert policy.decide(Failure(WORKER, 1, lost_peer=True), 0).delay == 0
-    assert "restart 1 of 1" in policy.decide(Failure(WORKER, 1), 0).reason
-    assert policy.decide(Failure(WORKER, 1), 0).fails_job
+        assert policy.decide(TaskFailure(WORKER, PREEMPTED), 0).delay == 0
+        assert policy.decide(TaskFailure(WORKER, 1, lost_peer=True), 0).delay == 0
+    assert "restart 1 of 1" in policy.decide(TaskFailure(WORKER, 1), 0).reason
+    assert policy.decide(TaskFailure(WORKER, 1), 0).fails_job
 
 
 def test_without_restarts_nothing_is_restarted() -> None:
-    for failure in (Failure(WORKER, PREEMPTED), Failure(WORKER, 1, lost_peer=True)):
+    for failure in (TaskFailure(WORKER, PREEMPTED), TaskFailure(WORKER, 1, lost_peer=True)):
         assert RestartPolicy(0).decide(failure, 0).fails_job
 
 
 def test_an_hour_of_progress_fills_the_budget() -> None:
     policy = RestartPolicy(1)
     policy.start(WORKER, 0, 0)
-    assert not policy.decide(Failure(WORKER, 1, step=5), 10).fails_job
+    assert not policy.decide(TaskFailure(WORKER, 1, step=5), 10).fails_job
     policy.start(WORKER, 5, 10)
-    assert not policy.decide(Failure(WORKER, 1, step=9), 10 + REFILL_SECONDS).fails_job
+    assert not policy.decide(TaskFailure(WORKER, 1, step=9), 10 + REFILL_SECONDS).fails_job
     policy.start(WORKER, 9, 5000)
     # An hour without a step is no progress.
-    assert policy.decide(Failure(WORKER, 1, step=9), 5000 + REFILL_SECONDS).fails_job
+    assert policy.decide(TaskFailure(WORKER, 1, step=9), 5000 + REFILL_SECONDS).fails_job
 
 
 def test_the_same_exception_at_the_same_step_is_a_bug() -> None:
     policy = RestartPolicy(9)
     for step in (3, 4):
-        assert not policy.decide(Failure(WORKER, 1, "ValueError: x", step), 0).fails_job
-    decision = policy.decide(Failure(WORKER, 1, "ValueError: x", 4), 0)
+        assert not policy.decide(TaskFailure(WORKER, 1, "ValueError: x", step), 0).fails_job
+    decision = policy.decide(TaskFailure(WORKER, 1, "ValueError: x", 4), 0)
     assert decision.fails_job
     assert "'ValueError: x' at step 4, as the time before, is a bug" in decision.reason
 
 
 def test_a_killed_evaluator_never_fails_the_job() -> None:
     policy = RestartPolicy(0)
-    decisions = [policy.decide(Failure(EVALUATOR, -9), 0) for _ in range(5)]
+    decisions = [policy.decide(TaskFailure(EVALUATOR, -9), 0) for _ in range(5)]
     assert [decision.delay for decision in decisions] == [0, 1, 2, None, None]
     assert not any(decision.fails_job for decision in decisions)
     assert policy.lost == {EVALUATOR}
-    assert RestartPolicy(0).decide(Failure(EVALUATOR, 1), 0).fails_job
+    assert RestartPolicy(0).decide(TaskFailure(EVALUATOR, 1), 0).fails_job
 
 
 def test_a_hang_is_the_reason() -> None:
-    decision = RestartPolicy(0).decide(Failure(WORKER, -9, hang="was stopped, and was killed"), 0)
+    decision = RestartPolicy(0).decide(
+        TaskFailure(WORKER, -9, hang="was stopped, and was killed"), 0
+    )
     assert decision.reason == "worker-0 was stopped, and was killed"
 
 
@@ -109,7 +111,7 @@ def test_whatever_fails_restarts_are_bounded(seed: int) -> None:
         now += chance.expovariate(1 / 30)
         step += chance.randrange(3)
         task = chance.choice([task for task in tasks if task not in policy.lost])
-        failure = Failure(
+        failure = TaskFailure(
             task,
             chance.choice([1, 2, -9, -15, PREEMPTED]),
             chance.choice(["", "", "ValueError: x", "KeyError: y"]),

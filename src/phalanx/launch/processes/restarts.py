@@ -34,7 +34,7 @@ _SURROUNDINGS = re.compile(
 
 
 @dataclass(frozen=True)
-class Failure:
+class TaskFailure:
     """A task that has exited with an error.
 
     Attributes:
@@ -97,7 +97,7 @@ class RestartPolicy:
         history = self._histories.setdefault(task, _History())
         history.started_at, history.started_step = now, step
 
-    def decide(self, failure: Failure, now: float) -> Decision:
+    def decide(self, failure: TaskFailure, now: float) -> Decision:
         """Decide what to do about a task that has failed."""
         task, history = failure.task, self._histories.setdefault(failure.task, _History())
         advanced = failure.step is None or failure.step > (history.started_step or 0)

@@ -28,8 +28,8 @@ from phalanx.launch.processes.hangs import ProgressWatch, StopWatch, dump_stacks
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
 from phalanx.launch.processes.restarts import (
-    Failure,
     RestartPolicy,
+    TaskFailure,
     describe_stop,
     find_exception,
     names_lost_peer,
@@ -212,7 +212,7 @@ class Supervisor:
         lines = tuple(process.last_lines)
         error, step = find_exception(lines), self._progress.read_step()
         hang = self._hangs.pop(task, "")
-        failure = Failure(task, code, error, step, hang, names_lost_peer(lines))
+        failure = TaskFailure(task, code, error, step, hang, names_lost_peer(lines))
         decision = self._policy.decide(failure, now)
         if decision.fails_job:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
