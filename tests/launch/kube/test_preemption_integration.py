@@ -134,7 +134,8 @@ def test_real_training_survives_two_evictions_without_restarts(
                 steps.unlink()
             with cluster.lock:
                 pods = [pod for pod in cluster.pods if pod.phase() == "Running"]
-                next(pod for pod in pods if "worker-1" in pod.hostname).evict()
+                workers = [pod for pod in pods if "worker" in pod.hostname]
+                next(pod for pod in workers if pod.hostname.endswith("-1")).evict()
             saves = number + 1
             wait_for(lambda saves=saves: read_chief().count("saved step ") == saves, 300)  # type: ignore[misc]
         last = int(re.findall(r"saved step (\d+)", read_chief())[-1]) + 20
