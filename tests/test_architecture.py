@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "data": {"errors", "open_files", "cluster", "records"},
     "train": {"errors", "open_files", "join_on_import", "cluster", "guard", "records", "data"},
     "models": {"errors"},
+    "board": {"errors", "cluster", "train"},
     "compat": {"errors", "open_files", "cluster", "records", "data", "train"},
     "serving": {"errors", "open_files", "cluster", "records", "data", "train"},
     "launch": {"errors", "open_files", "cluster", "guard"},

@@ -211,14 +211,18 @@ def _choose_metrics(found: Sequence[RunSummary], metrics: Sequence[str]) -> list
 def board(directory: str, host: str, port: int) -> None:
     """Show the run in DIRECTORY, or all runs below it, in TensorBoard until Ctrl-C.
 
+    Its page Cluster shows the tasks of each run: state, step, speed, restarts, events and logs.
+
     \b
     Example:
       phalanx board runs/
     """
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigurationError("TensorBoard is not installed: pip install 'phalanx[cpu]'")
-    if next(Path(directory).rglob("*.tfevents.*"), None) is None:
+    root = Path(directory)
+    if not any(next(root.rglob(name), None) for name in ("*.tfevents.*", "cluster/*.json")):
         raise ConfigurationError(f"there are no event files in {directory} or below it")
+    click.echo(f"phalanx: the tasks are on http://{host}:{port}/#phalanx_cluster", err=True)
     # TensorBoard replaces this process: a signal that ends the command ends TensorBoard too.
     arguments = ["--logdir", directory, "--host", host, "--port", str(port)]
     sys.stdout.flush()

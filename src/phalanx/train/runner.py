@@ -38,6 +38,7 @@ from phalanx.train.model_dir.checkpoint import Checkpoints, NoCheckpoints, check
 from phalanx.train.model_dir.lease import hold_lease
 from phalanx.train.model_dir.remote import needs_local_copy, open_local_copy
 from phalanx.train.model_dir.summaries import Summaries
+from phalanx.train.model_dir.task_files import report_steps, report_task
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.joining import join_trainers, open_channel
 from phalanx.train.runtime.peers import run_server
@@ -204,14 +205,19 @@ class TaskRun:
     trains: bool = True
 
     def run_role(self) -> Result:
-        if self.topology.task.role is Role.EVALUATOR:
-            return self._run_evaluator()
-        has_ps, is_chief = self.topology.strategy.has_ps, self.topology.is_chief
-        if has_ps and not is_chief:
-            return self._run_ps_server_or_worker()
+        is_evaluator = self.topology.task.role is Role.EVALUATOR
+        leads = self.topology.is_chief and not is_evaluator
         addresses = self.topology.cluster.addresses.values()
-        with hold_lease(self.config.model_dir if is_chief else None, addresses):
-            return self._run_ps_chief() if has_ps else self._run_all_reduce_trainer()
+        # The lease comes first: a run that is refused must not report in the place of another.
+        with (
+            hold_lease(self.config.model_dir if leads else None, addresses),
+            report_task(self.config.model_dir, self.topology.task, leads),
+        ):
+            if is_evaluator:
+                return self._run_evaluator()
+            if not self.topology.strategy.has_ps:
+                return self._run_all_reduce_trainer()
+            return self._run_ps_chief() if leads else self._run_ps_server_or_worker()
 
     def _run_evaluator(self) -> Result:
         """Evaluate each checkpoint that the chief writes."""
@@ -255,7 +261,7 @@ class TaskRun:
                     return self._train(step_function, host_variables, engine, data, stop, context)
                 try:
                     engine.begin(0, 0)
-                    engine.follow()
+                    engine.follow(report_steps())
                     engine.pull()
                 finally:
                     engine.close_data()

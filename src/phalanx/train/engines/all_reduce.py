@@ -189,14 +189,19 @@ class AllReduceEngine(TrainingEngine):
             self._agree(Command.END)
         self.close_data()
 
-    def follow(self) -> None:
-        """Run the chief's commands until it ends the run."""
+    def follow(self, on_step: Callable[[int, float], None]) -> None:
+        """Run the chief's commands until it ends the run.
+
+        After each group of steps, call `on_step` with the number of steps, and the time that this
+        task has waited for the others.
+        """
         while True:
             command, steps, step = self._agree(Command.END)
             if command == Command.END:
                 return
             if command == Command.TRAIN:
                 self._advance(step, steps)
+                on_step(self.next_step, self.waited_seconds)
             elif command == Command.REWIND:
                 self._iterator = self._data.open(0)
             elif command == Command.SET_LEARNING_RATE:
@@ -218,7 +223,9 @@ class AllReduceEngine(TrainingEngine):
             return command, steps, step
         decision = [int(command), steps, step] if self._is_chief else [0, 0, 0]
         vote = tf.constant([*decision, int(self._is_asked_to_stop())], tf.int64)
+        started = time.perf_counter()
         agreed = [int(number) for number in self._agree_function(vote)]
+        self.waited_seconds += time.perf_counter() - started
         self._interrupted = agreed[3] > 0
         return agreed[0], agreed[1], agreed[2]
 

@@ -33,6 +33,8 @@ class Engine(Protocol):
     """Runs steps for a session. It knows nothing of hooks, checkpoints or when to stop."""
 
     variables: EngineVariables
+    waited_seconds: float = 0.0
+    """How long this task has waited for the other trainers so far, where they wait for it, too."""
 
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the host variables to the devices, and open the data.
@@ -64,6 +66,10 @@ class Engine(Protocol):
 
     def is_interrupted(self) -> bool:
         """Whether another task received SIGTERM."""
+
+    def variable_bytes(self) -> Mapping[str, int]:
+        """Return the bytes of the variables on each parameter server, by task."""
+        return {}
 
     def trainer_steps(self) -> Mapping[str, int]:
         """Return the steps of each trainer, by task, where they differ from each other."""

@@ -1,5 +1,6 @@
 """What the asynchronous and the synchronous engine on parameter servers have in common."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -52,6 +53,15 @@ class ParameterServerEngine(TrainingEngine):
 
     def push(self) -> None:
         self.variables.push()
+
+    def variable_bytes(self) -> dict[str, int]:
+        return {
+            f"ps-{number}": sum(
+                math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+                for variable in (*store.weights, *store.state)
+            )
+            for number, store in enumerate(self.variables.stores)
+        }
 
     def _make_compute(self) -> Compute:
         """Return the function that computes one batch, in parts if they are accumulated."""

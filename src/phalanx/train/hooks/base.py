@@ -262,3 +262,11 @@ def read_metric(hook: Hook, metric: str, values: Mapping[str, float]) -> float:
             f"{', '.join(sorted(values))}"
         )
     return values[metric]
+
+
+def find_total(session: Session) -> int | None:
+    """Return the step at which the run ends, as far as it is known."""
+    limits = [] if session.limit is None else [session.limit]
+    if session.epochs is not None and session.steps_per_epoch:
+        limits.append(session.epochs * session.steps_per_epoch)
+    return max(min(limits), session.step) if limits else None

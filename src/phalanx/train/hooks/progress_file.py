@@ -9,7 +9,7 @@ from pathlib import Path
 
 from phalanx.cluster.progress import PROGRESS_VARIABLE, RunProgress
 from phalanx.cluster.spec import Task
-from phalanx.train.hooks.base import Hook
+from phalanx.train.hooks.base import Hook, find_total
 from phalanx.train.loop.session import Session
 from phalanx.train.runtime.topology import Topology
 
@@ -58,7 +58,7 @@ class ProgressFileHook(Hook):
         self._write(session, "finished")
 
     def _write(self, session: Session, activity: str) -> None:
-        total, seconds_left = _find_total(session), None
+        total, seconds_left = find_total(session), None
         if len(self._seen) > 1:
             (start, first, read), (now, last, examples) = self._seen[0], self._seen[-1]
             seconds = max(now - start, 1e-9)
@@ -86,11 +86,3 @@ def make_progress_hooks(topology: Topology) -> list[Hook]:
     """Return a hook that writes the file which the launcher asks for, if it does."""
     path = os.environ.get(PROGRESS_VARIABLE)
     return [ProgressFileHook(Path(path), topology.task, topology.trainers)] if path else []
-
-
-def _find_total(session: Session) -> int | None:
-    """Return the step at which the run ends, as far as it is known."""
-    limits = [] if session.limit is None else [session.limit]
-    if session.epochs is not None and session.steps_per_epoch:
-        limits.append(session.epochs * session.steps_per_epoch)
-    return max(min(limits), session.step) if limits else None

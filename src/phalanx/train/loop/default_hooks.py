@@ -8,6 +8,8 @@ from phalanx.train.config import RunConfig
 from phalanx.train.hooks import Every
 from phalanx.train.hooks.entry_points import load_hooks
 from phalanx.train.hooks.progress_file import make_progress_hooks
+from phalanx.train.hooks.task_file import TaskFileHook
+from phalanx.train.model_dir.task_files import current_task_file
 from phalanx.train.runtime.topology import Topology
 
 
@@ -42,4 +44,8 @@ def default_hooks(
     if sys.stderr.isatty() and not any(hook.shows_progress for hook in callbacks):
         defaults.append(hooks.ProgressBarHook())
     defaults += load_hooks(config)
-    return defaults + (make_progress_hooks(topology) if topology is not None else [])
+    if topology is not None:
+        defaults += make_progress_hooks(topology)
+        if (file := current_task_file()) is not None:
+            defaults.append(TaskFileHook(file, topology.trainers))
+    return defaults

@@ -195,6 +195,16 @@ class Session:
         return self._engine.trainer_steps()
 
     @property
+    def variable_bytes(self) -> Mapping[str, int]:
+        """The bytes of the variables on each parameter server, by task."""
+        return self._engine.variable_bytes()
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long this task has waited for the other trainers so far."""
+        return self._engine.waited_seconds
+
+    @property
     def last_loss(self) -> float:
         """The mean loss of the last group of steps."""
         return float(self._last_report[1]) / max(float(self._last_report[0]), 1.0)

@@ -21,6 +21,7 @@ CHECKPOINT_LIST = "checkpoint"
 """TensorFlow's list of the checkpoints that are not deleted."""
 STATUS = "status.json"
 TRAINING_LOG = "train.jsonl"
+TASK_FOLDER = "cluster"
 EVALUATION_FOLDER = "eval"
 EVALUATION_LOG = f"{EVALUATION_FOLDER}/eval.jsonl"
 

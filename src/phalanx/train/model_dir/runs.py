@@ -10,7 +10,7 @@ from phalanx.train.model_dir.layout import CHECKPOINT_LIST, EVALUATION_LOG, STAT
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, read_status
 
 _SILENT_SECONDS = 6 * HEARTBEAT_SECONDS
-_NOT_RUNS = {"eval", "export", "plugins", "variables", "assets"}
+_NOT_RUNS = {"cluster", "eval", "export", "plugins", "variables", "assets"}
 
 
 @dataclass(frozen=True)

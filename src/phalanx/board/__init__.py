@@ -1,0 +1,1 @@
+"""The Cluster page of TensorBoard: the tasks of a run, live."""
