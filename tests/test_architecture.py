@@ -195,7 +195,8 @@ def test_public_names_are_those_of_errors_cluster_and_training() -> None:
         for name, value in vars(phalanx.errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    assert set(phalanx.__all__) == errors | set(phalanx.cluster.__all__) | TRAINING_NAMES
+    others = {"__version__", *phalanx.cluster.__all__, *TRAINING_NAMES}
+    assert set(phalanx.__all__) == errors | others
     assert set(phalanx.__all__) <= set(dir(phalanx))
 
 
