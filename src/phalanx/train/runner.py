@@ -390,7 +390,9 @@ class TaskRun:
             evaluate_step = partial(evaluate, step_function, engine, summaries, batches)
         evaluates = evaluate_step is not None and not self.topology.has_evaluator
         callback_hooks = [hook for hook in self.hooks if isinstance(hook, CallbackHook)]
-        defaults = default_hooks(config, speed, evaluates, callback_hooks, self.topology)
+        # An evaluation alone would report step 0 after the training before it.
+        shown = self.topology if self.trains else None
+        defaults = default_hooks(config, speed, evaluates, callback_hooks, shown)
         hooks = [*defaults, *self.hooks]
         session = Session(
             step_function,

@@ -47,7 +47,7 @@ class TaskFileHook(Hook):
 
     def on_save(self, session: Session, path: str) -> None:
         self._spend("saving")
-        self._file.add_event("saved", path, session.step)
+        self._file.add_event("saved", path.rpartition("/")[2], session.step)
 
     def before_evaluate(self, session: Session) -> None:
         self._entered = time.perf_counter()
