@@ -222,7 +222,7 @@ def board(directory: str, host: str, port: int) -> None:
     root = Path(directory)
     if not any(next(root.rglob(name), None) for name in ("*.tfevents.*", "cluster/*.json")):
         raise ConfigurationError(f"there are no event files in {directory} or below it")
-    click.echo(f"phalanx: the tasks are on http://{host}:{port}/#phalanx_cluster", err=True)
+    click.echo("phalanx: the page Cluster shows the tasks of each run", err=True)
     # TensorBoard replaces this process: a signal that ends the command ends TensorBoard too.
     arguments = ["--logdir", directory, "--host", host, "--port", str(port)]
     sys.stdout.flush()
