@@ -73,11 +73,13 @@ class Injector:
 
     def _apply(self, fault: Fault) -> Outcome:
         step, started = self._step(), time.monotonic()
-        restarts = self._restarts(fault)
+        restarts, chief = self._restarts(fault), self._restarts_chief()
+        begun_at: float | None = None
         self.note(f"step {step}: {fault.task}: {fault.scenario.name}")
         self._signal(fault, fault.scenario.number)
         outcome = Outcome(fault, step)
         lowest, is_resumed = step, fault.scenario.pause is None
+        begins_again = fault.scenario.ends_task and fault.task.role in (Role.PS, Role.CHIEF)
         while time.monotonic() - started < self.limit:
             now = time.monotonic() - started
             if not is_resumed and now >= (fault.scenario.pause or 0.0):
@@ -85,10 +87,14 @@ class Injector:
                 self._signal(fault, signal.SIGCONT)
             if outcome.detected_after is None and self._restarts(fault) > restarts:
                 outcome = replace(outcome, detected_after=now)
+            if begun_at is None and self._restarts_chief() > chief:
+                begun_at = time.time()
             current = self._step()
-            lowest = min(lowest, current)
+            # Steps that were in flight may still be counted before the chief notices the loss.
+            is_fresh = not begins_again or (begun_at is not None and self._written_at() > begun_at)
+            lowest = min(lowest, current) if is_fresh else lowest
             is_back = outcome.detected_after is not None or not fault.scenario.ends_task
-            if current > step and is_resumed and is_back:
+            if current > step and is_resumed and is_back and is_fresh:
                 redone = max(0, step - lowest)
                 return replace(outcome, new_step_after=now, steps_redone=redone, result="recovered")
             if (result := self.handle.wait(_TICK_SECONDS)) is not None:
@@ -103,6 +109,15 @@ class Injector:
 
     def _restarts(self, fault: Fault) -> int:
         return sum(s.restarts for s in self.handle.status() if s.task == fault.task)
+
+    def _restarts_chief(self) -> int:
+        return sum(s.restarts for s in self.handle.status() if s.task.role is Role.CHIEF)
+
+    def _written_at(self) -> float:
+        try:
+            return self.progress_file.stat().st_mtime
+        except OSError:
+            return 0.0
 
     def _step(self) -> int:
         progress = read_progress(self.progress_file)
