@@ -57,6 +57,6 @@ bool wire_skip(span *in, uint32_t tag) {
         default:
             return false;
         }
-    } while (depth > 0 && wire_read_tag(in, &tag));
+    } while (depth > 0 && wire_read_any_tag(in, &tag));
     return depth == 0;
 }

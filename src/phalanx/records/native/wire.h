@@ -30,19 +30,30 @@ static inline bool wire_read_varint(span *in, uint64_t *value) {
     return true;
 }
 
-/* Reads the tag of a field: 32 bits, with a field number other than 0. */
-static inline bool wire_read_tag(span *in, uint32_t *tag) {
+/* Reads a tag or a length, for which protobuf takes at most 5 bytes. */
+static inline bool wire_read_short(span *in, uint64_t *value) {
+    const uint8_t *start = in->at;
+    return wire_read_varint(in, value) && in->at - start <= 5;
+}
+
+/* Reads the tag of a field in an unknown group, where protobuf allows the field number 0. */
+static inline bool wire_read_any_tag(span *in, uint32_t *tag) {
     uint64_t value;
-    if (!wire_read_varint(in, &value) || value > UINT32_MAX || value < 8)
+    if (!wire_read_short(in, &value) || value > UINT32_MAX)
         return false;
     *tag = (uint32_t)value;
     return true;
 }
 
+/* Reads the tag of a field: 32 bits, with a field number other than 0. */
+static inline bool wire_read_tag(span *in, uint32_t *tag) {
+    return wire_read_any_tag(in, tag) && *tag >= 8;
+}
+
 /* Reads a length and as many bytes: `inside` is set to these bytes, `in` continues after them. */
 static inline bool wire_read_delimited(span *in, span *inside) {
     uint64_t length;
-    if (!wire_read_varint(in, &length) || length > (uint64_t)(in->end - in->at))
+    if (!wire_read_short(in, &length) || length > (uint64_t)(in->end - in->at))
         return false;
     *inside = (span){in->at, in->at + length};
     in->at += length;
