@@ -21,6 +21,7 @@ from clusters import _free_ports, figure, run_cluster
 
 ROWS, WIDTH = int(os.environ.get("BENCH_ROWS", "20_000_000")), 32
 IDS = 2000
+CHUNK_ROWS = 2**19
 SAVE_STEPS = 100
 WAIT_SECONDS = 3000.0
 
@@ -116,7 +117,7 @@ def _train_and_kill(directory: str) -> dict[str, int]:
                     command, env=environment, stdout=log, stderr=subprocess.STDOUT
                 )
         deadline = time.monotonic() + WAIT_SECONDS
-        while not listed.exists() or f"model.ckpt-{SAVE_STEPS}" not in listed.read_text():
+        while not listed.exists() or listed.read_text().count("all_model_checkpoint_paths") < 2:
             if time.monotonic() > deadline or any(p.poll() is not None for p in running.values()):
                 raise SystemExit(Path(directory, "chief-0.log").read_text()[-3000:])
             time.sleep(1)
@@ -163,12 +164,12 @@ def _count_different_rows(first: str, second: str) -> int:
 
     trained = np.zeros(ROWS, bool)
     trained[list_ids()] = True
-    step, different = 2**19, 0
+    different = 0
     tables = _find_tables(first)
     assert len(tables) == 3 and tables == _find_tables(second)
     for key in tables:
-        for start in range(0, ROWS, step):
-            length = min(step, ROWS - start)
+        for start in range(0, ROWS, CHUNK_ROWS):
+            length = min(CHUNK_ROWS, ROWS - start)
             old, new = (_read_rows(path, key, start, length) for path in (first, second))
             differs = (old != new).any(axis=1) & ~trained[start : start + length]
             different += int(differs.sum())
@@ -188,9 +189,12 @@ def _evaluate(path: str) -> float:
         for name, shape in tf.train.list_variables(path)
         if "_trainable_variables" in name and shape in ([WIDTH, 1], [1])
     }
-    rows = np.concatenate([_read_rows(path, key, int(index), 1) for index in list_ids()])
+    ids, rows = list_ids(), []
+    for start in range(0, ROWS, CHUNK_ROWS):
+        chunk = _read_rows(path, key, start, min(CHUNK_ROWS, ROWS - start))
+        rows.append(chunk[ids[(ids >= start) & (ids < start + CHUNK_ROWS)] - start])
     labels = np.random.default_rng(0).integers(0, 2, (IDS, 1)).astype("float32")
-    predicted = tf.sigmoid(rows @ dense[True] + dense[False])
+    predicted = tf.sigmoid(np.concatenate(rows) @ dense[True] + dense[False])
     metric = keras.metrics.AUC()
     metric.update_state(labels, predicted)
     return float(metric.result())
