@@ -128,3 +128,14 @@ def test_released_table_says_where_its_rows_are() -> None:
     table.release("read the checkpoint")
     with pytest.raises(ConfigurationError, match=r"rows .* is not on this host: read the check"):
         table.numpy()
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_values_that_are_not_finite_are_found_without_a_host_copy() -> None:
+    table, shards = make_table(), split([20, 30])
+    table.attach(shards)
+    table.push()
+    assert table.is_finite()
+    shards[1].assign(tf.where(tf.range(30)[:, None] == 29, np.nan, shards[1]))
+    assert not table.is_finite()
+    assert table._local is None

@@ -12,6 +12,8 @@ from phalanx.errors import ConfigurationError, TrainingError
 from phalanx.train.hooks.base import Every, Hook, read_metric
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
+from phalanx.train.types import KerasVariable
+from phalanx.train.variables.table import Table
 
 LOG = logging.getLogger("phalanx")
 
@@ -140,7 +142,7 @@ class NanHook(Hook):
         variables = [*session.variables.items(), *((v.path, v) for v in optimizer)]
         for name, variable in variables:
             is_float = "float" in str(getattr(variable.dtype, "name", variable.dtype))
-            if not is_float or np.isfinite(np.asarray(variable.numpy())).all():
+            if not is_float or _is_finite(variable):
                 continue
             error = _not_finite(f"{name} has values that are NaN or infinite", session)
             if self._fails:
@@ -148,6 +150,12 @@ class NanHook(Hook):
             LOG.warning("no checkpoint is written: %s", error)
             return False
         return True
+
+
+def _is_finite(variable: KerasVariable) -> bool:
+    if isinstance(variable, Table):
+        return variable.is_finite()
+    return bool(np.isfinite(np.asarray(variable.numpy())).all())
 
 
 def _not_finite(what: str, session: Session) -> TrainingError:

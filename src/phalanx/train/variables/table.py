@@ -184,6 +184,15 @@ class Table(keras.Variable):  # type: ignore[misc]
             self._make_local()
             copy_rows(self._shards, [self._local])
 
+    def is_finite(self) -> bool:
+        """Whether no value is NaN or infinite; found where the rows are."""
+        for rows in split_rows(self.shards):
+            with tf.device(rows.shard.device):
+                finite = tf.reduce_all(tf.math.is_finite(row_transfer.read_range(rows)))
+            if not bool(finite.numpy()):
+                return False
+        return True
+
     def note_optimizer(self, optimizer: Optimizer, index: int) -> None:
         """Let an optimizer of the host find the slots of the table by its host copy."""
         self._optimizers.append((optimizer, index))
