@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
+from phalanx.train.keras_fit.experiment import FitExperiment
 from phalanx.train.keras_fit.global_batches import GlobalBatches, check_is_batched
+from phalanx.train.runtime.topology import Strategy
 
 
 def contexts(shards: int, local: int = 1) -> list[Context]:
@@ -61,6 +64,27 @@ def test_batches_are_dealt_in_turn() -> None:
     first, second = (rows(GlobalBatches(dataset, 1).deal(c)) for c in contexts(2))
     assert first == [[0, 1, 2], [6, 7, 8]]
     assert second == [[3, 4, 5], [9]]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "calls_python", "compares"),
+    [
+        (Strategy.ONE_PROCESS, True, False),
+        (Strategy.ALL_REDUCE, False, True),
+        (Strategy.SYNC_PS, False, False),
+        (Strategy.SYNC_PS, True, True),
+        (Strategy.ASYNC_PS, True, True),
+    ],
+)
+def test_tasks_compare_the_order_of_data_that_several_of_them_make(
+    strategy: Strategy, calls_python: bool, compares: bool
+) -> None:
+    dataset = tf.data.Dataset.range(22).shuffle(22, seed=5).batch(4)
+    if calls_python:
+        dataset = dataset.map(lambda x: tf.numpy_function(np.negative, [x], tf.int64))
+    model = keras.Sequential([keras.layers.Dense(1)])
+    experiment = FitExperiment(model, GlobalBatches(dataset, 1))
+    assert (experiment.order(strategy) != "") == compares
 
 
 def test_a_dataset_can_be_opened_inside_a_function() -> None:

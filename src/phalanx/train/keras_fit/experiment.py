@@ -25,6 +25,7 @@ from phalanx.train.keras_fit.global_batches import (
     make_without_batches,
     slice_batches,
 )
+from phalanx.train.runtime.topology import Strategy
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.types import Batch, Dataset, Model
 
@@ -40,6 +41,10 @@ class SharedData(Protocol):
     @property
     def order(self) -> str:
         """What the order of the data depends on, and what must be the same in all tasks."""
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether the chief can send the data to workers, which then need not make it."""
 
     def deal(self, context: Context, in_order: bool = False) -> Dataset:
         """Return this task's batches: with n tasks, every n-th one.
@@ -73,10 +78,18 @@ class FitExperiment(Experiment):
         self._evaluation = evaluation
         self._whole_batches = whole_batches
 
-    @property
-    def order(self) -> str:
-        """What must be the same in all tasks."""
-        return "; ".join(data.order for data in (self._train, self._evaluation) if data is not None)
+    def order(self, strategy: Strategy) -> str:
+        """Return what must be the same in all tasks: the order of the data that several make.
+
+        On parameter servers, the chief sends its data to the workers if it can, and evaluates what
+        it cannot send alone.
+        """
+        shared = [self._train, self._evaluation]
+        if strategy is Strategy.ONE_PROCESS:
+            shared = []
+        elif strategy.has_ps:
+            shared = [data for data in [self._train] if data is not None and not data.is_portable]
+        return "; ".join(data.order for data in shared if data is not None)
 
     def model(self) -> Model:
         return self._model
@@ -102,6 +115,10 @@ class PipelineBatches:
     @property
     def order(self) -> str:
         return str(self.pipeline.seed)
+
+    @property
+    def is_portable(self) -> bool:
+        return True
 
     def slice(self, context: Context) -> Dataset:
         size, rest = divmod(self.batch_size, context.num_replicas)

@@ -154,8 +154,7 @@ def fit(
     )
     calls = program_calls(topology, config.wait_seconds)
     experiment = _make_experiment(model, train, validation, topology, config)
-    # On parameter servers, the order of the chief's data is everybody's.
-    order = "" if topology.strategy.has_ps else experiment.order
+    order = experiment.order(topology.strategy)
     task = TaskRun(
         experiment,
         config,
@@ -237,13 +236,14 @@ def evaluate(
     calls = program_calls(topology, config.wait_seconds)
     experiment = _make_experiment(model, None, data, topology, config)
     hook = _Evaluate()
-    arrive = partial(calls.arrive, "evaluate")
+    order = experiment.order(topology.strategy)
+    arrive = partial(calls.arrive, "evaluate", order)
     task = TaskRun(experiment, config, topology, [hook], arrive=arrive, trains=False)
     if not topology.is_chief:
         task.run_role()
         [values] = calls.receive()
     else:
-        calls.begin("evaluate")
+        calls.begin("evaluate", order)
         task.run_role()
         # The loss first, if a test_step of the model returns one.
         values = dict(sorted(hook.values.items(), key=lambda item: item[0] != "loss"))

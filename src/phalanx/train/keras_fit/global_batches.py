@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
-from phalanx.train.runtime.worker_data import calls_python, read_graph
+from phalanx.train.runtime.worker_data import is_sendable, read_graph
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.types import Batch, Dataset, ElementSpec, GraphDef, Tensor, TensorProto
 
@@ -96,9 +96,9 @@ class GlobalBatches:
 
     @cached_property
     def is_portable(self) -> bool:
-        """Whether another process can read the dataset: it calls no Python."""
+        """Whether the dataset can be sent to another process, which then reads it."""
         graph = self._graph
-        return graph is not None and not calls_python(graph)
+        return graph is not None and is_sendable(graph)
 
     @cached_property
     def _graph(self) -> GraphDef | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
-from phalanx.train.keras_fit.experiment import FitData, no_batch
+from phalanx.train.keras_fit.experiment import FitData, SharedData, no_batch
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.joining import open_channel
 from phalanx.train.runtime.peers import run_server
@@ -36,35 +36,36 @@ def predict_together(
 ) -> Outputs:
     """Predict with all trainers of a cluster, and with the chief; return the whole result."""
     calls = program_calls(topology, config.wait_seconds)
+    batches = data.share(0)
     with propagate_failures(topology, open_channel(topology), releases=False):
         if topology.is_chief:
-            return _lead(model, data, calls, callbacks, verbose=verbose, exits=exits)
+            return _lead(model, batches, calls, callbacks, verbose=verbose, exits=exits)
         if topology.strategy.has_ps:
             is_trainer = topology.task in topology.trainers
             run_server(
                 topology,
                 config,
                 open_channel(topology),
-                arrive=lambda: calls.arrive("predict") if is_trainer else None,
+                arrive=lambda: calls.arrive("predict", batches.order) if is_trainer else None,
             )
         else:
-            calls.arrive("predict")
+            calls.arrive("predict", batches.order)
     if topology.task in calls.others:
-        _help(model, data, calls)
+        _help(model, batches, calls)
     [outputs] = calls.receive()
     return outputs
 
 
 def _lead(
     model: Model,
-    data: FitData,
+    data: SharedData,
     calls: ProgramCalls,
     callbacks: Any,
     *,
     verbose: int | str,
     exits: bool,
 ) -> Outputs:
-    calls.begin("predict")
+    calls.begin("predict", data.order)
     started = time.monotonic()
     batches = _open(data, calls)
     first = next(batches, None)
@@ -86,7 +87,7 @@ def _lead(
     return result
 
 
-def _help(model: Model, data: FitData, calls: ProgramCalls) -> None:
+def _help(model: Model, data: SharedData, calls: ProgramCalls) -> None:
     with propagate_failures(calls.topology, calls.channel, releases=False):
         batches = _open(data, calls)
         first = next(batches, None)
@@ -100,11 +101,11 @@ def _help(model: Model, data: FitData, calls: ProgramCalls) -> None:
         calls.send_to_chief(outputs)
 
 
-def _open(data: FitData, calls: ProgramCalls) -> Iterator[Batch]:
+def _open(data: SharedData, calls: ProgramCalls) -> Iterator[Batch]:
     """Return the inputs of this task's batches: with n tasks, of every n-th one."""
     tasks = [calls.topology.cluster.chief(), *calls.others]
     share = tasks.index(calls.topology.task)
-    dataset = data.share(0).deal(Context(num_shards=len(tasks), shard=share), in_order=True)
+    dataset = data.deal(Context(num_shards=len(tasks), shard=share), in_order=True)
     for batch in dataset:
         yield keras.utils.unpack_x_y_sample_weight(batch)[0]
 

@@ -47,6 +47,11 @@ def calls_python(graph: GraphDef) -> bool:
     return any("PyFunc" in node.op for node in nodes)
 
 
+def is_sendable(graph: GraphDef) -> bool:
+    """Whether the operations of a dataset can be sent: no Python, and not too large."""
+    return graph.ByteSize() <= _MAX_BYTES and not calls_python(graph)
+
+
 def can_be_sent(data: Dataset, make: Callable[[], Dataset] | None = None) -> bool:
     """Whether a dataset can be sent to another process: it calls no Python and is not too large.
 
@@ -68,7 +73,7 @@ def _can_be_sent_by_function(make: Callable[[], Dataset]) -> bool:
         graph = function.get_concrete_function().graph.as_graph_def()
     except Exception:  # The user's code may raise anything; the worker then calls it itself.
         return False
-    return graph.ByteSize() <= _MAX_BYTES and not calls_python(graph)
+    return is_sendable(graph)
 
 
 def shuffles_before_shard(graph: GraphDef) -> bool:
