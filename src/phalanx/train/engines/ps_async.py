@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from phalanx.errors import DataError
 from phalanx.train.engines.base import Notify, Progress
+from phalanx.train.engines.lock import Lock
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
@@ -61,7 +62,7 @@ class AsyncPSEngine(ParameterServerEngine):
         self._locks = []
         for device in self._ps_cluster.devices:
             with tf.device(device):
-                self._locks.append(tf.CriticalSection())
+                self._locks.append(Lock())
         with tf.device(self._ps_cluster.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         # Several batches can be read at once only from data that does not end.
@@ -378,7 +379,7 @@ class AsyncPSEngine(ParameterServerEngine):
                         done = tf.identity(0)
                     return [done, *weights, *new_state]
 
-                values = lock.execute(apply)[1:]
+                values = lock.run(apply)[1:]
             updated.append(values[: len(dense)])
             for index, value in zip(state, values[len(dense) :], strict=True):
                 changed[index] = value

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Notify, Progress
+from phalanx.train.engines.lock import Lock
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
@@ -91,7 +92,7 @@ class SyncPSEngine(ParameterServerEngine):
             self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
             # When the data of each trainer ended: 1 for the first, 0 for one that has data.
             self._ends = tf.Variable(tf.zeros([trainers], tf.int32), trainable=False)
-            self._ends_lock = tf.CriticalSection()
+            self._ends_lock = Lock()
         # The coordinator would trace inside the strategy's scope.
         self._work_remote = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec),
@@ -302,15 +303,15 @@ class SyncPSEngine(ParameterServerEngine):
         if not self._backups:
             return tf.constant(True)
 
-        def note_end() -> Tensor:
+        def note_end() -> list[Tensor]:
             ends = self._ends.read_value()
             # A worker that was restarted reads its data again, and may come here twice.
             end = tf.where(ends[trainer] > 0, ends[trainer], tf.reduce_max(ends) + 1)
             self._ends.assign(tf.tensor_scatter_nd_update(ends, [[trainer]], [end]))
-            return end
+            return [end]
 
         with tf.device(self._ps_cluster.devices[0]):
-            return self._ends_lock.execute(note_end) > self._backups
+            return self._ends_lock.run(note_end)[0] > self._backups
 
     def _next_token(self, trainer: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; a straggler, for which several are waiting, takes the newest update.
