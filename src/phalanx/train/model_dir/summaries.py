@@ -11,6 +11,7 @@ from phalanx.train.model_dir import layout
 from phalanx.train.model_dir.intact import describe_error
 from phalanx.train.model_dir.metrics_log import MetricsEntry, format_entry
 from phalanx.train.types import Array, Model, SummaryWriter, Tensor
+from phalanx.train.variables.sparse_tables import TracedLookups
 
 LOG = logging.getLogger("phalanx")
 
@@ -69,7 +70,9 @@ class Summaries:
         specs = keras.tree.map_structure(
             lambda value: tf.TensorSpec([value.shape[0] or 1, *value.shape[1:]], value.dtype), shape
         )
-        graph = tf.function(model.__call__).get_concrete_function(specs).graph
+        # A sparse table need not be on this host.
+        with TracedLookups().activate():
+            graph = tf.function(model.__call__).get_concrete_function(specs).graph
         with self._writing("train", 0):
             tf.summary.graph(graph)
 
