@@ -372,12 +372,7 @@ class AsyncPSEngine(ParameterServerEngine):
                     if number == 0:
                         self._counter.assign_add(1)
                     weights = [weight.value.read_value() for weight in dense]
-                    # The lock is held until all that is returned has been read. Without this, it
-                    # could be released before the optimizer has counted the update.
-                    counted = [v.value.read_value() for v in store.optimizer.variables]
-                    with tf.control_dependencies(counted):
-                        done = tf.identity(0)
-                    return [done, *weights, *new_state]
+                    return [tf.constant(0), *weights, *new_state]
 
                 values = lock.run(apply)[1:]
             updated.append(values[: len(dense)])
