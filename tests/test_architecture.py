@@ -85,6 +85,7 @@ SIBLINGS = {
     "phalanx.train.engines": {
         "base",
         "in_place",
+        "lock",
         "lockstep",
         "ps_base",
         "reduction",
