@@ -111,7 +111,8 @@ def test_records_may_be_compressed_and_damage_is_named(tmp_path: Path) -> None:
     messages = [b"one", b"", b"two\0"]
     with RecordWriter(path, compression=Compression.GZIP) as writer:
         writer.write_all(messages)
-    examples = {EXAMPLES_SIGNATURE: Signature({}, {}, lambda **tensors: tensors)}
+    inputs = {"examples": tf.TensorSpec([None], tf.string)}
+    examples = {EXAMPLES_SIGNATURE: Signature(inputs, {}, lambda **tensors: tensors)}
     batches = list(read_batches([str(path)], examples, 2))
     assert [batch.rows for batch in batches] == [2, 1]
     found = [each for batch in batches for each in batch.tensors["examples"].numpy().tolist()]
