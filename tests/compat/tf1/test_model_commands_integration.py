@@ -1,9 +1,14 @@
 """`phalanx evaluate`, `export`, `predict` and `serve` on the model_dir of an Estimator."""
 
+import base64
 import json
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,7 +74,7 @@ def test_commands_on_a_program_with_exporters(phalanx: Phalanx, tmp_path: Path) 
     done = phalanx("evaluate", *given)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == [0]
-    write_person(tmp_path / "people.tfrecord")
+    (tmp_path / "people.tfrecord").write_bytes(frame([make_person()]))
     best = ["--checkpoint", "best", "--metric", "accuracy", "people.tfrecord"]
     by_program = phalanx("predict", *given, *best)
     assert by_program.returncode == 0, by_program.stderr
@@ -78,16 +83,41 @@ def test_commands_on_a_program_with_exporters(phalanx: Phalanx, tmp_path: Path) 
         [prediction] = map(json.loads, done.stdout.splitlines())
         assert prediction["classes"] == ["0", "1"]
         assert prediction["scores"][1] > 0.5
+    example = base64.b64encode(make_person()).decode()
+    with serve(tmp_path / "census") as address:
+        body = json.dumps({"instances": [{"b64": example}]}).encode()
+        with urllib.request.urlopen(f"{address}:predict", body, timeout=120) as answer:
+            [served] = json.load(answer)["predictions"]
+    assert served["scores"] == pytest.approx(prediction["scores"], abs=1e-5)
 
 
-def write_person(path: Path) -> None:
+@contextmanager
+def serve(directory: Path) -> Iterator[str]:
+    """Serve a model_dir as its user does, and give its address."""
+    command = [sys.executable, "-m", "phalanx", "serve", str(directory), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"(http://127\.0\.0\.1:\d+/\S+?):", line)
+        assert found, line
+        yield found[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def make_person() -> bytes:
     example = message_classes()[0]()
     feature = example.features.feature
     for name, text in (("education", "master"), ("work", "public"), ("occupation", "job3")):
         feature[name].bytes_list.value.append(text.encode())
     for name, number in (("age", 40.0), ("hours", 45.0)):
         feature[name].float_list.value.append(number)
-    path.write_bytes(frame([example.SerializeToString()]))
+    serialized: bytes = example.SerializeToString()
+    return serialized
 
 
 @pytest.mark.slow

@@ -20,12 +20,13 @@ def test_program_sees_tensorflow_1_and_errors_name_what_is_missing() -> None:
     assert lines[:4] == [
         "version 1.15.0",
         "graph True False",
-        "flag /data",
+        "flag /data logs",
         "module tensorflow.contrib.learn.python.learn.learn_runner "
         "tensorflow.python.estimator.estimator",
     ], done.stderr
     assert lines[4:] == [
-        "ConfigurationError: tf.contrib.slim.conv2d is not provided under --tf1: use tf.layers",
+        "ConfigurationError: tf.contrib.crf.crf_log_likelihood is not provided under --tf1: write "
+        "the layer yourself: TensorFlow 2 has none",
         "ConfigurationError: tf.contrib.tpu.TPUEstimator is not provided under --tf1: "
         "use tf.estimator.Estimator",
         "AttributeError: tf.mul is not provided under --tf1: use tf.multiply",
@@ -76,4 +77,29 @@ def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
         "data [ 7  9 11] [13 15 17]",
         "layers (2, 64) 1",
         "mnist (5, 784) (5, 10) 1000",
+    ]
+
+
+def test_networks_of_the_time_build_and_train(tmp_path: Path) -> None:
+    done = run_program("networks.py", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *["strategy taken"] * 3,
+        "RunConfig(train_distribute=...) is a MirroredStrategy of 2 replicas and 1 tasks, which is "
+        "not supported under --tf1",
+        "slim variables ['net/conv/conv_1/weights', 'net/conv/conv_1/BatchNorm/beta', "
+        "'net/conv/conv_1/BatchNorm/moving_mean', 'net/conv/conv_1/BatchNorm/moving_variance', "
+        "'net/conv/conv_2/weights', 'net/conv/conv_2/BatchNorm/beta', "
+        "'net/conv/conv_2/BatchNorm/moving_mean', 'net/conv/conv_2/BatchNorm/moving_variance', "
+        "'net/logits/weights', 'net/logits/biases']",
+        "slim outputs ['net/conv/conv_1', 'net/conv/conv_2', 'net/logits', 'net/pool']",
+        "slim accuracy 1.0, restored True",
+        "layers ['separable/depthwise_weights', 'separable/pointwise_weights', 'norm/beta', "
+        "'norm/gamma', 'plain/weights', 'stack/stack_1/weights', 'stack/stack_1/biases', "
+        "'stack/stack_2/weights', 'stack/stack_2/biases'] (2, 3)",
+        "rnn (2, 8) (2, 5, 8) (2, 5)",
+        "sequence loss True",
+        "numpy int64 float64 True True",
+        "digits ['hidden1/weights', 'hidden1/biases', 'hidden2/weights', 'hidden2/biases', "
+        "'softmax_linear/weights', 'softmax_linear/biases']",
     ]

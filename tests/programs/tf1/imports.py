@@ -1,13 +1,14 @@
 """Imports TensorFlow 1 in the ways of the time, and prints what it got, a line for each."""
 
 import tensorflow as tf
-from tensorflow.contrib import slim
+from tensorflow.contrib import crf
 from tensorflow.contrib.learn.python.learn import learn_runner
 from tensorflow.python.estimator import estimator
 from tensorflow.python.framework import ops
 
 flags = tf.app.flags
 flags.DEFINE_string("data_dir", "nowhere", "Where the data is.")
+flags.DEFINE_string("log_dir", "logs", "The name of a flag that absl has, too.")
 FLAGS = flags.FLAGS
 
 
@@ -28,9 +29,9 @@ def main(_):
     outputs = tf.layers.dense(tf.placeholder(tf.float32, [None, 3]), 2)
     print("version", tf.__version__)
     print("graph", outputs.graph is ops.get_default_graph(), tf.executing_eagerly())
-    print("flag", FLAGS.data_dir)
+    print("flag", FLAGS.data_dir, FLAGS.log_dir)
     print("module", learn_runner.__name__, estimator.__name__)
-    print(error_of(lambda: slim.conv2d(outputs)))
+    print(error_of(lambda: crf.crf_log_likelihood(outputs)))
     print(error_of(lambda: tf.contrib.tpu.TPUEstimator()))
     print(error_of(lambda: tf.mul(1, 2)))
     print(error_of(lambda: tf.GradientTapes))

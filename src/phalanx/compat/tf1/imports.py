@@ -66,8 +66,22 @@ def install(package: str = "") -> ModuleType:
     # A program may bring its own TensorLayer, which comes first.
     sys.meta_path.append(Tf1Finder("tensorlayer"))
     stand_in = TensorFlow1(real)
-    builtins.__import__ = _make_importer(builtins.__import__, real, stand_in, package)
+    from phalanx.compat.tf1.old_numpy import OldNumPy  # noqa: PLC0415
+    from phalanx.compat.tf1.session import ignore_cancelled_threads  # noqa: PLC0415
+
+    ignore_cancelled_threads()
+    stand_ins = {real: stand_in, import_module("numpy"): OldNumPy()}
+    builtins.__import__ = _make_importer(builtins.__import__, stand_ins, package)
+    _free_flags()
     return stand_in
+
+
+def _free_flags() -> None:
+    """Let the program define flags that absl has by now: --log_dir was a usual one."""
+    from absl import flags  # noqa: PLC0415
+
+    for name in flags.FLAGS:
+        flags.FLAGS[name].allow_override = True
 
 
 class TensorFlow1(ModuleType):
@@ -132,9 +146,9 @@ class Tf1Finder(MetaPathFinder, Loader):
 
 
 def _make_importer(
-    original: Importer, real: ModuleType, stand_in: ModuleType, package: str
+    original: Importer, stand_ins: Mapping[ModuleType, ModuleType], package: str
 ) -> Importer:
-    """Return `__import__` as it was, but with the stand-in for modules of the program."""
+    """Return `__import__` as it was, but with the stand-ins for modules of the program."""
 
     def import_for_program(
         name: str,
@@ -148,8 +162,9 @@ def _make_importer(
             # Keras 3 does not work in a graph; the programs of the time mean Keras 2.
             return original(f"tf_{name}", globals, locals, fromlist, level)
         module = original(name, globals, locals, fromlist, level)
-        if module is not real or not _is_of_program(globals or {}, package):
+        if module not in stand_ins or not _is_of_program(globals or {}, package):
             return module
+        stand_in = stand_ins[module]
         for each in fromlist or ():
             if each != "*":
                 try:

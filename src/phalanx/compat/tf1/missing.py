@@ -22,10 +22,17 @@ CONTRIB: Mapping[str, str] = {
     "opt": "use an optimizer of tf.train or tf.keras.optimizers",
     "predictor": "use tf.saved_model.loader, or phalanx predict on the export",
     "quantize": "use the TensorFlow Model Optimization toolkit",
+    "legacy_seq2seq": "use tf.nn.dynamic_rnn",
     "rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn",
     "saved_model": "use tf.saved_model",
     "seq2seq": "use tf.nn.dynamic_rnn or tf.while_loop",
     "slim": "use tf.layers",
+    "slim.dataset": "use tf.data",
+    "slim.nets": "use tf.keras.applications, or put the source of the network beside the program",
+    "slim.python.slim.nets": (
+        "use tf.keras.applications, or put the source of the network beside the program"
+    ),
+    "slim.tfexample_decoder": "use tf.data and tf.parse_single_example",
     "summary": "use tf.summary",
     "tensor_forest": "use TensorFlow Decision Forests",
     "tensorrt": "use tf.experimental.tensorrt",
@@ -64,6 +71,9 @@ TOP_LEVEL: Mapping[str, str] = {
 }
 """Names that were removed before TensorFlow 1.0 or soon after, with what to use instead."""
 
+TOSTRING = "numpy.ndarray.tostring"
+"""The one name of NumPy that programs of the time used and that cannot be given back to them."""
+
 _ROOTS = {"tensorflow.contrib.": CONTRIB, "tensorflow.estimator.": ESTIMATOR}
 
 
@@ -73,6 +83,11 @@ def describe_missing(name: str) -> str:
     >>> describe_missing("tensorflow.contrib.tpu.TPUEstimator")
     'tf.contrib.tpu.TPUEstimator is not provided under --tf1: use tf.estimator.Estimator'
     """
+    if name == TOSTRING:
+        return (
+            "ndarray.tostring is not in NumPy 2.3: write tobytes() instead, or "
+            "pip install 'numpy<2.3'"
+        )
     if name.startswith("tensorlayer."):
         return (
             f"{name} is not provided under --tf1, which has only tensorlayer.distributed: use "

@@ -17,6 +17,8 @@ _PACKAGE = "phalanx.compat.tf1"
 
 HOMES = {
     "tensorflow.contrib": f"{_PACKAGE}.contrib",
+    "tensorflow.contrib.slim.metrics": f"{_PACKAGE}.contrib.metrics",
+    "tensorflow.contrib.slim.utils": f"{_PACKAGE}.contrib.layers.utils",
     "tensorflow.estimator": f"{_PACKAGE}.estimator",
     "tensorflow.examples": f"{_PACKAGE}.examples",
     "tensorflow.python.estimator": f"{_PACKAGE}.estimator",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from phalanx.compat.tf1.imports import install
+from phalanx.compat.tf1.missing import TOSTRING, describe_missing
 from phalanx.errors import ConfigurationError, PhalanxError
 
 _USAGE = """\
@@ -30,6 +31,8 @@ _EAGER_SIGNS = (
     "only supported when eager execution is enabled",
     "__iter__() is only supported inside of tf.function or when eager execution is enabled",
     "not supported when eager execution is not enabled",
+    "only supports Python-style iteration in eager mode",
+    " a symbolic `tf.Tensor`",
 )
 
 
@@ -90,13 +93,16 @@ def run(arguments: Sequence[str]) -> None:
             install()
             runpy.run_path(target, run_name="__main__")
     except Exception as error:
-        _explain(error)
+        explain(error)
 
 
-def _explain(error: Exception) -> NoReturn:
+def explain(error: Exception) -> NoReturn:
+    """Raise an error of the program, with a note if its reason is the time of the program."""
     if any(sign in str(error) for sign in _EAGER_SIGNS):
         error.add_note(
             "The program needs TensorFlow 2's eager execution, which --tf1 turns off: "
             "run it without --tf1."
         )
+    if "has no attribute 'tostring'" in str(error):
+        error.add_note(describe_missing(TOSTRING))
     raise error

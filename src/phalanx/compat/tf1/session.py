@@ -90,7 +90,7 @@ def make_session_creator(
 _servers: dict[str, Any] = {}
 
 
-def _ignore_cancelled_threads() -> None:
+def ignore_cancelled_threads() -> None:
     """Print no traceback of a queue's thread when its session closes, as at a synchronous end."""
     show = threading.excepthook
 
@@ -105,7 +105,7 @@ def start_server(config: Any) -> Any:
     """Return the server of this task, which is started once; `config` is a `RunConfig`."""
     name = f"{config.task_type}-{config.task_id}"
     if name not in _servers:
-        _ignore_cancelled_threads()
+        ignore_cancelled_threads()
         _servers[name] = tf.train.Server(
             config.cluster_spec,
             job_name=config.task_type,

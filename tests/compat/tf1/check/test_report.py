@@ -20,7 +20,7 @@ PROGRAM = """\
     import tensorflow as tf
     import tensorflow.compat.v1 as v1
     import tensorlayer as tl
-    from tensorflow.contrib import slim
+    from tensorflow.contrib import crf, slim
     from tensorflow.python.training import session_run_hook
     flags = tf.app.flags
     flags.DEFINE_string("data_dir", "", "")
@@ -29,7 +29,7 @@ PROGRAM = """\
         pass
 
     def build(x):
-        net = slim.conv2d(x, 8)
+        net = crf.crf_log_likelihood(slim.conv2d(x, 8))
         net = tf.mul(net, tf.cast(2, tf.float32))
         return v1.train.AdamOptimizer(0.1).minimize(net), tf.GraphKeys.UPDATE_OPS
 
@@ -45,35 +45,56 @@ def find(source: str) -> dict[str, Finding]:
 def test_every_name_is_judged_with_its_lines_and_its_replacement() -> None:
     found = find(PROGRAM)
     assert {name: str(each.status) for name, each in found.items()} == {
-        "tf.contrib.slim.conv2d": "missing",
+        "tf.contrib.crf.crf_log_likelihood": "missing",
         "tf.mul": "missing",
         "tensorlayer.distributed.TaskSpec": "works differently",
         "tf.GraphKeys": "works",
         "tf.cast": "works",
+        "tf.contrib.slim.conv2d": "works",
         "tf.flags": "works",
         "tf.float32": "works",
         "tf.python.training.session_run_hook.SessionRunHook": "works",
         "tf.train.AdamOptimizer": "works",
     }
-    assert list(found)[:2] == ["tf.contrib.slim.conv2d", "tf.mul"]
+    assert list(found)[:2] == ["tf.contrib.crf.crf_log_likelihood", "tf.mul"]
     assert (found["tf.mul"].lines, found["tf.mul"].note) == ((14,), "use tf.multiply")
     assert found["tf.train.AdamOptimizer"].modern == "keras.optimizers.Adam"
     assert found["tf.cast"].modern == "the same"
 
 
 def test_parts_of_contrib_are_judged_one_by_one() -> None:
-    names = ["layers.flatten", "layers.conv2d", "data.TextLineDataset", "data.unbatch"]
+    names = ["layers.flatten", "layers.batch_norm", "data.TextLineDataset", "data.unbatch"]
     names += ["training.byte_size_load_fn"]
     program = "\n".join(f"tf.contrib.{name}" for name in names)
     found = find(f"import tensorflow as tf\n{program}\n")
     judged = {name: (str(each.status), each.modern) for name, each in found.items()}
     assert judged == {
         "tf.contrib.layers.flatten": ("works", "keras.layers"),
-        "tf.contrib.layers.conv2d": ("works differently", "keras.layers"),
+        "tf.contrib.layers.batch_norm": ("works differently", "keras.layers"),
         "tf.contrib.data.TextLineDataset": ("works differently", "tf.data"),
         "tf.contrib.data.unbatch": ("works", "tf.data"),
         "tf.contrib.training.byte_size_load_fn": ("works", "none in TensorFlow 2"),
     }
+
+
+def test_private_modules_have_the_names_of_their_package() -> None:
+    found = find(
+        """
+        import numpy as np
+        from tensorflow.contrib.framework.python.ops import arg_scope
+        from tensorflow.contrib.slim import metrics, nets, utils
+        metrics.streaming_accuracy, utils.convert_collection_to_dict, nets.resnet_v1
+        np.zeros(3).tostring()
+        """
+    )
+    assert {name: str(each.status) for name, each in found.items()} == {
+        "numpy.ndarray.tostring": "missing",
+        "tf.contrib.slim.nets.resnet_v1": "missing",
+        "tf.contrib.framework.python.ops.arg_scope": "works",
+        "tf.contrib.slim.metrics.streaming_accuracy": "works",
+        "tf.contrib.slim.utils.convert_collection_to_dict": "works",
+    }
+    assert found["numpy.ndarray.tostring"].note.startswith("write tobytes() instead")
 
 
 def test_program_for_python_2_is_reported() -> None:

@@ -1,5 +1,6 @@
 """tf.contrib.learn: Experiment, learn_runner and the older Estimator, in one process."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,25 @@ def test_single_parts_of_an_experiment(make_experiment: MakeExperiment) -> None:
     assert list(Path(experiment.estimator.eval_dir("late")).glob("events*"))
     with pytest.raises(ValueError, match="run_std_server was called on a task 'worker'"):
         experiment.run_std_server()
+
+
+@pytest.mark.parametrize(
+    ("task", "asked", "chosen"),
+    [
+        ("master", None, "train_and_evaluate"),
+        ("worker", None, "train"),
+        ("worker", "train_and_evaluate", "train_and_evaluate"),
+        ("ps", None, "run_std_server"),
+        ("ps", "train_and_evaluate", "run_std_server"),
+    ],
+)
+def test_ps_serves_although_the_program_names_a_schedule(
+    task: str, asked: str | None, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": task, "index": 0}})
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert learn_runner.choose_schedule(learn.RunConfig(), asked) == chosen
 
 
 def test_runner_calls_experiment_functions_of_each_form(

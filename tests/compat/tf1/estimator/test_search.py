@@ -18,7 +18,7 @@ from phalanx.compat.tf1.estimator import (
     train_and_evaluate,
 )
 from phalanx.compat.tf1.loader import LoadedEstimator
-from phalanx.compat.tf1.search import SearchEnded, searching
+from phalanx.compat.tf1.search import Found, SearchEnded, searching
 from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.metrics_log import read_evaluations
 
@@ -35,6 +35,13 @@ def list_inputs(path: str) -> list[str]:
     with tf.Graph().as_default(), tf.Session() as session:
         loaded = tf.saved_model.load(session, [tf.saved_model.SERVING], path)
         return sorted(loaded.signature_def["serving_default"].inputs)
+
+
+def check_found(found: Found, checkpoint: str, directory: Path) -> None:
+    """Evaluate a checkpoint as the program does, and export it with the program's signature."""
+    loaded = LoadedEstimator("train.py", found)
+    assert loaded.evaluate(checkpoint)["error"] > 0
+    assert list_inputs(loaded.export(str(directory / "out"), checkpoint)) == ["served"]
 
 
 @pytest.fixture
@@ -75,9 +82,7 @@ def test_train_and_evaluate_ends_the_program(
     spec = EvalSpec(eval_input, name="test", exporters=LatestExporter("latest", receive))
     with searching() as found, pytest.raises(SearchEnded):
         train_and_evaluate(estimator, TrainSpec(train_input), spec)
-    loaded = LoadedEstimator("train.py", found)
-    assert loaded.evaluate(checkpoint)["error"] > 0
-    assert list_inputs(loaded.export(str(tmp_path / "out"), checkpoint)) == ["served"]
+    check_found(found, checkpoint, tmp_path)
 
 
 def test_experiment_ends_the_program(
@@ -90,9 +95,7 @@ def test_experiment_ends_the_program(
     strategies = [make_export_strategy(receive)]
     with searching() as found, pytest.raises(SearchEnded):
         Experiment(make_estimator(), train_input, eval_input, export_strategies=strategies)
-    loaded = LoadedEstimator("train.py", found)
-    assert loaded.evaluate(checkpoint)["error"] > 0
-    assert list_inputs(loaded.export(str(tmp_path / "out"), checkpoint)) == ["served"]
+    check_found(found, checkpoint, tmp_path)
 
 
 def test_program_that_only_trains_cannot_be_evaluated(

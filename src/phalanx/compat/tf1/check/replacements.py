@@ -12,14 +12,12 @@ DIFFERENT: Mapping[str, str] = {
         f"tensorflow.contrib.data.{name}": "a tf.data.Dataset with the old arguments of map"
         for name in ("Dataset", "FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
     },
-    "tensorflow.contrib.distribute.": "today's strategy of the same name",
+    "tensorflow.contrib.distribute.": "RunConfig takes one replica, or parameter servers",
     **{
         f"tensorflow.contrib.layers.{name}": "only the arguments that programs used most"
-        for name in (
-            *("avg_pool2d", "batch_norm", "conv2d", "convolution2d", "dropout", "fully_connected"),
-            *("max_pool2d", "optimize_loss"),
-        )
+        for name in ("batch_norm", "optimize_loss", "separable_conv2d", "separable_convolution2d")
     },
+    "tensorflow.contrib.slim.learning.train": "a MonitoredTrainingSession instead of a Supervisor",
     "tensorflow.keras.": "Keras 2 (tf-keras)",
     "tensorlayer.DistributedSession": "stop_grace_period_secs is 5; device filters are added",
     "tensorlayer.distributed.DistributedSession": (
@@ -32,6 +30,7 @@ DIFFERENT: Mapping[str, str] = {
 }
 
 MODERN: Mapping[str, str] = {
+    "numpy.ndarray.tostring": "tobytes",
     "tensorflow.ConfigProto": "tf.config",
     "tensorflow.Graph": "none: TensorFlow 2 runs eagerly",
     "tensorflow.GraphKeys.": "model.trainable_weights and the like",
@@ -42,6 +41,8 @@ MODERN: Mapping[str, str] = {
     "tensorflow.contrib.distribute.": "tf.distribute; phalanx.run",
     "tensorflow.contrib.estimator.": "phalanx.Experiment, phalanx.run: see from-estimator.md",
     "tensorflow.contrib.framework.": "the weights of the Keras model; session.step",
+    "tensorflow.contrib.framework.add_arg_scope": "functools.partial",
+    "tensorflow.contrib.framework.arg_scope": "functools.partial",
     "tensorflow.contrib.layers.": "keras.layers",
     "tensorflow.contrib.layers.l1_regularizer": "keras.regularizers.L1",
     "tensorflow.contrib.layers.l2_regularizer": "keras.regularizers.L2",
@@ -51,6 +52,14 @@ MODERN: Mapping[str, str] = {
     "tensorflow.contrib.layers.xavier_initializer_conv2d": "keras.initializers.GlorotUniform",
     "tensorflow.contrib.learn.": "phalanx.Experiment, phalanx.run",
     "tensorflow.contrib.learn.RunConfig": "phalanx.RunConfig",
+    "tensorflow.contrib.legacy_seq2seq.": "keras.losses.SparseCategoricalCrossentropy",
+    "tensorflow.contrib.metrics.": "keras.metrics",
+    "tensorflow.contrib.rnn.": "keras.layers.LSTM and the like",
+    "tensorflow.contrib.seq2seq.": "keras.losses.SparseCategoricalCrossentropy",
+    "tensorflow.contrib.slim.": "keras.layers",
+    "tensorflow.contrib.slim.evaluation.": "phalanx evaluate",
+    "tensorflow.contrib.slim.learning.": "phalanx.Experiment, phalanx.run",
+    "tensorflow.contrib.tensorboard.": "tensorboard.plugins.projector",
     "tensorflow.contrib.training.HParams": "arguments of the experiment; a dataclass",
     "tensorflow.data.Iterator": "iterate over the dataset",
     "tensorflow.estimator.": "phalanx.Experiment, phalanx.run: see from-estimator.md",

@@ -7,9 +7,11 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from phalanx.compat.tf1.missing import TOSTRING
 from phalanx.compat.tf1.modules import HOMES
 from phalanx.errors import ConfigurationError
 
@@ -52,6 +54,8 @@ class Sources:
 
     def resolve(self, name: str) -> Resolved:
         """Follow a full name of TensorFlow 1 from module to module."""
+        if name == TOSTRING:
+            return Resolved(name, _has_tostring())
         # TensorFlow sets this attribute when it is imported.
         name = name.replace("tensorflow.app.flags", "tensorflow.flags", 1)
         root = max(
@@ -92,6 +96,11 @@ class Sources:
             else:
                 exists = part == "distributed" or part.startswith("__")
         return Resolved(reached, exists)
+
+
+def _has_tostring() -> bool:
+    release = [int(part) for part in version("numpy").split(".")[:2]]
+    return release < [2, 3]
 
 
 def _follow(name: str, package: str, folder: Path) -> Resolved:

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from phalanx.compat.tf1.missing import TOSTRING
+
 _ROOTS = ("tensorflow", "tensorlayer", "tensorflow_estimator")
 
 
@@ -26,7 +28,7 @@ def find_uses(source: str) -> list[Use]:
     """
     tree = ast.parse(source)
     names = _find_aliases(tree)
-    uses = [*_find_attributes(tree, names), *_find_imports(tree)]
+    uses = [*_find_attributes(tree, names), *_find_imports(tree), *_find_tostring(tree)]
     # tf.compat.v1 is what `import tensorflow` returns under --tf1.
     old = {Use(use.name.replace("tensorflow.compat.v1", "tensorflow", 1), use.line) for use in uses}
     return sorted((use for use in old if "." in use.name), key=lambda use: (use.line, use.name))
@@ -73,6 +75,14 @@ def _find_imports(tree: ast.Module) -> Iterator[Use]:
             for alias in node.names:
                 if (alias.asname or alias.name) not in used:
                     yield Use(f"{node.module}.{alias.name}", node.lineno)
+
+
+def _find_tostring(tree: ast.Module) -> Iterator[Use]:
+    """Yield `image.tostring()`: without an argument, it is the method of an array."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="tostring"), args=[], keywords=[]):
+                yield Use(TOSTRING, node.lineno)
 
 
 def _is_root(node: ast.ImportFrom) -> bool:

@@ -132,63 +132,17 @@ for _name in ("from_generator", "from_tensor_slices", "from_tensors", "range", "
     setattr(Dataset, _name, _make(_name))
 
 
-def TFRecordDataset(  # noqa: N802 - the name of a class
-    filenames: Any, compression_type: str | None = None, buffer_size: int | None = None
-) -> Dataset:
-    """Return a dataset of the records of TFRecord files.
+def _make_reader(kind: Callable[..., Any]) -> Callable[..., Dataset]:
+    def read(*args: Any, **more: Any) -> Dataset:
+        return Dataset(kind(*args, **more))
 
-    Args:
-        filenames: The path, or the paths, of the files.
-        compression_type: `""`, `"ZLIB"` or `"GZIP"`.
-        buffer_size: The bytes of the read buffer.
-
-    Returns:
-        The dataset.
-    """
-    return Dataset(tf.data.TFRecordDataset(filenames, compression_type, buffer_size))
+    read.__doc__ = kind.__doc__
+    return read
 
 
-def TextLineDataset(  # noqa: N802 - the name of a class
-    filenames: Any, compression_type: str | None = None, buffer_size: int | None = None
-) -> Dataset:
-    """Return a dataset of the lines of text files.
-
-    Args:
-        filenames: The path, or the paths, of the files.
-        compression_type: `""`, `"ZLIB"` or `"GZIP"`.
-        buffer_size: The bytes of the read buffer.
-
-    Returns:
-        The dataset.
-    """
-    return Dataset(tf.data.TextLineDataset(filenames, compression_type, buffer_size))
-
-
-def FixedLengthRecordDataset(  # noqa: N802 - the name of a class
-    filenames: Any,
-    record_bytes: int,
-    header_bytes: int | None = None,
-    footer_bytes: int | None = None,
-    buffer_size: int | None = None,
-) -> Dataset:
-    """Return a dataset of the records of binary files.
-
-    Args:
-        filenames: The path, or the paths, of the files.
-        record_bytes: The size of a record.
-        header_bytes: The bytes to skip at the start of a file.
-        footer_bytes: The bytes to ignore at the end of a file.
-        buffer_size: The bytes of the read buffer.
-
-    Returns:
-        The dataset.
-    """
-    return Dataset(
-        tf.data.FixedLengthRecordDataset(
-            filenames, record_bytes, header_bytes, footer_bytes, buffer_size
-        )
-    )
-
+TFRecordDataset = _make_reader(tf.data.TFRecordDataset)
+TextLineDataset = _make_reader(tf.data.TextLineDataset)
+FixedLengthRecordDataset = _make_reader(tf.data.FixedLengthRecordDataset)
 
 Iterator = tf.data.Iterator
 AUTOTUNE = tf.data.AUTOTUNE

@@ -4,14 +4,11 @@ import copy
 import logging
 import os
 import tempfile
-import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1 import search
@@ -19,12 +16,14 @@ from phalanx.compat.tf1.estimator import graph_hooks
 from phalanx.compat.tf1.estimator.checks import check_model_fn, check_steps, check_strategies
 from phalanx.compat.tf1.estimator.export import PredictOutput, make_signatures
 from phalanx.compat.tf1.estimator.inputs import call_input_fn
+from phalanx.compat.tf1.estimator.predictions import choose_predictions, split_batch
 from phalanx.compat.tf1.estimator.run_config import (
     RunConfig,
     TaskType,
     list_addresses,
     make_device_fn,
 )
+from phalanx.compat.tf1.estimator.saved_models import write_saved_model
 from phalanx.compat.tf1.estimator.specs import (
     EstimatorSpec,
     ModeKeys,
@@ -297,13 +296,13 @@ class Estimator:
                 input_fn, ModeKeys.PREDICT, self.params, self._config, has_labels=False
             )
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self._config)
-            predictions = _choose_predictions(spec.predictions, predict_keys)
+            predictions = choose_predictions(spec.predictions, predict_keys)
             every = [*inputs.hooks, *(hooks or ()), *spec.prediction_hooks]
             creator = self._make_reader(spec.scaffold, path, "")
             with tf.train.MonitoredSession(creator, every) as session:
                 while not session.should_stop():
                     batch = session.run(predictions)
-                    yield from [batch] if not yield_single_examples else _split_batch(batch)
+                    yield from [batch] if not yield_single_examples else split_batch(batch)
 
     def export_saved_model(
         self,
@@ -340,8 +339,6 @@ class Estimator:
             raise ValueError(
                 f"{self._model_dir} has no checkpoint to export: train the model first"
             )
-        base = os.fspath(export_dir_base)
-        target, temporary = _name_export(base)
         with self._graph() as graph:
             tf.train.get_or_create_global_step(graph)
             receiver = serving_input_receiver_fn()
@@ -349,26 +346,16 @@ class Estimator:
             default = {"serving_default": PredictOutput(spec.predictions)}
             signatures = make_signatures(receiver, spec.export_outputs or default)
             with tf.Session(config=self._config.session_config) as session:
-                saver = spec.scaffold.saver or tf.train.Saver(sharded=True)
-                main = spec.scaffold.local_init_op or tf.group(
-                    tf.local_variables_initializer(), tf.tables_initializer()
-                )
-                saver.restore(session, path)
-                builder = tf.saved_model.Builder(temporary)
-                builder.add_meta_graph_and_variables(
+                (spec.scaffold.saver or tf.train.Saver(sharded=True)).restore(session, path)
+                target = write_saved_model(
                     session,
-                    [tf.saved_model.SERVING],
-                    signature_def_map=signatures,
-                    assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS),
-                    main_op=main,
+                    os.fspath(export_dir_base),
+                    signatures,
+                    spec.scaffold.local_init_op,
+                    assets_extra or {},
+                    as_text=as_text,
                     strip_default_attrs=strip_default_attrs,
                 )
-                builder.save(as_text)
-        for name, source in (assets_extra or {}).items():
-            destination = f"{temporary}/assets.extra/{name}"
-            tf.gfile.MakeDirs(os.path.dirname(destination))  # noqa: PTH120
-            tf.gfile.Copy(source, destination)
-        tf.gfile.Rename(temporary, target)
         LOG.info("SavedModel written to: %s", target)
         return target.encode()
 
@@ -416,36 +403,3 @@ class Estimator:
                 f"the model_fn returned a {type(spec).__name__}: return an EstimatorSpec"
             )
         return spec
-
-
-def _choose_predictions(predictions: Any, keys: str | Sequence[str] | None) -> Any:
-    if not keys:
-        return predictions
-    if not isinstance(predictions, Mapping):
-        raise ValueError("predict_keys is set, but the predictions are a tensor without names")
-    wanted = [keys] if isinstance(keys, str) else list(keys)
-    missing = [key for key in wanted if key not in predictions]
-    if missing:
-        raise ValueError(f"there is no prediction {missing[0]!r}: there are {sorted(predictions)}")
-    return {key: predictions[key] for key in wanted}
-
-
-def _split_batch(batch: Any) -> Iterator[Any]:
-    if not isinstance(batch, Mapping):
-        yield from batch
-        return
-    counts = {key: np.shape(each)[0] for key, each in batch.items()}
-    if len(set(counts.values())) > 1:
-        raise ValueError(
-            f"the predictions have different lengths, {counts}: set yield_single_examples=False"
-        )
-    for index in range(next(iter(counts.values()))):
-        yield {key: each[index] for key, each in batch.items()}
-
-
-def _name_export(base: str) -> tuple[str, str]:
-    """Return the path of a new export, and that of the directory in which it is written."""
-    stamp = int(time.time())
-    while tf.gfile.Exists(f"{base}/{stamp}"):
-        stamp += 1
-    return f"{base}/{stamp}", f"{base}/temp-{stamp}-{uuid.uuid4().hex[:8]}"

@@ -1,7 +1,5 @@
 """Exporters: what `train_and_evaluate` exports after an evaluation."""
 
-import glob
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -91,23 +89,7 @@ class SavedModelExporter(Exporter):
 
 
 class FinalExporter(SavedModelExporter):
-    """Exports once, when training is over.
-
-    Args:
-        name: The directory of the export, below `model_dir/export`.
-        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-        assets_extra: Files to copy into `assets.extra`, by their names there.
-        as_text: Whether to write the graph as text.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: Mapping[str, str] | None = None,
-        as_text: bool = False,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+    """Exports once, when training is over; see `SavedModelExporter`."""
 
     def export(
         self,
@@ -123,15 +105,7 @@ class FinalExporter(SavedModelExporter):
 
 
 class LatestExporter(SavedModelExporter):
-    """Exports after every evaluation, and keeps the latest exports.
-
-    Args:
-        name: The directory of the exports, below `model_dir/export`.
-        serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-        assets_extra: Files to copy into `assets.extra`, by their names there.
-        as_text: Whether to write the graph as text.
-        exports_to_keep: How many exports to keep; None keeps all.
-    """
+    """Exports after every evaluation, and keeps the latest exports; see `SavedModelExporter`."""
 
     def __init__(
         self,
@@ -217,7 +191,7 @@ class BestExporter(SavedModelExporter):
         if self._pattern is None:
             return None
         best = None
-        for path in sorted(glob.glob(os.path.join(model_dir, self._pattern))):  # noqa: PTH118,PTH207
+        for path in sorted(tf.gfile.Glob(f"{model_dir}/{self._pattern}")):
             for event in tf.train.summary_iterator(path):
                 values = {
                     each.tag: each.simple_value

@@ -12,7 +12,6 @@ from phalanx.compat.tf1.estimator.run_config import TaskType
 _SCHEDULES = {
     TaskType.MASTER: "train_and_evaluate",
     TaskType.CHIEF: "train_and_evaluate",
-    TaskType.PS: "run_std_server",
     TaskType.WORKER: "train",
     TaskType.EVALUATOR: "continuous_eval",
 }
@@ -32,7 +31,7 @@ def run(
             hparams, otherwise with output_dir.
         output_dir: The directory of the run, for an experiment_fn without a run_config.
         schedule: The method of the experiment; by default `train_and_evaluate` on the master and in
-            one process, `train` on a worker, `run_std_server` on a ps.
+            one process, `train` on a worker. A ps serves, whatever schedule trains.
         run_config: The settings, with a model_dir.
         hparams: The hyperparameters.
 
@@ -62,18 +61,30 @@ def run(
             "tf.contrib.learn.Experiment"
         )
     config = run_config or experiment.estimator.config
-    name = schedule or get_default_schedule(config)
+    name = choose_schedule(config, schedule)
     method = getattr(experiment, name, None)
     if name.startswith("_") or not callable(method):
-        known = ", ".join(sorted({*_SCHEDULES.values(), "evaluate", "local_run", "test"}))
+        known = ", ".join(
+            sorted({*_SCHEDULES.values(), "evaluate", "local_run", "run_std_server", "test"})
+        )
         raise ValueError(f"an experiment has no schedule {name!r}: there are {known}")
     return method()
 
 
-def get_default_schedule(config: core.RunConfig) -> str:
-    """Return the method of an experiment for the task of a config."""
+def choose_schedule(config: core.RunConfig, asked: str | None = None) -> str:
+    """Return the method of an experiment for the task of a config.
+
+    Args:
+        config: The config.
+        asked: The schedule that the program names, the same on all tasks.
+
+    Returns:
+        The name of the method.
+    """
+    if config.task_type == TaskType.PS and (asked is None or "train" in asked):
+        return "run_std_server"
     is_local = not config.cluster_spec.jobs and config.task_type != TaskType.EVALUATOR
-    return "train_and_evaluate" if is_local else _SCHEDULES[config.task_type]
+    return asked or ("train_and_evaluate" if is_local else _SCHEDULES[config.task_type])
 
 
 def _call(experiment_fn: Callable[..., Any], config: core.RunConfig, hparams: Any) -> Any:
