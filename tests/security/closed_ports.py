@@ -16,7 +16,7 @@ VARIABLE = "TEST_RUN"
 
 def wait_for_tasks(folder: Path, count: int) -> dict[str, str]:
     """Return the address of every task, once all listen."""
-    wait_for(lambda: len(_read(folder)) == count and all(_read(folder).values()), 240)
+    wait_for(lambda: len(_read(folder)) == count and all(_read(folder).values()))
     return _read(folder)
 
 
@@ -31,7 +31,7 @@ def check_closed(
 
     `value` is that of VARIABLE in the environment of all tasks of the job.
     """
-    wait_for(lambda: len(_list_addresses(value)) >= tasks, 240)
+    wait_for(lambda: len(_list_addresses(value)) >= tasks)
     found = _list_addresses(value)
     assert set(addresses.values()) <= found, json.dumps([*found], indent=1)
     hosts = {split_address(address)[0] for address in found}

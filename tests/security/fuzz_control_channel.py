@@ -46,7 +46,7 @@ PIECES = [b"\n", b"- ", b"{", b"}", b'"', b"\\", b"0", b"done", b"ps-0", b"\x1b[
 def test_only_genuine_messages_are_read(data: bytes, piece: int) -> None:
     for each in vary(data, PIECES):
         reader = MessageReader("ps-0", SENDERS, SECRET)
-        received = each + b"\n" + seal(DONE, "ps-0", SECRET)
+        received = each + seal(DONE, "ps-0", SECRET)
         pieces = [received[start : start + piece] for start in range(0, len(received), piece)]
         assert [message for part in pieces for message in reader.read(part)] == [DONE]
         assert len(reader._rest) <= MAX_BYTES
@@ -58,7 +58,7 @@ def test_changed_messages_are_not_read(text: str) -> None:
     genuine = seal(Message(MessageType.FAILED, "worker-0", text), "ps-0", SECRET)
     for changed in vary(genuine, PIECES):
         messages = MessageReader("ps-0", SENDERS, SECRET).read(changed + b"\n")
-        assert len(messages) == (genuine.rstrip() in changed.split(b"\n"))
+        assert len(messages) == (genuine.strip() in changed.split(b"\n"))
 
 
 @fuzz

@@ -88,6 +88,11 @@ def test_endless_line_is_dropped(channel: Channel) -> None:
     assert channel.next_after(b"\n") == DONE
 
 
+def test_unfinished_line_does_not_swallow_the_next_message(channel: Channel) -> None:
+    assert channel.next_after(b"x") == DONE
+    assert channel.next_after(b"x" * 3 * MAX_BYTES) == DONE
+
+
 def test_forged_message_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, make_secret())
     channel = Channel(os.environ[VARIABLE])

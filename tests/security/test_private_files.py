@@ -18,6 +18,7 @@ from phalanx.launch.private_files import open_private, write_atomically
 from phalanx.launch.processes.background import BackgroundHandle
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.serving.access import read_token
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -68,6 +69,21 @@ def test_job_record(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir(mode=0o755)
     JobStore(tmp_path / "jobs").write(JobRecord("digits", "ssh"))
     assert modes(tmp_path) == {"jobs": "0o700", "jobs/digits.json": "0o600"}
+
+
+def test_token_that_others_can_read_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("0123456789abcdef\n")
+    with caplog.at_level("WARNING", "phalanx"):
+        path.chmod(0o600)
+        assert read_token(str(path)) == "0123456789abcdef"
+        assert not caplog.records
+        path.chmod(0o640)
+        assert read_token(str(path)) == "0123456789abcdef"
+    assert f"chmod 600 {path}" in caplog.text
+    assert "0123456789abcdef" not in caplog.text
 
 
 def test_compose_file(tmp_path: Path) -> None:

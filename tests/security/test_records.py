@@ -5,13 +5,16 @@ import json
 import struct
 import subprocess
 import sys
+import tracemalloc
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.security.measured import run_measured
 
 from phalanx.errors import DataError, RecordError
-from phalanx.records import RecordIndex, Schema, read_records, verify
+from phalanx.records import RecordIndex, Schema, framing, read_records, verify
 from phalanx.records.codec import codec, load_codec
 from phalanx.records.codec.fallback import message_classes
 
@@ -73,6 +76,84 @@ def test_both_codecs_stop_at_the_same_row() -> None:
         PYTHON.decode(data, spans, columns, False)
     assert found.value.args == expected.value.args
     assert found.value.args[:2] == (1 + MOST_PADDING // (4 + 8 * 4096), "wide")
+
+
+def delimited(number: int, size: int) -> bytes:
+    """The tag and the length of a field."""
+    length = bytearray([number << 3 | 2])
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*length, size])
+
+
+def make_many_int64s(count: int, before: bytes = b"") -> bytes:
+    """An Example with so many zeros, of one byte each, in the feature `many`."""
+    packed = delimited(1, count)
+    message = before + delimited(3, count + len(packed)) + packed
+    message = b"\x0a\x04many" + delimited(2, count + len(message)) + message
+    message = delimited(1, count + len(message)) + message
+    return delimited(1, count + len(message)) + message + bytes(count)
+
+
+MOST_INT64S = (512 << 20) // 8
+
+
+def test_a_byte_that_becomes_an_int64_counts(tmp_path: Path) -> None:
+    example = make_many_int64s(MOST_INT64S + 1)
+    (tmp_path / "bomb.tfrecord.gz").write_bytes(gzip.compress(bytes(codec.frame([example])), 1))
+    assert (tmp_path / "bomb.tfrecord.gz").stat().st_size < 1 << 19
+    done = run_measured(tmp_path, "records", "schema", tmp_path / "bomb.tfrecord.gz")
+    assert done.returncode == 1, done.stderr
+    assert "feature 'many' has more int64 values than fit into 512 MiB" in done.stderr
+    assert done.peak < 500
+
+
+@pytest.mark.parametrize("before", [b"", b"\x12\x00", b"\x22\x00"], ids=["", "float", "unknown"])
+def test_both_codecs_limit_int64s(before: bytes) -> None:
+    example, few = make_many_int64s(MOST_INT64S - 1, before), make_example(few=[1, 2])
+    spans = array("q", [0, len(few), len(few), len(example)])
+    errors = []
+    for each in (codec, PYTHON):
+        with pytest.raises(each.DecodeError) as found:
+            each.decode(few + example, spans, None, False)
+        errors.append(found.value.args)
+    assert errors[0] == errors[1]
+    assert errors[0][:2] == (1, "many")
+
+
+def test_rows_that_lack_many_features_are_small_in_python() -> None:
+    """Each of them takes four bytes of the budget."""
+    wide = make_example(**{f"{number:x}": [1] for number in range(200)})
+    data = wide
+    spans = array("q", [0, len(wide), *[0, 0] * 2000])
+    PYTHON.decode(data, spans[:4], None, False)
+    tracemalloc.start()
+    try:
+        PYTHON.decode(data, spans, None, False)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 4 * 200 * 2000
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_of_a_few_bytes_are_scanned_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each member of a gzip file once made the reader scan all that it had read before."""
+    data, scanned = bytes(codec.frame([b"x" * 64] * 2000)), 0
+    members = (gzip.compress(data[at : at + 16], 1) for at in range(0, len(data), 16))
+    (tmp_path / "members.tfrecord.gz").write_bytes(b"".join(members))
+
+    class Counting:
+        def scan(self, data: memoryview, start: int, *more: Any) -> Any:
+            nonlocal scanned
+            scanned += len(data) - start
+            return codec.scan(data, start, *more)
+
+    monkeypatch.setattr(framing, "codec", Counting())
+    chunks = framing.read_chunks(str(tmp_path / "members.tfrecord.gz"), most=10_000)
+    assert sum(map(len, chunks)) == 2000
+    assert scanned < 4 * len(data)
 
 
 def masked(data: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.servers import kubernetes, slurm, sshd
 from tests.servers.processes import wait_for
 
 from phalanx import JobError
+from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.secrets import hide_values, read_secret
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -86,6 +88,8 @@ def test_settings_of_known_libraries_are_shown() -> None:
     shown = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": "a", "PYTHONPATH": "b", "PHALANX_PORT": "1"}
     assert hide_values(shown) == shown
     assert set(hide_values(dict.fromkeys(("SEED", "AWS_KEY", "TFX"), "7")).values()) == {"<hidden>"}
+    named = ("PHALANX_SECRET", "TF_API_TOKEN", "KERAS_KEY_ID", "GRPC_PASSWORD", "TF_CREDENTIALS")
+    assert set(hide_values(dict.fromkeys(named, "7")).values()) == {"<hidden>"}
 
 
 def test_local_task_gets_the_content_of_the_file(phalanx: Phalanx, secret: Path) -> None:
@@ -130,6 +134,36 @@ def test_secret_and_plain_variable_of_one_name_is_an_error(phalanx: Phalanx, sec
     assert "every task gets one of its own" in config.stderr
     odd = phalanx("run", "--env-from-secret", "a-b=token", "train.py")
     assert "'a-b=token' is not NAME=SECRET" in odd.stderr
+
+
+@pytest.mark.parametrize("name", ["a.b", "a-b", "1a", "ä", "", "a b"])
+def test_name_that_no_shell_exports_is_refused_without_its_value(
+    phalanx: Phalanx, secret: Path, name: str
+) -> None:
+    """It could reach the task only on a command line, which all users of a host can see."""
+    for command in (["run"], ["launch", "docker", "--image", "a"], ["launch", "kubernetes"]):
+        done = phalanx(*command, "--dry-run", "--env", f"{name}=hunter2", "train.py")
+        assert done.returncode == 2
+        assert "is not NAME=VALUE" in done.stderr
+        assert "hunter2" not in done.stderr
+    job = Job("a", Program(ProgramKind.FILE, "train.py"), environment={name: "hunter2"})
+    with pytest.raises(JobError, match="cannot be the name of a variable") as error:
+        job.validate()
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values_are_not_in_the_command_of_a_process(
+    phalanx: Phalanx, secret: Path, backend: str
+) -> None:
+    """What follows `docker run` or `ssh` in a plan, and what a script executes."""
+    given = ["--env", "PASSWORD=hunter2", "--workers", 1, "--dry-run", "--show-secrets"]
+    done = phalanx("launch", backend, *BACKENDS[backend], *given, "train.py")
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        command = line.partition(" | ")[2] if backend == "ssh" else line
+        if re.search(r"\b(docker|ssh|srun|exec|env)\b", command):
+            assert "hunter2" not in command
 
 
 def test_marathon_refuses_secrets(phalanx: Phalanx, secret: Path) -> None:
@@ -198,16 +232,16 @@ def test_slurm_script_reads_the_file_on_the_node(
 def test_values_reach_another_host_unseen(launching: Phalanx, secret: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, time\n"
-        "print(ascii([os.environ['TOKEN'], os.environ['PASSWORD'], os.environ['a.b']]))\n"
+        "print(ascii([os.environ['TOKEN'], os.environ['PASSWORD']]))\n"
         "while os.path.exists('hold'): time.sleep(0.1)\n"
     )
     (tmp_path / "hold").touch()
-    given = ["--env-from-secret", "TOKEN=token", "--env", "PASSWORD=hunter\n2'", "--env", "a.b=c"]
+    given = ["--env-from-secret", "TOKEN=token", "--env", "PASSWORD=hunter\n2'"]
     with sshd.running(tmp_path) as server:
         done = launching("launch", "ssh", *server.options(), *given, "train.py")
         assert done.returncode == 0, done.stderr
-        expected = ascii([SECRET, "hunter\n2'", "c"])
-        wait_for(lambda: expected in launching("logs", "train").stdout, 60)
+        expected = ascii([SECRET, "hunter\n2'"])
+        wait_for(lambda: expected in launching("logs", "train").stdout)
         lines = subprocess.run(["ps", "-Aww", "-o", "args"], capture_output=True, check=True).stdout
         assert b"train.py" in lines
         assert b"hunter" not in lines

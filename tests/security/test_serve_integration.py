@@ -244,7 +244,7 @@ def test_token_and_tls(exported: Path, tmp_path: Path) -> None:
         pytest.skip("openssl cannot make a certificate")
     (tmp_path / "token").write_text(TOKEN + "\n")
     files = ("--token-file", tmp_path / "token", "--tls-cert", certificate, "--tls-key", key)
-    with serving(exported, *map(str, files)) as (_, port):
+    with serving(exported, *map(str, files)) as (process, port):
         context = ssl.create_default_context(cafile=str(certificate))
 
         def call(*headers: str) -> int:
@@ -262,6 +262,18 @@ def test_token_and_tls(exported: Path, tmp_path: Path) -> None:
         assert call(f"Authorization: Basic {TOKEN}") == 401
         assert call("Authorization: Bearer ä") == 401
         assert status(exchange(port, request())) == 0
+        # Clients that do not even begin the handshake.
+        held = [socket.create_connection(("127.0.0.1", port), timeout=120) for _ in range(700)]
+        try:
+            time.sleep(1)
+            assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < 600
+            for each in held:
+                each.close()
+            time.sleep(1)
+            assert call(f"Authorization: Bearer {TOKEN}") == 200
+        finally:
+            for each in held:
+                each.close()
 
 
 def test_sigterm_answers_what_is_in_flight(exported: Path) -> None:

@@ -76,6 +76,13 @@ def claim_much(file: Any, folder: Path) -> None:
     replace_kernel(file, (1 << 36,), "float32", chunks=(1 << 20,))
 
 
+def claim_large_chunks(file: Any, folder: Path) -> None:
+    """Reading one number decompresses a chunk of 1 GiB, most of which is not in the array."""
+    replace_kernel(
+        file, (4, 3), "float32", chunks=(1 << 27, 2), maxshape=(None, 3), compression="gzip"
+    )
+
+
 def claim_wide_items(file: Any, folder: Path) -> None:
     replace_kernel(file, (4, 3), np.dtype("V100000000"), chunks=(1, 1))
 
@@ -91,6 +98,7 @@ ATTACKS = [
     (store_elsewhere, "data outside of the file"),
     (use_virtual_dataset, "data outside of the file"),
     (claim_much, "expand to"),
+    (claim_large_chunks, "expand to"),
     (claim_wide_items, "not numbers"),
     (hold_texts, "not numbers"),
 ]

@@ -1,6 +1,7 @@
 """Requests and responses of the REST API."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,19 @@ def test_several_inputs_by_row_or_by_column(body: dict[str, Any]) -> None:
 def test_a_request_that_does_not_match_the_signature(body: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         parse_request(json.dumps(body).encode(), SIGNATURES)
+
+
+def test_texts_in_place_of_numbers_take_no_memory() -> None:
+    """NumPy makes all texts of an array as long as the longest: here 400 MB from 200 KB."""
+    texts = [["x" * 200_000], *[[""]] * 500]
+    body = json.dumps({"inputs": {"x": texts, "n": [1] * 501}}).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="the values of x are not all numbers"):
+            parse_request(body, SIGNATURES)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_outputs_are_by_row_and_by_name_and_bytes_are_base64() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,7 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self.port = port
+        self.metrics_port = 0
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -52,13 +54,18 @@ def process(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     folder = tmp_path_factory.mktemp("models") / "line"
     export(Line(), TrainedModel(model, 0, ""), str(folder), version=3)
     command = [sys.executable, "-m", "phalanx", "serve", str(folder), "--port", "0"]
+    command += ["--metrics-port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         match = re.search(r"line version 3 at http://127\.0\.0\.1:(\d+)/", line)
         assert match, line
-        yield process, Client(int(match[1]))
+        client = Client(int(match[1]))
+        metrics = re.search(r"metrics at http://127\.0\.0\.1:(\d+)/metrics", line)
+        assert metrics, line
+        client.metrics_port = int(metrics[1])
+        yield process, client
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     finally:
@@ -178,3 +185,16 @@ def test_a_port_in_use_is_named(process: tuple[Any, Client], tmp_path: Path, mod
     done = invoke("serve", tmp_path / "m", "--port", process[1].port)
     assert done.returncode == 2
     assert "Choose another --port" in done.stderr
+
+
+def test_metrics_count_the_requests(client: Client) -> None:
+    client.predict({"instances": ROWS})
+    client.predict("nothing")
+    url = f"http://127.0.0.1:{client.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as response:
+        text = response.read().decode()
+    assert re.search(r'phalanx_serve_requests_total\{status="200"\} [1-9]', text)
+    assert re.search(r'phalanx_serve_requests_total\{status="400"\} [1-9]', text)
+    assert "phalanx_serve_queue_length 0.0" in text
+    assert re.search(r"phalanx_serve_batch_rows_sum [1-9]", text)
+    assert 'phalanx_serve_info{model="line",model_version="3"' in text

@@ -111,29 +111,41 @@ static void add_peer(struct in6_addr address) {
     peers[peer_count++] = address;
 }
 
-/* Replaces the list of peers by what their names mean now. */
+static bool is_listed(struct in6_addr address) {
+    for (size_t i = 0; i < peer_count; i++)
+        if (IN6_ARE_ADDR_EQUAL(&peers[i], &address)) return true;
+    return false;
+}
+
+/* Replaces the list of peers by what their names mean now. Those of before stay, too, if a name server
+   gives no answer: otherwise a stranger could lock the job out meanwhile. */
 static void resolve_peers(void) {
-    peer_count = 0;
     char *copy = strdup(names), *rest = NULL;
     if (!copy) return;
+    struct in6_addr *before = peers;
+    size_t before_count = peer_count;
+    bool is_complete = true;
+    peers = NULL;
+    peer_count = 0;
     for (char *name = strtok_r(copy, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
         struct in6_addr address;
         struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
         if (parse(name, &address)) {
             add_peer(address);
-        } else if (getaddrinfo(name, NULL, &hints, &found) == 0) {
+            continue;
+        }
+        int status = getaddrinfo(name, NULL, &hints, &found);
+        if (status == EAI_AGAIN) is_complete = false;
+        if (status == 0) {
             for (struct addrinfo *each = found; each; each = each->ai_next)
                 add_peer(address_of((const address_t *)each->ai_addr));
             freeaddrinfo(found);
         }
     }
+    for (size_t i = 0; !is_complete && i < before_count; i++)
+        if (!is_listed(before[i])) add_peer(before[i]);
+    free(before);
     free(copy);
-}
-
-static bool is_listed(struct in6_addr address) {
-    for (size_t i = 0; i < peer_count; i++)
-        if (IN6_ARE_ADDR_EQUAL(&peers[i], &address)) return true;
-    return false;
 }
 
 static bool is_peer(struct in6_addr address) {

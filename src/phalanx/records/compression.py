@@ -10,7 +10,8 @@ from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.types import Buffer
 
 _WINDOW = {"gzip": 31, "zlib": 15}
-_BLOCK = 1 << 17
+# Each member of a gzip file copies what is left of a block.
+_BLOCK = 1 << 14
 
 
 class Compression(StrEnum):

@@ -14,6 +14,7 @@ from phalanx.errors import DataError
 from phalanx.open_files import allow_more_open_files
 from phalanx.records.compression import Compression
 from phalanx.records.framing import OVERHEAD, Damage, count_records, read_records, walk
+from phalanx.records.html import draw_table, format_bytes
 from phalanx.records.storage import file_size, is_remote
 from phalanx.records.storage.listing import expand
 from phalanx.records.types import Paths, Progress
@@ -36,6 +37,12 @@ class Report:
     @property
     def is_sound(self) -> bool:
         return not self.damage
+
+    def _repr_html_(self) -> str:
+        size = f"{self.records:,} records, {format_bytes(self.size)}, {self.compression}"
+        state = "sound" if self.is_sound else "damaged"
+        rows = [(each.offset, each.size, each.reason) for each in self.damage]
+        return draw_table(f"{self.path}: {size}, {state}", ("offset", "bytes", "damage"), rows)
 
 
 def verify(path: str, *, progress: Progress | None = None) -> Report:

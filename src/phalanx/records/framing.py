@@ -222,11 +222,15 @@ class _Window:
         free = self._memory[self._stop :]
         if self.left is not None:
             free = free[: self.left]
-        count = self._file.readinto(free)  # type: ignore[union-attr]
-        self._stop += count
-        if self.left is not None:
-            self.left -= count
-        self.at_end = count == 0
+        self.at_end = not free
+        # Until it is full: if each read returned a few bytes, the data would be scanned as often.
+        while free and not self.at_end:
+            count = self._file.readinto(free)  # type: ignore[union-attr]
+            self._stop += count
+            if self.left is not None:
+                self.left -= count
+            self.at_end = count == 0
+            free = free[count:]
 
     def _make_room(self) -> None:
         """Move the data to the beginning, or to more memory if that would free less than half."""

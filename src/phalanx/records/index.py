@@ -12,6 +12,7 @@ from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import FrameStatus, codec
 from phalanx.records.compression import Compression, detect_compression
 from phalanx.records.framing import OVERHEAD, Chunk, read_chunks
+from phalanx.records.html import draw_table, format_bytes
 from phalanx.records.storage import file_size, is_remote, open_input, read_range, writing
 from phalanx.records.storage.listing import INDEX_SUFFIX
 
@@ -97,6 +98,10 @@ class RecordIndex:
 
     def __len__(self) -> int:
         return self.count
+
+    def _repr_html_(self) -> str:
+        row = (self.path, f"{self.count:,}", format_bytes(self.size), self.stride)
+        return draw_table("index of a file", ("file", "records", "size", "stride"), [row])
 
     def read(self, start: int, stop: int) -> Chunk:
         """Read some records and check their checksums.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from phalanx.errors import DataError, RecordError
 from phalanx.records.codec import RAGGED, RawColumn, codec
 from phalanx.records.framing import Chunk, read_chunks
+from phalanx.records.html import draw_table
 from phalanx.records.storage import exists, open_input, write_bytes
 from phalanx.records.storage.listing import SCHEMA_FILE, expand
 from phalanx.records.types import Array, Paths
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _VERSION = 1
+SUMMARY_HEADER = ("feature", "type", "missing", "values each", "range")
 
 
 class Kind(StrEnum):
@@ -87,6 +89,11 @@ class Schema:
         twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise DataError(f"the schema names these features twice: {', '.join(twice)}")
+
+    def _repr_html_(self) -> str:
+        kind = "SequenceExample" if self.is_sequence else "Example"
+        rows = [(feature.name, feature.describe()) for feature in self.features]
+        return draw_table(f"schema of {kind}s", ("feature", "type"), rows)
 
     @property
     def is_sequence(self) -> bool:
@@ -208,6 +215,15 @@ class FeatureSummary:
     least: float | None
     greatest: float | None
 
+    def describe(self, records: int) -> tuple[str, ...]:
+        """Return a row for `SUMMARY_HEADER`; `records` is the number of all records."""
+        share = f"{100 * self.missing / records:.3g}%" if self.missing else "-"
+        what = "bytes " if self.feature.kind is Kind.BYTES else ""
+        values = "-" if self.least is None else f"{what}{self.least:g} to {self.greatest:g}"
+        many = f" to {self.longest}" if self.shortest != self.longest else ""
+        lengths = f"{self.shortest}{many}"
+        return self.feature.name, self.feature.describe(), share, lengths, values
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -215,6 +231,10 @@ class Summary:
 
     records: int
     features: tuple[FeatureSummary, ...]
+
+    def _repr_html_(self) -> str:
+        rows = [found.describe(self.records) for found in self.features]
+        return draw_table(f"{self.records:,} records", SUMMARY_HEADER, rows)
 
     @property
     def schema(self) -> Schema:

@@ -2,13 +2,18 @@
 
 import hmac
 import ipaddress
+import logging
+import os
 import re
 import socket
+import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import ConfigurationError
+
+LOG = logging.getLogger("phalanx")
 
 _SHORTEST_TOKEN = 16
 
@@ -53,9 +58,11 @@ def is_address(text: str) -> bool:
 
 
 def read_token(path: str) -> str:
-    """Read a token from a file, without the white space around it."""
+    """Read a token from a file, without the white space around it; warn if others can read it."""
     try:
-        token = Path(path).read_text().strip()
+        with Path(path).open() as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the token in {path} cannot be read: {error}") from None
     if not re.fullmatch(rf"[!-~]{{{_SHORTEST_TOKEN},}}", token):
@@ -63,4 +70,7 @@ def read_token(path: str) -> str:
             f"{path} holds no token: write one line of at least {_SHORTEST_TOKEN} characters into "
             "it, for example with: openssl rand -hex 32"
         )
+    # A warning only: the files of a Kubernetes Secret have mode 0644 by default.
+    if stat.S_ISREG(mode) and mode & 0o077:
+        LOG.warning("other users of this host can read the token in %s: chmod 600 %s", path, path)
     return token

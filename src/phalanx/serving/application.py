@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Result = TypeVar("Result")
+OnAnswer = Callable[[int, float], None]
+"""Called after each request with the status and the seconds that it took."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,15 @@ class _HTTPError(Exception):
 class Application:
     """Answers requests. Large bodies are parsed in a few threads, and the model has its own."""
 
-    def __init__(self, model: ServedModel, access: Access, limits: Limits) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        access: Access,
+        limits: Limits,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
         self._model, self._access, self._limits = model, access, limits
+        self._on_answer = on_answer
         self._bytes_held = 0
         self._parsers = ThreadPoolExecutor(_PARSERS, "parser")
 
@@ -70,6 +80,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope, receive)
+        began = time.perf_counter()
         status = HTTPStatus.OK
         try:
             async with asyncio.timeout(self._limits.seconds):
@@ -93,6 +104,8 @@ class Application:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": int(status), "headers": headers})
         await send({"type": "http.response.body", "body": body})
+        if self._on_answer is not None:
+            self._on_answer(int(status), time.perf_counter() - began)
 
     async def _answer(self, request: "_Request") -> bytes:
         self._check_access(request)

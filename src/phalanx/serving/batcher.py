@@ -44,13 +44,20 @@ class Batcher:
         max_rows: int = 64,
         wait_seconds: float = 0.0,
         max_waiting: int = 2000,
+        on_call: Callable[[int], None] = lambda rows: None,
     ) -> None:
         self._call = call
+        self._on_call = on_call
         self._max_rows = max_rows
         self._wait_seconds = wait_seconds
         self._waiting: queue.Queue[_Request | None] = queue.Queue(max_waiting)
         self._next: _Request | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """About how many requests wait for the model."""
+        return self._waiting.qsize() + (self._next is not None)
 
     def start(self) -> None:
         self._thread.start()
@@ -102,6 +109,7 @@ class Batcher:
         return batch
 
     def _answer(self, batch: list[_Request]) -> None:
+        self._on_call(sum(request.rows for request in batch))
         try:
             if len(batch) == 1:
                 batch[0].response.set_result(self._call(batch[0].arrays))
@@ -135,11 +143,20 @@ class ServedModel:
     max_rows: int = 64
     wait_seconds: float = 0.0
     batchers: dict[str, Batcher] = field(default_factory=dict)
+    on_call: Callable[[int], None] = lambda rows: None
+    """Called with the number of rows before each call of the model."""
+
+    @property
+    def waiting(self) -> int:
+        """About how many requests wait for the model."""
+        return sum(batcher.waiting for batcher in self.batchers.values())
 
     def start(self) -> None:
         for name, signature in self.signatures.items():
             rows, wait = self.max_rows if _can_split(signature) else 1, self.wait_seconds
-            self.batchers[name] = Batcher(signature.predict, max_rows=rows, wait_seconds=wait)
+            self.batchers[name] = Batcher(
+                signature.predict, max_rows=rows, wait_seconds=wait, on_call=self.on_call
+            )
             self.batchers[name].start()
 
     def stop(self) -> None:

@@ -189,7 +189,7 @@ def to_array(name: str, value: object, dtype: DType) -> Array:
     try:
         if dtype == tf.string:
             return np.array(_to_bytes(value), object)
-        array = np.array(value)
+        array = np.array(value if _holds_numbers(value) else None)
         if array.dtype.kind not in "fiub":
             raise DataError(f"the values of {name} are not all numbers of at most 64 bits")
         if array.dtype.kind == "f" and dtype.is_integer:
@@ -200,6 +200,19 @@ def to_array(name: str, value: object, dtype: DType) -> Array:
     if dtype.is_integer and not np.array_equal(result, array):
         raise DataError(f"the values of {name} are not all from {dtype.min} to {dtype.max}")
     return result
+
+
+def _holds_numbers(value: object) -> bool:
+    """Whether nested lists hold numbers only. NumPy would make all texts as long as the longest."""
+    if not isinstance(value, list):
+        return type(value) in _NUMBERS
+    kinds = set(map(type, value))
+    if list not in kinds:
+        return kinds <= _NUMBERS
+    return kinds <= {list, *_NUMBERS} and all(map(_holds_numbers, value))
+
+
+_NUMBERS = frozenset({int, float, bool})
 
 
 def _to_bytes(value: object) -> object:

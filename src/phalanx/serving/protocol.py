@@ -1,4 +1,4 @@
-"""HTTP connections with limits that uvicorn does not have: number, headers, and time."""
+"""HTTP connections with limits that uvicorn does not have: headers, and time."""
 
 import asyncio
 import socket
@@ -38,10 +38,7 @@ class _Protocol(HttpToolsProtocol):
         # The headers and the body of a response are written one after the other.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self.limits.connections:
-            transport.abort()
-        else:
-            self._start_timer()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

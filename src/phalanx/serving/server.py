@@ -7,12 +7,13 @@ import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
 from phalanx.errors import ConfigurationError
 from phalanx.serving.access import Access
-from phalanx.serving.application import Application, Limits
+from phalanx.serving.application import Application, Limits, OnAnswer
 from phalanx.serving.batcher import ServedModel
 from phalanx.serving.protocol import make_protocol
 
@@ -38,6 +39,7 @@ class ModelServer:
         access: Who may call the model; by default everyone who can reach the address.
         limits: How much a request, and all of them together, may take.
         certificate: For HTTPS.
+        on_answer: Called after each request with the status and the seconds that it took.
     """
 
     def __init__(
@@ -49,10 +51,11 @@ class ModelServer:
         access: Access | None = None,
         limits: Limits | None = None,
         certificate: Certificate | None = None,
+        on_answer: OnAnswer | None = None,
     ) -> None:
         self.model = model
         limits = limits or Limits()
-        self._application = Application(model, access or Access(host), limits)
+        self._application = Application(model, access or Access(host), limits, on_answer)
         config = uvicorn.Config(
             self._application,
             http=make_protocol(limits),
@@ -81,7 +84,7 @@ class ModelServer:
                 "with --tls-cert and --tls-key, the key without a password"
             ) from None
         self._server = _Server(config)
-        self._socket = _listen(host, port)
+        self._socket = _listen(host, port, limits.connections)
 
     @property
     def port(self) -> int:
@@ -109,10 +112,34 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int) -> socket.socket:
+class _LimitedSocket(socket.socket):
+    """A listening socket that closes connections beyond a limit.
+
+    The protocol of a connection with TLS learns of it only after the handshake, so that any number
+    of clients that never send a byte would be held until then.
+    """
+
+    def __init__(self, listening: socket.socket, most: int) -> None:
+        super().__init__(fileno=listening.detach())
+        self._most = most
+        self._accepted: set[socket.socket] = set()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        self._accepted = {each for each in self._accepted if each.fileno() >= 0}
+        if len(self._accepted) >= self._most:
+            connection.close()
+            # The event loop takes it for a client that has left.
+            raise ConnectionAbortedError
+        self._accepted.add(connection)
+        return connection, address
+
+
+def _listen(host: str, port: int, most: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        server = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return _LimitedSocket(server, most)
     except OSError as error:
         reason = re.sub(r"^\[Errno .*?\] ", "", str(error.strerror or error))
         raise ConfigurationError(

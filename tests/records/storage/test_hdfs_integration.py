@@ -88,7 +88,7 @@ def test_forked_process_cannot_use_hdfs(url: str) -> None:
     subprocess.run(["true"], preexec_fn=lambda: None, check=True, timeout=60)
     with (
         multiprocessing.get_context("fork").Pool(1) as pool,
-        pytest.raises(DataError, match="Start it by 'spawn'"),
+        pytest.raises(DataError, match="Start the process by 'spawn'"),
     ):
         pool.apply_async(exists, [url]).get(60)
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -17,6 +17,8 @@ from phalanx.records.types import Buffer
 RAGGED = -1
 MOST_PADDING = 128 << 20
 """How many bytes the rows that lack a feature may take in a batch; also in native/decode.h."""
+MOST_INT64S = 512 << 20
+"""How many bytes the int64 values of a batch may take, eight each; also in native/decode.h."""
 ColumnSpecs: TypeAlias = Sequence[tuple[bytes, int, bool, int]]
 """The name, kind, sequence and width of each column to decode."""
 
@@ -92,7 +94,7 @@ class Codec(Protocol):
         """Decode messages to `columns`, or to all found if None.
 
         A message can take up to 12 times its size. Rows that lack a feature take up to
-        MOST_PADDING bytes in all.
+        MOST_PADDING bytes in all, and int64 values up to MOST_INT64S.
         """
 
     def encode(

@@ -7,9 +7,10 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from phalanx.records.codec import (
+    MOST_INT64S,
     MOST_PADDING,
     RAGGED,
     ColumnSpecs,
@@ -29,6 +30,7 @@ _LISTS = {"bytes_list": 1, "float_list": 2, "int64_list": 3}
 _FIELDS = {number: name for name, number in _LISTS.items()}
 _KIND_NAMES = {1: "bytes", 2: "float", 3: "int64"}
 _CODES = {1: "B", 2: "f", 3: "q"}
+_CONTINUED = bytes(range(0x80, 0x100))
 
 google_crc32c: ModuleType | None
 try:
@@ -133,6 +135,10 @@ message_type { name: "Feature" oneof_decl { name: "kind" }
   field { name: "bytes_list" number: 1 type_name: ".phalanx.BytesList" oneof_index: 0 }
   field { name: "float_list" number: 2 type_name: ".phalanx.FloatList" oneof_index: 0 }
   field { name: "int64_list" number: 3 type_name: ".phalanx.Int64List" oneof_index: 0 } }
+message_type { name: "PackedInt64s"
+  field { name: "part" number: 3 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "PackedSteps"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.PackedInt64s" } }
 message_type { name: "FeatureList"
   field { name: "feature" number: 1 label: LABEL_REPEATED type_name: ".phalanx.Feature" } }
 message_type { name: "Features"
@@ -193,45 +199,50 @@ def message_classes() -> tuple[type[ProtobufMessage], type[ProtobufMessage]]:
     return _message_class("Example"), _message_class("SequenceExample")
 
 
-class _Padding:
-    """The bytes of all columns for rows that lack their feature."""
+class _Budget:
+    """The bytes left in all columns for rows that lack a feature, and for int64 values."""
 
     def __init__(self) -> None:
-        self.left = MOST_PADDING
+        self.padding = MOST_PADDING
+        self.int64s = MOST_INT64S
+
+
+def _make_values(kind: int) -> "list[bytes] | array[float]":
+    return [] if kind == 1 else array(_CODES[kind or 3])
 
 
 class _Column:
-    def __init__(
-        self, name: bytes, kind: int, sequence: bool, width: int, padding: _Padding
-    ) -> None:
+    def __init__(self, name: bytes, kind: int, sequence: bool, width: int, budget: _Budget) -> None:
         self.name, self.kind, self.sequence, self.width = name, kind, sequence, width
         self.discovered = kind == 0
-        self._padding = padding
-        self.values: list[Value] = []
+        self._budget = budget
+        self.values = _make_values(kind)
         self.step_offsets, self.row_offsets = array("i", [0]), array("i", [0])
-        self.present: list[bool] = []
-        self.lengths: list[int] = []
-        self.step_widths: list[int] = []
+        self.present = bytearray()
+        self.lengths, self.step_widths = array("i"), array("i")
 
     def add_missing(self, row: int, count: int = 1) -> None:
         """Add rows that lack the feature, while `row` is decoded."""
         size = 4 if self.width == RAGGED else 4 + self.width * (8 if self.kind == 3 else 4)
-        self._padding.left -= count * size
-        if self._padding.left < 0:
+        self._budget.padding -= count * size
+        if self._budget.padding < 0:
             raise self._error(row, f"needs more than {MOST_PADDING >> 20} MiB for the rows that "
                 "lack it: decode fewer rows at a time, or give it the shape (None,)",
             )  # fmt: skip
-        self.present.extend([False] * count)
+        self.present.extend(bytes(count))
         if self.width == RAGGED:
-            self.row_offsets.extend([self.row_offsets[-1]] * count)
+            self.row_offsets.extend(self.row_offsets[-1:] * count)
+        elif isinstance(self.values, list):
+            self.values.extend([b""] * (self.width * count))
         else:
-            self.values.extend([b"" if self.kind == 1 else 0] * (self.width * count))
+            self.values.frombytes(bytes(self.values.itemsize * self.width * count))
 
     def add(self, data: bytes, row: int) -> None:
         """Add a row: a Feature, or the FeatureList of a sequence."""
         from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
         try:
+            self._check_int64s(data, row)
             feature = _message_class("FeatureList" if self.sequence else "Feature").FromString(data)
         except ProtobufError:
             raise self._error(row, "is damaged") from None
@@ -252,7 +263,26 @@ class _Column:
         elif length != self.width:
             raise self._error(row, f"has {length} values, and {self.width} were expected")
         self.lengths.append(length)
-        self.present.append(True)
+        self.present.append(1)
+
+    def _check_int64s(self, data: bytes, row: int) -> None:
+        """Count the values of a large feature before protobuf takes eight bytes for each."""
+        if len(data) <= self._budget.int64s // 8:
+            return
+        if self.sequence:
+            features = _message_class("PackedSteps").FromString(data).feature
+        else:
+            features = [_message_class("PackedInt64s").FromString(data)]
+        # The last byte of each value is below 128.
+        packed = (part.translate(None, _CONTINUED) for each in features for part in each.part)
+        if 8 * sum(map(len, packed)) > self._budget.int64s:
+            raise self._too_many_int64s(row)
+
+    def _too_many_int64s(self, row: int) -> DecodeError:
+        text = (
+            f"has more int64 values than fit into {MOST_INT64S >> 20} MiB: decode fewer rows at a "
+        )
+        return self._error(row, f"{text}time, or write it as bytes or floats")
 
     def _extend(self, feature: ProtobufMessage, row: int) -> int | None:
         """Append the values of a feature and return their number; None if it holds no list."""
@@ -260,15 +290,21 @@ class _Column:
         if which is None:
             return None
         kind = _LISTS[which]
+        values = getattr(feature, which).value
+        if kind == 3:
+            self._budget.int64s -= 8 * len(values)
+            if self._budget.int64s < 0:
+                raise self._too_many_int64s(row)
         if self.kind == 0:
-            self.kind = kind
+            self.kind, self.values = kind, _make_values(kind)
         # A discovered column holds floats if some of its values are int64.
         if self.discovered and {self.kind, kind} == {2, 3}:
+            if self.kind == 3:
+                self.values = array("f", cast("array[float]", self.values))
             self.kind = kind = 2
         if self.kind != kind:
             found, expected = _KIND_NAMES[kind], _KIND_NAMES[self.kind]
             raise self._error(row, f"holds {found} values, and {expected} values were expected")
-        values = getattr(feature, which).value
         self.values.extend(values)
         return len(values)
 
@@ -278,18 +314,18 @@ class _Column:
     def finish(self) -> RawColumn:
         values: Buffer
         value_offsets = array("i", [0])
-        if self.kind == 1:
+        if isinstance(self.values, list):
             values = b"".join(self.values)
             for value in self.values:
                 value_offsets.append(value_offsets[-1] + len(value))
         else:
-            values = array(_CODES[self.kind or 3], self.values)
+            values = self.values
         validity = bytearray((len(self.present) + 7) // 8)
         for row, present in enumerate(self.present):
             validity[row // 8] |= present << row % 8
         return RawColumn(
             *(self.name, self.kind, self.sequence, self.width, values, value_offsets),
-            *(self.step_offsets, self.row_offsets, validity, self.present.count(False)),
+            *(self.step_offsets, self.row_offsets, validity, self.present.count(0)),
             *(min(self.lengths, default=0), max(self.lengths, default=0)),
             *(min(self.step_widths, default=0), max(self.step_widths, default=0)),
         )
@@ -301,8 +337,8 @@ def decode(
     from google.protobuf.message import DecodeError as ProtobufError  # noqa: PLC0415
 
     view, pairs = memoryview(data).cast("B"), memoryview(spans).cast("B").cast("q")
-    padding = _Padding()
-    known = {(name, is_list): _Column(name, kind, is_list, width, padding)
+    budget = _Budget()
+    known = {(name, is_list): _Column(name, kind, is_list, width, budget)
              for name, kind, is_list, width in columns or ()}  # fmt: skip
     message_class = _message_class("ParsedSequenceExample" if sequence else "ParsedExample")
     for row in range(len(pairs) // 2):
@@ -322,7 +358,7 @@ def decode(
                     if len(known) == _MOST_COLUMNS:
                         what = f"there are more than {_MOST_COLUMNS} different features"
                         raise DecodeError(row, None, f"{what}: give a schema")
-                    known[key] = _Column(key[0], 0, key[1], RAGGED, padding)
+                    known[key] = _Column(key[0], 0, key[1], RAGGED, budget)
                     known[key].add_missing(row, row)
         for key, column in known.items():
             if key in found:

@@ -135,7 +135,8 @@ decode_status decoder_add(decoder *d, const uint8_t *name, size_t name_size, kin
         return DECODE_NO_MEMORY;
     column *c = &d->columns[d->count];
     *c = (column){.name_size = name_size, .kind = kind, .sequence = sequence, .width = width,
-                  .shortest = INT64_MAX, .narrowest = INT64_MAX, .follower = d->count + 1};
+                  .shortest = INT64_MAX, .narrowest = INT64_MAX, .follower = d->count + 1,
+                  .int64s = &d->int64s};
     c->name = calloc(1, name_size + NAME_PADDING);
     if (c->name == NULL)
         return DECODE_NO_MEMORY;
@@ -194,11 +195,22 @@ static void convert_to_floats(uint8_t *values, size_t count) {
     }
 }
 
+/* Counts the last bytes of varints. */
+__attribute__((noinline)) static size_t count_varints(span packed) {
+    size_t count = 0;
+    for (; packed.at < packed.end; packed.at++)
+        count += *packed.at < 0x80;
+    return count;
+}
+
 static inline decode_status append_int64s(column *c, span packed) {
     if (span_is_empty(packed))
         return DECODE_DONE;
     /* Every value takes at least one byte, which becomes eight. */
-    if (!buffer_reserve(&c->values, 8 * (size_t)(packed.end - packed.at)))
+    size_t most = (size_t)(packed.end - packed.at), left = (size_t)(MOST_INT64S - *c->int64s) / 8;
+    if (most > left && (most = count_varints(packed)) > left)
+        return DECODE_OVER_INT64S;
+    if (!buffer_reserve(&c->values, 8 * most))
         return DECODE_NO_MEMORY;
     uint8_t *start = c->values.data + c->values.size, *out = start;
     while (!span_is_empty(packed)) {
@@ -209,6 +221,7 @@ static inline decode_status append_int64s(column *c, span packed) {
         out += 8;
     }
     size_t count = (size_t)(out - start) / 8;
+    *c->int64s += 8 * (int64_t)count;
     if (c->kind == KIND_FLOAT)
         convert_to_floats(start, count);
     c->values.size += count * (c->kind == KIND_FLOAT ? 4 : 8);
@@ -355,8 +368,9 @@ static decode_status read_lists(column *c, span feature) {
 }
 
 /* Checks lists whose values do not count. */
-static decode_status check_lists(span feature) {
-    column ignored = {0};
+static decode_status check_lists(const decoder *d, span feature) {
+    int64_t int64s = d->int64s;
+    column ignored = {.int64s = &int64s};
     decode_status status = read_lists(&ignored, feature);
     buffer_free(&ignored.values);
     buffer_free(&ignored.value_offsets);
@@ -370,7 +384,7 @@ __attribute__((noinline)) static decode_status read_any_feature(decoder *d, colu
     span chosen = feature;
     if (!choose_list(&chosen, &found))
         return DECODE_BAD_FEATURE;
-    decode_status status = check_lists((span){feature.at, chosen.at});
+    decode_status status = check_lists(d, (span){feature.at, chosen.at});
     *present = found != KIND_NONE;
     if (status != DECODE_DONE || !*present)
         return status;

@@ -10,6 +10,7 @@ typedef enum { KIND_NONE = 0, KIND_BYTES = 1, KIND_FLOAT = 2, KIND_INT64 = 3 } k
 
 #define RAGGED (-1)
 #define MOST_PADDING (128 << 20)
+#define MOST_INT64S (512 << 20) /* bytes; one byte of a message can become eight */
 
 typedef struct {
     uint8_t *name;
@@ -25,6 +26,7 @@ typedef struct {
     buffer row_offsets;   /* int32, RAGGED only: the first value (or step) of each row, the end */
     buffer validity;      /* a bit for each row: has it the feature? Empty if all have */
 
+    int64_t *int64s;           /* the bytes of int64 values in all columns */
     int64_t count, steps;      /* the number of values, and of steps, so far */
     int64_t missing;           /* the number of rows without the feature */
     int64_t shortest, longest; /* the number of values (or steps) in a row */
@@ -43,6 +45,7 @@ typedef enum {
     DECODE_OTHER_WIDTH,   /* column `failed` has `found_width` values, another fixed width */
     DECODE_TOO_MANY,      /* too many different features: a schema is needed */
     DECODE_OVER_BUDGET,   /* column `failed` needs too much memory for rows that lack it */
+    DECODE_OVER_INT64S,   /* column `failed` has more int64 values than MOST_INT64S allows */
 } decode_status;
 
 typedef struct {
@@ -54,6 +57,7 @@ typedef struct {
     bool sequence; /* the messages are SequenceExamples */
     int64_t rows;
     int64_t padding; /* the bytes of all columns for rows that lack their feature */
+    int64_t int64s;  /* the bytes of all int64 values */
     uint64_t hash_seed;
     size_t expected_rows;
     const uint8_t *message_end;
@@ -76,7 +80,8 @@ decode_status decoder_add(decoder *d, const uint8_t *name, size_t name_size, kin
                           bool sequence, int64_t width);
 
 /* Adds a row. After a failure the decoder can only be freed. The total size of all messages must be
-   below INT32_MAX, which bounds every offset. Memory is bounded by their size and MOST_PADDING. */
+   below INT32_MAX, which bounds every offset. Memory is bounded by their size, MOST_PADDING and
+   MOST_INT64S. */
 decode_status decoder_add_row(decoder *d, const uint8_t *message, size_t size);
 
 #endif

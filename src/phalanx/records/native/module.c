@@ -191,6 +191,11 @@ static void raise_decode_error(const decoder *d, decode_status status) {
                                     "rows at a time, or give it the shape (None,)",
                                     MOST_PADDING >> 20);
         break;
+    case DECODE_OVER_INT64S:
+        text = PyUnicode_FromFormat("has more int64 values than fit into %d MiB: decode fewer rows "
+                                    "at a time, or write it as bytes or floats",
+                                    MOST_INT64S >> 20);
+        break;
     case DECODE_TOO_MANY:
         text = PyUnicode_FromString("there are more than 16384 different features: give a schema");
         break;

@@ -1,0 +1,158 @@
+"""An HTTP server for Prometheus: answers GET /metrics with the metrics of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from phalanx.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+HOST_VARIABLE = "PHALANX_METRICS_HOST"
+PORT_VARIABLE = "PHALANX_METRICS_PORT"
+
+_SECONDS = 10.0
+_MAX_CLIENTS = 8
+
+
+class MetricsEndpoint:
+    """Serves the metrics of a registry until `close`, from threads of its own.
+
+    It accepts few clients at a time, and a client has limited time. On a loopback address, the
+    header Host must be an address or `localhost`: a page of a hostile site can make a browser call
+    the address under another name.
+
+    Args:
+        registry: The metrics.
+        host: The address to listen on. `::` means all addresses, also those of IPv4.
+        port: The port to listen on; 0 takes any free port.
+
+    Raises:
+        ConfigurationError: The address cannot be used.
+    """
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        try:
+            self._server = _Server(registry, host, port)
+        except OSError as error:
+            reason = re.sub(r"^\[Errno .*?\] ", "", str(error.strerror or error))
+            raise ConfigurationError(
+                f"metrics cannot be served at {host}:{port}: {reason}. Choose another "
+                "--metrics-port or --metrics-host"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="phalanx-metrics", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def check_metrics_library() -> None:
+    """Raise a ConfigurationError if the library of Prometheus is not installed."""
+    try:
+        import prometheus_client  # noqa: F401, PLC0415
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "metrics need prometheus_client: pip install 'phalanx[metrics]'"
+        ) from None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        if host == "::" and not socket.has_dualstack_ipv6():
+            host = "0.0.0.0"
+        self.registry = registry
+        self._free = threading.BoundedSemaphore(_MAX_CLIENTS)
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self.is_loopback = ipaddress.ip_address(str(address[0])).is_loopback
+        self.address_family = family
+        super().__init__((str(address[0]), port), _Handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # HTTPServer would ask DNS for the name of this host, which may take long.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # A client that sends one byte at a time would never exceed the time of a single read.
+        timer = threading.Timer(_SECONDS, _cut, (request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _SECONDS
+
+    def do_GET(self) -> None:
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
+        if self.server.is_loopback and not _is_local(self.headers.get("Host", "localhost")):
+            self.send_error(421, "This server is called localhost")
+            return
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "The metrics are at /metrics")
+            return
+        encode, kind = choose_encoder(self.headers.get("Accept", ""))
+        body = encode(self.server.registry)
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "phalanx"
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _is_local(header: str) -> bool:
+    name = header if header.endswith("]") or ":" not in header else header.rpartition(":")[0]
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return name.lower() == "localhost"
+    return True
