@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
+from phalanx.launch.chaos.network import find_obstacle
 from phalanx.launch.chaos.scenarios import SCENARIOS, plan_faults
 
 # Its chief saves every tenth step, and goes on there when it is started again.
@@ -25,6 +27,29 @@ while step < 60:
     RunProgress("chief-0", step).write(pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
     if step % 10 == 0:
         saved.write_text(str(step))
+"""
+# Its worker connects to its chief for each of its steps.
+TALKING_PROGRAM = """
+import contextlib, json, os, pathlib, socket, time
+from phalanx.cluster.progress import RunProgress
+def split(address):
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+chief = split(json.loads(os.environ["TF_CONFIG"])["cluster"]["chief"][0])
+while os.environ["PHALANX_TASK"] == "worker-0":
+    with contextlib.suppress(OSError):
+        socket.create_connection(chief, 0.5).close()
+    time.sleep(0.1)
+server = socket.create_server(chief)
+server.settimeout(0.1)
+heard = 0
+for step in range(1, 400):
+    with contextlib.suppress(OSError):
+        server.accept()
+        heard += 1
+    time.sleep(0.1)
+    progress = RunProgress("chief-0", step, trainer_steps={"chief-0": step, "worker-0": heard})
+    progress.write(pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
 """
 TASKS = [Task(Role.CHIEF, 0), Task(Role.WORKER, 0), Task(Role.WORKER, 1), Task(Role.PS, 0)]
 
@@ -44,6 +69,26 @@ def test_faults_are_survived_and_shown_in_a_table(phalanx: Any, tmp_path: Path) 
     assert first.endswith("recovered")
     assert second.endswith("recovered")
     assert "worker-0 was stopped (SIGSTOP) for" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(find_obstacle()), reason=str(find_obstacle()))
+def test_a_task_is_cut_off_from_the_network_and_comes_back(phalanx: Any, tmp_path: Path) -> None:
+    (tmp_path / "talk.py").write_text(TALKING_PROGRAM)
+    done = phalanx(
+        *("chaos", "--workers", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("--scenario", "worker-partition", "talk.py"),
+    )
+    assert done.returncode == 0, done.stderr
+    row = done.stdout.splitlines()[1]
+    assert row.split()[:2] == ["worker-partition", "worker-0"]
+    assert row.endswith("recovered")
+    assert (
+        "phalanx-chaos"
+        not in subprocess.run(
+            ["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=30
+        ).stdout
+    )
 
 
 def test_a_job_that_does_not_recover_fails(phalanx: Any, tmp_path: Path) -> None:
@@ -67,3 +112,10 @@ def test_wrong_scenarios_are_rejected() -> None:
     for name, reason in (("worker-tickled", "no scenario"), ("evaluator-killed", "does not have")):
         with pytest.raises(JobError, match=reason):
             plan_faults(TASKS, [name], 1, 0)
+
+
+def test_partitions_are_refused_by_name_and_not_drawn_without_namespaces() -> None:
+    with pytest.raises(JobError, match="worker-partition cannot run here: needs root"):
+        plan_faults(TASKS, ["worker-partition"], 1, 0, "needs root")
+    drawn = [fault for seed in range(40) for fault in plan_faults(TASKS, [], 5, seed, "needs root")]
+    assert not any(fault.scenario.cuts for fault in drawn)

@@ -51,7 +51,7 @@ def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
         program = ["--python", python] if python else []
         done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 4000)
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: "step 100" in phalanx("logs", "digits", "chief-0").stdout, 120)
+        wait_for(lambda: "step 100" in phalanx("logs", "digits", "chief-0").stdout)
         os.kill(find_tasks("digits.py")["worker-1"][0], signal.SIGKILL)
         wait_for(lambda: restarts_of(phalanx, "worker-1") == 1)
         ended = phalanx("logs", "-f", "digits", timeout=600)

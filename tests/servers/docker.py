@@ -31,14 +31,22 @@ def why_not() -> str | None:
 
 def options(app: Path) -> list[str]:
     """Return the mounts that give a task this machine's Python, and `app` as its directory."""
-    seen = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[2]]
-    mounts = [path for path in dict.fromkeys(seen) if path == Path("/usr") or not _in_usr(path)]
     return [
         f"--image={IMAGE}",
         f"--python={sys.executable}",
-        *(f"--mount={path}:{path}:ro" for path in mounts),
+        *(f"--mount={path}:{path}:ro" for path in _shared_paths()),
         f"--mount={app}:/app",
     ]
+
+
+def make_mounts() -> list[str]:
+    """Return the options of `docker run` for a container with this machine's programs."""
+    return [f"--volume={path}:{path}:ro" for path in _shared_paths()]
+
+
+def _shared_paths() -> list[Path]:
+    seen = [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[2]]
+    return [path for path in dict.fromkeys(seen) if path == Path("/usr") or not _in_usr(path)]
 
 
 def _in_usr(path: Path) -> bool:
@@ -68,7 +76,7 @@ def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, st
             stderr=log,
         )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while _docker(variables, "version").returncode:
             said = (directory / "dockerd.log").read_text()[-2000:]
             assert process.poll() is None and time.monotonic() < deadline, said
@@ -78,7 +86,7 @@ def engine(directory: Path, network: str | None = None) -> Iterator[dict[str, st
         yield variables
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(240)
 
 
 def import_base(variables: dict[str, str], image: str) -> None:
@@ -88,7 +96,7 @@ def import_base(variables: dict[str, str], image: str) -> None:
     with tarfile.open(fileobj=content, mode="w") as archive:
         found = [Path(str(shutil.which(name, path="/usr/bin"))) for name in tools]
         linked = subprocess.run(
-            ["ldd", *found], capture_output=True, text=True, timeout=60, check=False
+            ["ldd", *found], capture_output=True, text=True, timeout=240, check=False
         ).stdout
         libraries = {word for word in linked.split() if word.startswith("/lib")}
         for path in [*found, *map(Path, libraries)]:
@@ -168,7 +176,7 @@ def _must(variables: dict[str, str], *arguments: str) -> str:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=20, capture_output=True)
+    subprocess.run(["ip", *arguments], check=True, timeout=120, capture_output=True)
 
 
 def _root() -> bytes:
@@ -194,6 +202,6 @@ def _docker(
         env={**os.environ, **variables},
         input=given,
         capture_output=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )

@@ -1,11 +1,6 @@
 """A real HDFS on this machine: a NameNode and a DataNode in a temporary directory.
 
-No package that pip or apt installs has Hadoop's servers, but the sources of PySpark 2.4.8 have
-their jars:
-
-    pip download --no-deps --no-binary :all: pyspark==2.4.8
-    tar -xzf pyspark-2.4.8.tar.gz
-    export PHALANX_HADOOP_JARS=$PWD/pyspark-2.4.8/deps/jars
+`make test-all` downloads their jars to build/hdfs; PHALANX_HADOOP_JARS names another directory.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-JARS = "PHALANX_HADOOP_JARS"
+JARS = Path(os.environ.get("PHALANX_HADOOP_JARS") or Path(__file__).parents[2] / "build/hdfs")
 
 SETTINGS = {
     "fs.defaultFS": "hdfs://127.0.0.1:{port}",
@@ -45,9 +40,8 @@ def why_not() -> str | None:
     """Return why HDFS cannot be started here, or None."""
     if shutil.which("java") is None:
         return "java not installed (Debian: openjdk-17-jre-headless)"
-    jars = os.environ.get(JARS)
-    if not jars or not list(Path(jars).glob("hadoop-hdfs-*.jar")):
-        return f"{JARS} names no directory with Hadoop's jars: see tests/servers/hdfs.py"
+    if not list(JARS.glob("hadoop-hdfs-*.jar")):
+        return f"the jars of Hadoop's servers are not in {JARS}: make build/hdfs"
     return None
 
 
@@ -66,7 +60,7 @@ def running_hdfs(directory: Path) -> Iterator[str]:
     )
     for file in ("core-site.xml", "hdfs-site.xml"):
         (configuration / file).write_text(f"<configuration>\n{text}</configuration>\n")
-    _run(directory, "namenode.NameNode", "-format", "-force").wait(120)
+    _run(directory, "namenode.NameNode", "-format", "-force").wait(240)
     servers: list[subprocess.Popen[bytes]] = []
     try:
         servers.append(_run(directory, "namenode.NameNode"))
@@ -78,7 +72,7 @@ def running_hdfs(directory: Path) -> Iterator[str]:
             server.terminate()
         for server in servers:
             try:
-                server.wait(20)
+                server.wait(60)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
@@ -95,7 +89,7 @@ def _run(directory: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]
                 *opened,
                 f"-Dhadoop.log.dir={directory}",
                 "-cp",
-                f"{directory / 'conf'}:{os.environ[JARS]}/*",
+                f"{directory / 'conf'}:{JARS}/*",
                 f"org.apache.hadoop.hdfs.server.{name}",
                 *arguments,
             ],

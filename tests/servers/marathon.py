@@ -89,7 +89,7 @@ class App:
         for check in self.definition["healthChecks"]:
             if check["protocol"] == "COMMAND":
                 command = ["/bin/sh", "-c", check["command"]["value"]]
-                done = subprocess.run(command, env=self.environ, check=False, timeout=10)
+                done = subprocess.run(command, env=self.environ, check=False, timeout=120)
                 self.health = [{"alive": done.returncode == 0, "consecutiveFailures": 0}]
         return True
 

@@ -41,11 +41,14 @@ class Namespace:
 
     def connect(self, address: str, port: int, seconds: float = 3.0) -> str:
         """Return `refused`, `closed` or `open`."""
-        given = [sys.executable, "-c", _CONNECT, address, str(port), str(seconds)]
-        done = subprocess.run(
-            self.command(*given), capture_output=True, text=True, timeout=60, check=True
-        )
-        return done.stdout.strip()
+        return connect(self.command(), address, port, seconds)
+
+
+def connect(enter: list[str], address: str, port: int, seconds: float = 3.0) -> str:
+    """Connect from where the command `enter` leads to; return `refused`, `closed` or `open`."""
+    given = [*enter, sys.executable, "-c", _CONNECT, address, str(port), str(seconds)]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=240, check=True)
+    return done.stdout.strip()
 
 
 def why_not() -> str | None:
@@ -80,12 +83,12 @@ def namespace() -> Iterator[Namespace]:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=30)
+    subprocess.run(["ip", *arguments], check=True, timeout=120)
 
 
 def list_listeners(variable: str, value: str) -> dict[str, set[str]]:
     """Return the addresses on which processes with a variable listen, by PHALANX_TASK or pid."""
-    done = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, timeout=120, check=True)
     found: dict[str, set[str]] = {}
     for line in done.stdout.splitlines():
         for part in line.split("pid=")[1:]:

@@ -29,8 +29,8 @@ def find_tasks(program: str) -> dict[str, list[int]]:
     return found
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until the condition holds."""
+def wait_for(condition: Callable[[], object], seconds: float = 240) -> None:
+    """Wait until the condition holds; the limit is for a machine with much else to do."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition was not met in time"

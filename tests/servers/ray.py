@@ -27,7 +27,7 @@ def three_nodes() -> Iterator[dict[str, str]]:
         try:
             for _ in range(2):
                 cluster.add_node(num_cpus=2)
-            cluster.wait_for_nodes(timeout=60)
+            cluster.wait_for_nodes(timeout=240)
             yield {"RAY_ADDRESS": cluster.address}
         finally:
             cluster.shutdown()

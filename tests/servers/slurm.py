@@ -109,7 +109,7 @@ def _end_jobs(environ: dict[str, str]) -> None:
     """Cancel the jobs that a failed test left, because their steps would outlive the daemons."""
     _ask(environ, "scancel", "--full", "--signal=KILL", "--user=root")
     _ask(environ, "scancel", "--user=root")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while _ask(environ, "squeue", "--noheader") and time.monotonic() < deadline:
         time.sleep(0.2)
 
@@ -120,13 +120,13 @@ def _idle_nodes(environ: dict[str, str]) -> int:
 
 def _ask(environ: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=20, check=False
+        command, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
     return done.stdout
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline, "Slurm did not start"
         time.sleep(0.1)
@@ -135,7 +135,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(15)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

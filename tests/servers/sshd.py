@@ -60,7 +60,7 @@ def running(directory: Path) -> Iterator[Server]:
     with (directory / "sshd.log").open("wb") as log:
         process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
@@ -69,4 +69,4 @@ def running(directory: Path) -> Iterator[Server]:
         yield Server(port, directory)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

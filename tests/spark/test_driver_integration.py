@@ -23,7 +23,7 @@ def test_no_process_outlives_a_killed_driver(tmp_path: Path, environ: dict[str, 
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(lambda: len(list(tmp_path.iterdir())) == 2 or driver.poll() is not None, 200)
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2 or driver.poll() is not None)
         assert driver.poll() is None
     finally:
         driver.kill()

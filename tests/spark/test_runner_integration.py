@@ -81,7 +81,7 @@ def test_cancelled_job_leaves_no_process(cluster: Any, tmp_path: Path) -> None:
     folders: list[str] = []
 
     def cancel() -> None:
-        wait_for(lambda: len(list(tmp_path.iterdir())) == 2, 120)
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
         folders.extend(path.read_text() for path in tmp_path.iterdir())
         assert all(Path(folder).is_dir() for folder in folders)
         cluster.sparkContext.cancelAllJobs()
@@ -120,8 +120,8 @@ def test_killed_executor_leaves_no_process_and_the_job_restarts(
         return pid
 
     def kill() -> None:
-        wait_for((tmp_path / "first-worker").exists, 120)
-        wait_for((tmp_path / "first-chief").exists, 120)
+        wait_for((tmp_path / "first-worker").exists)
+        wait_for((tmp_path / "first-chief").exists)
         os.kill(int((tmp_path / "first-worker").read_text().split()[1]), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)

@@ -16,6 +16,7 @@ _GROUPS = {
     "Train": {
         "run": ("run", "Run every task of a job on this machine."),
         "chaos": ("chaos", "Run a job on this machine under faults, and see how it recovers."),
+        "explain": ("explain", "Estimate the memory and messages of a run before it starts."),
         "launch": ("launch", "Start a job on a cluster: Slurm, Kubernetes, ssh, Ray and others."),
         "status": ("jobs:status", "Show the jobs that were launched, and their tasks."),
         "logs": ("jobs:logs", "Print the output of a job."),

@@ -1,5 +1,6 @@
 """`phalanx chaos`: run a job on this machine under a seeded plan of faults."""
 
+import contextlib
 import os
 import sys
 import time
@@ -13,14 +14,15 @@ import click
 
 from phalanx.cli.options import ARGUMENTS, MODULE, ProgramCommand, add_options, make_job
 from phalanx.cli.terminal import print_table
-from phalanx.cluster.spec import count_roles
+from phalanx.cluster.spec import Task, count_roles
 from phalanx.errors import LaunchError
 from phalanx.guard.plan import LOOPBACK, plan_guard
-from phalanx.launch.backends.local.launcher import LocalLauncher
+from phalanx.launch.backends.local.launcher import LocalLauncher, TaskHost
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.chaos.injector import Injector, Outcome, render_table
+from phalanx.launch.chaos.network import Network, find_obstacle, open_network
 from phalanx.launch.chaos.scenarios import SCENARIOS, Fault, plan_faults
 from phalanx.launch.job import Job
 from phalanx.launch.options import ENV_FROM_FILE, GRACE_PERIODS, SHAPE, Option, make_grace_periods
@@ -71,15 +73,16 @@ def _list_scenarios(context: click.Context, _: click.Parameter, value: bool) -> 
     ARGUMENTS,
 )  # fmt: skip
 def command(**values: Any) -> None:
-    """Run a job on this machine while its tasks are killed and stopped, and print what happened.
+    """Run a job on this machine while its tasks fail on purpose, and print what happened.
 
     The faults are applied one after the other, to a job that runs as `phalanx run` would run it,
     with --restarts 5 by default. The program must train with phalanx.run or phalanx.fit, and long
     enough: it needs a model_dir, and checkpoints more often than the faults.
 
     The table at the end has a row for each fault: the step at which it happened, when the task was
-    started again, when the run was past that step, and how many steps it has made twice. The exit
-    code is 0 if the job has recovered from every fault, and has succeeded.
+    started again, when the run was past that step, its longest time without a step, and how many
+    steps it has made twice. The exit code is 0 if the job has recovered from every fault, and has
+    succeeded. A partition needs root: its task runs in a network namespace.
 
     \b
     Example:
@@ -91,11 +94,17 @@ def command(**values: Any) -> None:
     job = make_job(values)
     job = replace(job, restarts=job.restarts or _RESTARTS)
     check_program(job.program)
-    faults = plan_faults(job.all_tasks(), values["scenario"], values["faults"], values["seed"])
+    faults = plan_faults(
+        job.all_tasks(), values["scenario"], values["faults"], values["seed"], find_obstacle()
+    )
+    cut_off = list(dict.fromkeys(fault.task for fault in faults if fault.scenario.cuts))
     log_dir = Path(
         values["log_dir"] or f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-chaos"
     )
-    with hold_ports(len(job.listening_tasks())) as ports:
+    with (
+        hold_ports(len(job.listening_tasks())) as ports,
+        open_network(cut_off) if cut_off else contextlib.nullcontext() as network,
+    ):
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
@@ -106,19 +115,35 @@ def command(**values: Any) -> None:
             stop_limit=values["stop_limit"] or None,
             hang_limit=values["recovery_limit"],
             progress_file=log_dir / "progress.json",
+            hosts=_place(job, network),
         )
-        sys.exit(_run(launcher, job, faults, values["recovery_limit"], values["every"]))
+        code = _run(launcher, job, faults, values["recovery_limit"], values["every"], network)
+    sys.exit(code)
+
+
+def _place(job: Job, network: Network | None) -> dict[Task, TaskHost]:
+    if network is None:
+        return {}
+    return {
+        task: TaskHost(network.address_of(task), network.command_of(task))
+        for task in job.all_tasks()
+    }
 
 
 def _run(
-    launcher: LocalLauncher, job: Job, faults: Sequence[Fault], limit: float, pause: float
+    launcher: LocalLauncher,
+    job: Job,
+    faults: Sequence[Fault],
+    limit: float,
+    pause: float,
+    network: Network | None,
 ) -> int:
     assert launcher.progress_file is not None
     launcher.progress_file.unlink(missing_ok=True)
     handle = launcher.submit(launcher.plan(job), _Notes())
     click.echo(f"phalanx: {count_roles(job.all_tasks())}; output in {launcher.log_dir}", err=True)
     injector = Injector(
-        handle, launcher.run_id, launcher.progress_file, limit, pause, _Notes().note
+        handle, launcher.run_id, launcher.progress_file, limit, pause, _Notes().note, network
     )
     try:
         outcomes = injector.run(faults)
@@ -128,7 +153,7 @@ def _run(
         handle.cancel()
         handle.wait()
     header, *rows = render_table(outcomes)
-    print_table(header, rows, numbers=header[2:6])
+    print_table(header, rows, numbers=header[2:7])
     if not has_recovered:
         raise LaunchError(_explain(outcomes))
     assert result is not None

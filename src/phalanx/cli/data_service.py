@@ -9,8 +9,8 @@ from functools import partial
 
 import click
 
-from phalanx.cli.models import silence_tensorflow
 from phalanx.cluster.lint import find_address_problem
+from phalanx.launch.processes.runtime_lines import import_tensorflow
 
 _PORT = click.IntRange(1, 65535)
 
@@ -43,7 +43,7 @@ def dispatcher(port: int, work_dir: str | None) -> None:
     Example:
       phalanx data-service dispatcher --port 5050
     """
-    silence_tensorflow()
+    import_tensorflow()
     from phalanx.data.tensors import run_dispatcher  # noqa: PLC0415
 
     serve = partial(run_dispatcher, port, threading.Event(), work_dir=work_dir)
@@ -66,7 +66,7 @@ def worker(address: str, port: int, host: str | None) -> None:
     if problem := find_address_problem("DISPATCHER", address):
         raise click.UsageError(str(problem))
     name = host or socket.gethostname()
-    silence_tensorflow()
+    import_tensorflow()
     from phalanx.data.tensors import run_data_worker  # noqa: PLC0415
 
     serve = partial(run_data_worker, address, port, threading.Event(), host=name)

@@ -15,12 +15,12 @@ from phalanx.cli.follow import (
     read_lines,
 )
 from phalanx.cli.option_factories import time_option
-from phalanx.cli.runtime_lines import is_runtime_line
 from phalanx.cli.terminal import colour_state, make_console, print_table
 from phalanx.errors import JobError, LaunchError, PhalanxError
 from phalanx.launch import registry
 from phalanx.launch.base import JobResult, LastingHandle, TaskStatus
 from phalanx.launch.job_store import JobRecord, JobStore
+from phalanx.launch.processes.runtime_lines import is_runtime_line
 
 
 @click.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
-import os
 import shlex
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import click
 from phalanx.cli.option_factories import time_option
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
+from phalanx.launch.processes.runtime_lines import hide_runtime_lines, import_tensorflow
 from phalanx.train.console import show_log
 from phalanx.train.model_dir.layout import choose_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
@@ -75,7 +75,7 @@ def checkpoint_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_experiment(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedProgram:
     """Return the program's experiment and its config, in which --model-dir takes precedence."""
-    silence_tensorflow()
+    import_tensorflow()
     from phalanx.train.experiment_loader import load_program  # noqa: PLC0415
 
     program = load_program(path, arguments)
@@ -107,15 +107,10 @@ def tf1_option(function: Callable[..., None]) -> Callable[..., None]:
 
 def load_estimator(path: str, arguments: Sequence[str], model_dir: str | None) -> LoadedEstimator:
     """Return the estimator of a TensorFlow 1 program, in which --model-dir takes precedence."""
-    silence_tensorflow()
-    from phalanx.compat.tf1 import loader  # noqa: PLC0415
+    with hide_runtime_lines():
+        from phalanx.compat.tf1 import loader  # noqa: PLC0415
 
     return loader.load_estimator(path, arguments, model_dir)
-
-
-def silence_tensorflow() -> None:
-    """Suppress the messages of TensorFlow except its errors; call it before TensorFlow loads."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 @click.command()
@@ -286,7 +281,7 @@ def predict(
       phalanx predict train.py --model-dir runs/digits --checkpoint best digits/*.png
       phalanx predict models/digits test.tfrecord --out predictions.parquet
     """
-    silence_tensorflow()
+    import_tensorflow()
     flags = _split(program_flags)
     if tf1 and not Path(model).is_dir():
         signatures = _export_and_load(model, flags, model_dir, find_checkpoints)

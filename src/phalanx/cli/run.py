@@ -27,7 +27,6 @@ from phalanx.cli.options import (
     make_job,
     print_plan,
 )
-from phalanx.cli.runtime_lines import QuietObserver
 from phalanx.cli.terminal import make_console
 from phalanx.cluster.progress import RunProgress, read_progress
 from phalanx.cluster.spec import Task, count_roles
@@ -47,6 +46,7 @@ from phalanx.launch.options import (
     make_grace_periods,
 )
 from phalanx.launch.processes.plan import ProcessPlan
+from phalanx.launch.processes.runtime_lines import QuietObserver
 from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
 from phalanx.launch.values import parse_duration, parse_size
 

@@ -1,15 +1,17 @@
 """`phalanx serve`: answer the requests of clients with a SavedModel."""
 
+import contextlib
 import signal
 from pathlib import Path
 
 import click
 
-from phalanx.cli.models import silence_tensorflow
 from phalanx.cli.option_factories import count_option, port_option, time_option
 from phalanx.cli.options import ParsedType
 from phalanx.errors import ConfigurationError
+from phalanx.launch.processes.runtime_lines import import_tensorflow
 from phalanx.launch.values import parse_size
+from phalanx.metrics_endpoint import check_metrics_library
 
 
 @click.command()
@@ -31,6 +33,19 @@ from phalanx.launch.values import parse_size
     show_default=True,
     metavar="SIZE",
     help="The longest request; all requests at a time may have eight times as much.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus at this port, under /metrics.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="The address that the metrics are served at, without a token.",
 )
 @time_option("--timeout", "The time for a whole request and its answer.", "60s")
 @click.option(
@@ -68,6 +83,8 @@ def command(
     max_batch: int,
     batch_wait: float,
     max_body: int,
+    metrics_port: int | None,
+    metrics_host: str,
     timeout: float,
     names: tuple[str, ...],
     token_file: str | None,
@@ -90,13 +107,15 @@ def command(
     """
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together: set both, or neither")
-    silence_tensorflow()
+    import_tensorflow()
     try:
         from phalanx.serving.server import Certificate, ModelServer  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("uvicorn", "httptools"):
             raise
         raise ConfigurationError("serving needs uvicorn: pip install 'phalanx[serve]'") from None
+    if metrics_port is not None:
+        check_metrics_library()
     from phalanx.serving.access import Access, read_token  # noqa: PLC0415
     from phalanx.serving.application import Limits  # noqa: PLC0415
     from phalanx.serving.batcher import ServedModel  # noqa: PLC0415
@@ -112,11 +131,29 @@ def command(
     name = name or (full.parent.name if full.name.isdecimal() else full.name)
     loaded = signatures.load_signatures(path)
     model = ServedModel(name, number, loaded, max_batch, batch_wait)
-    server = ModelServer(model, host, port, access=access, limits=limits, certificate=certificate)
-    signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
-    signal.signal(signal.SIGINT, lambda *_: server.shut_down())
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "https" if certificate else "http"
-    url = f"{scheme}://{shown}:{server.port}/v1/models/{name}:predict"
-    click.echo(f"{name} version {number} at {url} (stop with Ctrl-C)")
-    server.run()
+    with contextlib.ExitStack() as stack:
+        on_answer, metrics_url = None, ""
+        if metrics_port is not None:
+            from phalanx.serving.metrics import open_metrics  # noqa: PLC0415
+
+            on_answer, opened = stack.enter_context(open_metrics(model, metrics_host, metrics_port))
+            metrics_url = f"; metrics at http://{_show_host(metrics_host)}:{opened}/metrics"
+        server = ModelServer(
+            model,
+            host,
+            port,
+            access=access,
+            limits=limits,
+            certificate=certificate,
+            on_answer=on_answer,
+        )
+        signal.signal(signal.SIGTERM, lambda *_: server.shut_down())
+        signal.signal(signal.SIGINT, lambda *_: server.shut_down())
+        scheme = "https" if certificate else "http"
+        url = f"{scheme}://{_show_host(host)}:{server.port}/v1/models/{name}:predict"
+        click.echo(f"{name} version {number} at {url}{metrics_url} (stop with Ctrl-C)")
+        server.run()
+
+
+def _show_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

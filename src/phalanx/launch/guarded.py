@@ -17,9 +17,7 @@ def guard_prefix(job: Job, python: str) -> tuple[str, ...]:
     """Return what precedes the command of a task that finds its cluster in TF_CONFIG."""
     if is_off(job.environment):
         return ()
-    # Some shells drop variables with names that they cannot use themselves.
-    odd = [f"{name}={text}" for name, text in job.environment.items() if not name.isidentifier()]
-    return ("sh", "-c", _SCRIPT, python, *(["env", *odd] if odd else []))
+    return ("sh", "-c", _SCRIPT, python)
 
 
 def guard_data_task(job: Job, python: str, host: str, peers: Iterable[str]) -> tuple[str, ...]:

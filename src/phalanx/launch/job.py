@@ -9,7 +9,7 @@ from enum import Enum
 from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
 from phalanx.launch.placeholders import check_placeholders
-from phalanx.launch.values import has_control_characters
+from phalanx.launch.values import has_control_characters, is_variable
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -123,9 +123,18 @@ class Job:
         check_counts(self._counts())
         if self.model_dir is not None:
             _check_model_dir(self.model_dir)
-        for text in (self.program.target, *self.program.arguments, *self.environment.values()):
+        for text in (self.program.target, *self.program.arguments):
             if "\0" in text:
                 raise JobError(f"{text!r} has a null character, which no program can be given")
+        for name, text in self.environment.items():
+            # Without the value, which may be a secret. Other names would have to be set on command
+            # lines, which all users of a host can see.
+            if not is_variable(name):
+                raise JobError(f"{name!r} cannot be the name of a variable: use letters, digits "
+                               "and underscores, no digit first (--env)")  # fmt: skip
+            if "\0" in text:
+                raise JobError(f"the value of {name} has a null character, which no program can "
+                               "be given")  # fmt: skip
         both = sorted(self.environment.keys() & self.secrets.keys())
         if both:
             raise JobError(f"{both[0]} is set by --env and by --env-from-secret: leave one out")

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from phalanx.errors import JobError
+from phalanx.launch.values import is_variable
 
 HIDDEN = "<hidden>"
 # The settings of these libraries are no secrets, and a reader of a plan needs them.
 _SETTINGS = re.compile(r"(CUDA|GRPC|KERAS|KMP|NCCL|OMP|PHALANX|TF|XLA)_[A-Z0-9_]*|PYTHON[A-Z]*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRETS = re.compile(r"(^|_)(SECRET|TOKEN|PASSWORD|PASSWD|KEY|CREDENTIALS?)(_|$)")
 # Linux limits a variable to 128 KiB.
 _MAX_BYTES = 64 << 10
 
@@ -19,7 +20,7 @@ _MAX_BYTES = 64 << 10
 def parse_secret(text: str) -> tuple[str, str]:
     """Parse NAME=SOURCE; NAME must be a name that a shell can export."""
     name, equals, source = text.partition("=")
-    if not equals or not source or not _NAME.fullmatch(name):
+    if not equals or not source or not is_variable(name):
         raise ValueError(f"{text!r} is not NAME=SECRET")
     return name, source
 
@@ -30,18 +31,13 @@ def parse_secret_file(text: str) -> tuple[str, str]:
     return name, str(Path(source).expanduser().absolute())
 
 
-def is_exportable(name: str) -> bool:
-    """Return whether a shell can export a variable of this name."""
-    return _NAME.fullmatch(name) is not None
-
-
 def hide_values(variables: Mapping[str, str]) -> dict[str, str]:
     """Replace the values that may be secrets: all but settings of known libraries."""
     return {name: text if _is_setting(name) else HIDDEN for name, text in variables.items()}
 
 
 def _is_setting(name: str) -> bool:
-    return _SETTINGS.fullmatch(name) is not None
+    return _SETTINGS.fullmatch(name) is not None and not _SECRETS.search(name)
 
 
 def read_secret(path: str) -> str:

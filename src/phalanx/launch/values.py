@@ -68,12 +68,21 @@ def parse_gpus(text: str) -> int:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE; errors do not repeat the value, which may be a secret."""
     name, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_][\w.-]{0,252}", name, re.ASCII):
-        raise ValueError(f"{text!r} is not NAME=VALUE")
+    if not equals or not is_variable(name):
+        raise ValueError(
+            f"{name!r} is not NAME=VALUE: a name has letters, digits and underscores, and begins "
+            "with no digit"
+        )
     if "\0" in value:
         raise ValueError(f"the value of {name} has a null character, which no program can be given")
     return name, value
+
+
+def is_variable(name: str) -> bool:
+    """Whether every shell can export a variable of this name."""
+    return re.fullmatch(r"[A-Za-z_]\w{0,252}", name, re.ASCII) is not None
 
 
 def has_control_characters(text: str) -> bool:

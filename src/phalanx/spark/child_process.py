@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from phalanx.train.config import RunConfig
     from phalanx.train.experiment import Experiment
     from phalanx.train.hooks.base import Hook
-    from phalanx.train.runner import Result
+    from phalanx.train.task_run import Result
 
 # The files of a task's folder: the function, Spark's context, and the function's value or error.
 FUNCTION, CONTEXT, VALUE, ERROR = "function", "context.json", "value", "error.json"

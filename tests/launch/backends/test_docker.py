@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +66,13 @@ def test_values_of_variables_are_not_on_the_command_line() -> None:
 def test_invalid_mount_is_rejected(text: str) -> None:
     with pytest.raises(JobError, match="is not a mount"):
         Mount.parse(text)
+
+
+def test_comma_in_a_mount_adds_no_option() -> None:
+    mounts = (Mount.parse('/a,readonly,b"c:/data,volume-nocopy'),)
+    words = shlex.split(render(container=replace(CONTAINER, mounts=mounts)))
+    [fields] = csv.reader([next(each for each in words if "/a," in each).removeprefix("--mount=")])
+    assert fields == ["type=bind", 'source=/a,readonly,b"c', "target=/data,volume-nocopy"]
 
 
 def test_two_mounts_with_one_target_are_rejected() -> None:

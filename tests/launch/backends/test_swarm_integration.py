@@ -29,13 +29,17 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str,
 
 
 @pytest.fixture
-def launch(launching: Phalanx, engines: list[dict[str, str]]) -> Phalanx:
+def launch(launching: Phalanx, engines: list[dict[str, str]]) -> Iterator[Phalanx]:
     def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
         # The kernel of a test machine may lack IPsec.
         plain = ["--no-encryption"] if arguments[:2] == ("launch", "swarm") else []
         return launching(*arguments[:2], *plain, *arguments[2:], **{**engines[0], **more})
 
-    return run
+    yield run
+    # A test that has failed must not make the next ones fail.
+    for service in ask(engines[0], "service", "ls", "--quiet"):
+        ask(engines[0], "service", "rm", service)
+    wait_for(lambda: not any(ask(engine, "ps", "--quiet") for engine in engines))
 
 
 def ask(engine: dict[str, str], *arguments: str) -> list[str]:
@@ -69,7 +73,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
     assert all(ask(engine, "ps", "--quiet") for engine in engines), "not on every engine"
     wait_for(lambda: "step 2" in launch("logs", "train", "worker-1").stdout)
     os.kill(find_tasks("train.py")["worker-1"][0], signal.SIGKILL)
-    wait_for(lambda: "1 restarts" in launch("status", "train").stdout)
+    wait_for(lambda: "1 restart" in launch("status", "train").stdout)
     wait_for(lambda: len(find_tasks("train.py")) == 4)
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
@@ -88,10 +92,10 @@ def test_task_on_a_lost_node_moves_to_another_node(
     wait_for(lambda: len(find_tasks("train.py")) == 3)
     task = ask(engines[2], "ps", '--format={{.Label "phalanx.task"}}')[0]
     with docker.cut_off(2):
-        wait_for(lambda: f"the node of train_{task} is lost" in launch("logs", "train").stdout, 120)
-        wait_for(lambda: len(find_tasks("train.py")[task]) == 2, 120)
+        wait_for(lambda: f"the node of train_{task} is lost" in launch("logs", "train").stdout)
+        wait_for(lambda: len(find_tasks("train.py")[task]) == 2)
     # Back again, it hears that it was given up.
-    wait_for(lambda: len(find_tasks("train.py")[task]) == 1, 120)
+    wait_for(lambda: len(find_tasks("train.py")[task]) == 1)
     (tmp_path / "hold").unlink()
     ended = launch("logs", "-f", "train")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -168,6 +168,20 @@ def test_time_to_live() -> None:
     assert ttl(make("kubeflow")["TFJob digits"]) == 86400
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kueue.x-k8s.io/queue-name", "does not put the job into a queue: use --queue"),
+        ("phalanx/job", "Phalanx sets this label itself"),
+        ("app.kubernetes.io/component", "Phalanx sets this label itself"),
+    ],
+)
+def test_labels_that_phalanx_sets_are_rejected(name: str, said: str) -> None:
+    launcher = LAUNCHERS["kubernetes"](Container("digits:1", labels={name: "a"}), PodOptions())
+    with pytest.raises(JobError, match=f"--label {name}=a.* {said}"):
+        launcher.plan(JOB)
+
+
 @pytest.mark.parametrize("flag", ["image_pull_secrets", "queue", "scheduler"])
 def test_invalid_names_are_rejected(flag: str) -> None:
     options: Manifest = {flag: ("../a",) if flag == "image_pull_secrets" else "../a"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.servers.kubernetes.pods import expand
 
 from phalanx.errors import JobError
 from phalanx.launch.kube.manifest import dump
 from phalanx.launch.kube.options import Toleration
 from phalanx.launch.kube.patch import merge
-from phalanx.launch.kube.pods import quote
+from phalanx.launch.kube.pods import escape_variables, quote
 
 
 def test_parse_toleration() -> None:
@@ -20,6 +21,11 @@ def test_parse_toleration() -> None:
 
 def test_variables_are_escaped_in_quoted_words() -> None:
     assert quote("$(HOME)") == "'$$(HOME)'"
+
+
+@pytest.mark.parametrize("text", ["$(A)", "$$(A)", "$$$(A)", "a$$b", "$$$", "$", "$A", "$(A)$(A)"])
+def test_pods_get_variables_unchanged(text: str) -> None:
+    assert expand(escape_variables(text), {"A": "another value"}) == text
 
 
 def test_words_that_could_be_booleans_are_quoted() -> None:

@@ -43,7 +43,7 @@ TASKS = ("chief-0", "worker-0", "worker-1", "ps-0")
 def wait_for_start(directory: Path, number: int) -> None:
     """Wait until every task has started after this number of interruptions."""
     paths = [directory / f"started-{task}-{number}" for task in TASKS]
-    wait_for(lambda: all(path.exists() for path in paths), 120)
+    wait_for(lambda: all(path.exists() for path in paths))
 
 
 @pytest.mark.parametrize(

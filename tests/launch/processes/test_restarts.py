@@ -37,6 +37,12 @@ def test_preemptions_and_lost_peers_do_not_count() -> None:
     assert policy.decide(TaskFailure(WORKER, 1), 0).fails_job
 
 
+def test_wrong_usage_is_not_restarted() -> None:
+    decision = RestartPolicy(3).decide(TaskFailure(WORKER, 2), 0)
+    assert decision.fails_job
+    assert decision.reason == "worker-0 failed with exit code 2"
+
+
 def test_without_restarts_nothing_is_restarted() -> None:
     for failure in (TaskFailure(WORKER, PREEMPTED), TaskFailure(WORKER, 1, lost_peer=True)):
         assert RestartPolicy(0).decide(failure, 0).fails_job
@@ -113,7 +119,7 @@ def test_whatever_fails_restarts_are_bounded(seed: int) -> None:
         task = chance.choice([task for task in tasks if task not in policy.lost])
         failure = TaskFailure(
             task,
-            chance.choice([1, 2, -9, -15, PREEMPTED]),
+            chance.choice([1, 3, -9, -15, PREEMPTED]),
             chance.choice(["", "", "ValueError: x", "KeyError: y"]),
             step,
             lost_peer=chance.random() < 0.2,

@@ -62,7 +62,7 @@ class Networks:
         if shutil.which("iptables"):
             bridge = f"br{self._run_id}"
             rule = ["FORWARD", "-i", bridge, "-o", bridge, "-j", "ACCEPT"]
-            subprocess.run(["iptables", action, *rule], check=False, timeout=10)
+            subprocess.run(["iptables", action, *rule], check=False, timeout=120)
 
     def stop(self) -> None:
         for name in self._names:
@@ -75,4 +75,4 @@ class Networks:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=10)
+    subprocess.run(["ip", *arguments], check=True, timeout=120)

@@ -39,7 +39,7 @@ def _make_certificate(certificate: Path, key: Path) -> None:
     names = ["-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(key), "-out", str(certificate)]
     command = ["openssl", "req", "-x509", "-days", "1", *new, *names, *files]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, spl
 from phalanx.cli.terminal import print_table
 from phalanx.errors import DataError, RecordError
 from phalanx.records.framing import walk
+from phalanx.records.html import format_bytes
 from phalanx.records.storage import file_size
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -57,13 +58,13 @@ def info(files: tuple[str, ...]) -> None:
                 sizes.add(part.spans.tolist()[1::2])
                 advance(len(part.data))
             count = f"{sizes.count - before:,}"
-            rows.append((path, count, view.format_bytes(file_size(path)), compressions[0].value))
+            rows.append((path, count, format_bytes(file_size(path)), compressions[0].value))
     header = ("file", "records", "size", "compression")
     print_table(header, rows, numbers=("records", "size"))
     click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return
-    least, greatest = view.format_bytes(sizes.least), view.format_bytes(sizes.greatest)
+    least, greatest = format_bytes(sizes.least), format_bytes(sizes.greatest)
     click.echo(f"record sizes {least} {sizes.draw()} {greatest}")
     try:
         summary = records.summarize(paths)
@@ -93,7 +94,7 @@ def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
         if as_json:
             click.echo(row_to_json(row))
             continue
-        click.echo(f"record {number} ({view.format_bytes(len(messages[number]))})")
+        click.echo(f"record {number} ({format_bytes(len(messages[number]))})")
         for name, value in row.items():
             if value is not None:
                 click.echo(f"  {name}: {view.format_value(value)}")
@@ -167,7 +168,7 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
             for damage in report.damage:
                 click.echo(str(damage))
         total = sum(report.records for report in reports)
-        size = view.format_bytes(sum(report.size for report in reports))
+        size = format_bytes(sum(report.size for report in reports))
         suffix = f"; {len(damaged)} damaged" if damaged else ""
         click.echo(f"{total:,} sound records in {len(reports)} files ({size}){suffix}")
         for report in reports:
@@ -195,7 +196,7 @@ def repair(file: str, out: str) -> None:
     with view.show_bytes([path], "repairing") as advance:
         report = records.repair(path, out, progress=advance)
     for damage in report.damage:
-        click.echo(f"dropped {view.format_bytes(damage.size)}: {damage}")
+        click.echo(f"dropped {format_bytes(damage.size)}: {damage}")
     suffix = "" if report.damage else "; nothing was damaged"
     click.echo(f"{report.records:,} records written to {out}{suffix}")
 

@@ -8,8 +8,10 @@ import click
 
 from phalanx.cli.progress import show_progress
 from phalanx.cli.terminal import print_table
-from phalanx.records import Kind, Summary
+from phalanx.records import Summary
+from phalanx.records.html import format_bytes
 from phalanx.records.images import identify_image
+from phalanx.records.schema import SUMMARY_HEADER
 from phalanx.records.storage import file_size
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -45,28 +47,11 @@ def show_bytes(paths: list[str], description: str) -> Iterator[Callable[[int], N
 
 
 def print_summary(summary: Summary) -> None:
-    rows = []
-    for found in summary.features:
-        share = f"{100 * found.missing / summary.records:.3g}%" if found.missing else "-"
-        what = "bytes " if found.feature.kind is Kind.BYTES else ""
-        values = "-" if found.least is None else f"{what}{found.least:g} to {found.greatest:g}"
-        many = f" to {found.longest}" if found.shortest != found.longest else ""
-        lengths = f"{found.shortest}{many}"
-        rows.append((found.feature.name, found.feature.describe(), share, lengths, values))
+    rows = [found.describe(summary.records) for found in summary.features]
     if not rows:
         return click.echo("\nno features: these records are not Examples, or are empty Examples")
-    header = ("feature", "type", "missing", "values each", "range")
     click.echo()
-    return print_table(header, rows)
-
-
-def format_bytes(size: float) -> str:
-    """Write a size with its unit, as in 3.11 kB."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        del units[0]
-    return f"{size:.3g} {units[0]}"
+    return print_table(SUMMARY_HEADER, rows)
 
 
 def format_value(value: object) -> str:

@@ -1,5 +1,7 @@
 """The Docker backend: a container for each task, on one engine."""
 
+import csv
+import io
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -157,7 +159,14 @@ def _name(job: Job, task: Task | str) -> str:
 
 def _mount_options(container: Container) -> list[str]:
     mounts = container.with_credentials_mount().mounts
-    return [f"--mount={','.join(_mount_fields(mount))}" for mount in mounts]
+    return [f"--mount={_join_fields(_mount_fields(mount))}" for mount in mounts]
+
+
+def _join_fields(fields: Iterator[str]) -> str:
+    """Join the fields of a mount, which Docker reads as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()
 
 
 def _mount_fields(mount: Mount) -> Iterator[str]:
@@ -167,7 +176,7 @@ def _mount_fields(mount: Mount) -> Iterator[str]:
         yield f"target={mount.target}"
         yield "volume-opt=type=nfs"
         yield f"volume-opt=device=:{path}"
-        yield f'"volume-opt=o=addr={server},nfsvers=4"'
+        yield f"volume-opt=o=addr={server},nfsvers=4"
     else:
         yield "type=bind" if mount.kind is MountKind.HOST else "type=volume"
         yield f"source={mount.source}"

@@ -17,7 +17,7 @@ from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.options import PodOptions
-from phalanx.launch.kube.pods import job_labels, make_header, make_pod, pod_labels, quote
+from phalanx.launch.kube.pods import job_labels, make_header, make_pod, pod_metadata, quote
 from phalanx.launch.kube.scheduling import (
     check_operator_gang,
     make_queue_labels,
@@ -74,7 +74,7 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
                     "replicas": count,
                     "restartPolicy": "OnFailure" if job.restarts else "Never",
                     "template": {
-                        "metadata": {"labels": pod_labels(job, container, role)},
+                        "metadata": pod_metadata(job, container, options, role),
                         "spec": make_pod(
                             job,
                             container,

@@ -72,7 +72,7 @@ def _make_replicated_job(
     # A JobSet numbers the Jobs of a role, and each role has one.
     pod = pods.make_indexed_pod(job, container, options, role, _CONTAINER, between="-0-")
     template = {
-        "metadata": {"labels": pods.pod_labels(job, container, role)},
+        "metadata": pods.pod_metadata(job, container, options, role),
         "spec": {"restartPolicy": "Never", **pod},
     }
     limited = decides and job.time_limit

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
 from phalanx.cluster.spec import Role
+from phalanx.launch.chaos.network import Network
 from phalanx.launch.chaos.scenarios import Fault
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
 from phalanx.launch.processes.supervisor import SupervisedHandle
@@ -25,6 +26,7 @@ class Outcome:
         step: The step of the run when it happened; None if it did not happen.
         detected_after: After how many seconds the task was ended and started again.
         new_step_after: After how many seconds the run was past that step.
+        stalled: The longest time without a new step, in seconds.
         steps_redone: How many steps the run has made twice.
         result: `recovered`, or what went wrong.
     """
@@ -33,6 +35,7 @@ class Outcome:
     step: int | None = None
     detected_after: float | None = None
     new_step_after: float | None = None
+    stalled: float = 0.0
     steps_redone: int = 0
     result: str = "not reached"
 
@@ -48,6 +51,7 @@ class Injector:
         limit: How many seconds the job has to make its first step, and to recover from a fault.
         pause: How many seconds of undisturbed steps precede each fault.
         note: Receives what happens.
+        network: The hosts of the tasks that are cut off from the network.
     """
 
     handle: SupervisedHandle
@@ -56,6 +60,7 @@ class Injector:
     limit: float
     pause: float
     note: Callable[[str], None]
+    network: Network | None = None
 
     def run(self, faults: Sequence[Fault]) -> list[Outcome]:
         """Apply the faults one after the other, until one is not recovered from."""
@@ -72,19 +77,21 @@ class Injector:
         return outcomes
 
     def _apply(self, fault: Fault) -> Outcome:
-        step, started = self._step(), time.monotonic()
+        """Cause a fault, and watch the job until it has recovered, or has failed to."""
+        scenario, step, started = fault.scenario, self._step(), time.monotonic()
         restarts, chief = self._restarts(fault), self._restarts_chief()
         begun_at: float | None = None
-        self.note(f"step {step}: {fault.task}: {fault.scenario.name}")
-        self._signal(fault, fault.scenario.number)
+        self.note(f"step {step}: {fault.task}: {scenario.name}")
+        self._begin(fault)
         outcome = Outcome(fault, step)
-        lowest, is_resumed = step, fault.scenario.pause is None
-        begins_again = fault.scenario.ends_task and fault.task.role in (Role.PS, Role.CHIEF)
-        while time.monotonic() - started < self.limit:
-            now = time.monotonic() - started
-            if not is_resumed and now >= (fault.scenario.pause or 0.0):
-                is_resumed = True
-                self._signal(fault, signal.SIGCONT)
+        is_over = scenario.pause is None
+        begins_again = scenario.ends_task and fault.task.role in (Role.PS, Role.CHIEF)
+        lowest = last = step
+        last_change, seen_at_end = 0.0, 0
+        while (now := time.monotonic() - started) < self.limit:
+            if not is_over and now >= (scenario.pause or 0.0):
+                is_over, seen_at_end = True, self._steps_of(fault)
+                self._end(fault)
             if outcome.detected_after is None and self._restarts(fault) > restarts:
                 outcome = replace(outcome, detected_after=now)
             if begun_at is None and self._restarts_chief() > chief:
@@ -93,8 +100,14 @@ class Injector:
             # Steps that were in flight may still be counted before the chief notices the loss.
             is_fresh = not begins_again or (begun_at is not None and self._written_at() > begun_at)
             lowest = min(lowest, current) if is_fresh else lowest
-            is_back = outcome.detected_after is not None or not fault.scenario.ends_task
-            if current > step and is_resumed and is_back and is_fresh:
+            if current != last:
+                last, last_change = current, now
+            outcome = replace(outcome, stalled=max(outcome.stalled, now - last_change))
+            is_back = outcome.detected_after is not None or not scenario.ends_task
+            if scenario.cuts and is_over:
+                # The others may have trained on all the time.
+                is_back = self._steps_of(fault) > seen_at_end
+            if current > step and is_over and is_back and is_fresh:
                 redone = max(0, step - lowest)
                 return replace(outcome, new_step_after=now, steps_redone=redone, result="recovered")
             if (result := self.handle.wait(_TICK_SECONDS)) is not None:
@@ -104,8 +117,29 @@ class Injector:
                 return replace(outcome, result=text)
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
 
+    def _begin(self, fault: Fault) -> None:
+        if fault.scenario.number is None:
+            assert self.network is not None
+            self.network.cut(fault.task)
+        else:
+            self._signal(fault, fault.scenario.number)
+
+    def _end(self, fault: Fault) -> None:
+        if fault.scenario.cuts:
+            assert self.network is not None
+            self.network.heal(fault.task)
+        else:
+            self._signal(fault, signal.SIGCONT)
+
     def _signal(self, fault: Fault, number: signal.Signals) -> None:
         signal_all(find_run_processes(self.run_id, str(fault.task)), number)
+
+    def _steps_of(self, fault: Fault) -> int:
+        """Return how many steps a trainer has made; of other tasks, how many the run has made."""
+        progress = read_progress(self.progress_file)
+        return (
+            -1 if progress is None else progress.trainer_steps.get(str(fault.task), progress.step)
+        )
 
     def _restarts(self, fault: Fault) -> int:
         return sum(s.restarts for s in self.handle.status() if s.task == fault.task)
@@ -137,7 +171,10 @@ def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     def seconds(value: float | None) -> str:
         return "-" if value is None or math.isnan(value) else f"{value:.1f} s"
 
-    heading = ("fault", "task", "at step", "detected after", "new step after", "redone", "result")
+    heading = (
+        *("fault", "task", "at step", "detected after", "new step after"),
+        *("longest stall", "redone", "result"),
+    )
     rows = [
         (
             outcome.fault.scenario.name,
@@ -145,6 +182,7 @@ def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
             "-" if outcome.step is None else str(outcome.step),
             seconds(outcome.detected_after),
             seconds(outcome.new_step_after),
+            "-" if outcome.step is None else seconds(outcome.stalled),
             str(outcome.steps_redone),
             outcome.result,
         )

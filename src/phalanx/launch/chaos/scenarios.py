@@ -9,6 +9,7 @@ from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
 
 PAUSE_SECONDS = 30.0
+CUT_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -19,15 +20,20 @@ class Scenario:
         name: Its name on the command line.
         text: What it does.
         role: The role of the task that it hits.
-        number: The signal that the task receives.
-        pause: After how many seconds SIGCONT follows; None for never.
+        number: The signal that the task receives; None if its host is cut off from the network.
+        pause: After how many seconds SIGCONT follows, or the cut ends; None for never.
     """
 
     name: str
     text: str
     role: Role
-    number: signal.Signals
+    number: signal.Signals | None
     pause: float | None = None
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the task needs a host of its own, which is cut off from the network."""
+        return self.number is None
 
     @property
     def ends_task(self) -> bool:
@@ -39,6 +45,7 @@ _ACTIONS = (
     ("killed", "is killed with SIGKILL", signal.SIGKILL, None),
     ("stopped", "is stopped with SIGSTOP, for good", signal.SIGSTOP, None),
     ("paused", f"is stopped for {PAUSE_SECONDS:.0f} s", signal.SIGSTOP, PAUSE_SECONDS),
+    ("partition", f"is cut off from the network for {CUT_SECONDS:.0f} s", None, CUT_SECONDS),
 )
 _NAMES = {
     Role.WORKER: "A worker",
@@ -62,7 +69,13 @@ class Fault:
     task: Task
 
 
-def plan_faults(tasks: Sequence[Task], names: Sequence[str], count: int, seed: int) -> list[Fault]:
+def plan_faults(
+    tasks: Sequence[Task],
+    names: Sequence[str],
+    count: int,
+    seed: int,
+    network_obstacle: str | None = None,
+) -> list[Fault]:
     """Plan faults for the tasks of a job.
 
     Args:
@@ -70,9 +83,11 @@ def plan_faults(tasks: Sequence[Task], names: Sequence[str], count: int, seed: i
         names: The scenarios to run, each once, in this order; if empty, `count` are drawn.
         count: How many scenarios to draw.
         seed: The same seed draws the same faults.
+        network_obstacle: Why tasks cannot be cut off from the network here; None if they can.
 
     Raises:
-        JobError: There is no such scenario, or the job has no such task.
+        JobError: There is no such scenario, the job has no such task, or the scenario cannot run
+            here.
     """
     chance = random.Random(seed)
     known = {scenario.name: scenario for scenario in SCENARIOS}
@@ -83,7 +98,14 @@ def plan_faults(tasks: Sequence[Task], names: Sequence[str], count: int, seed: i
         raise JobError(
             f"{missing[0]} needs a {known[missing[0]].role}, which the job does not have"
         )
-    possible = [scenario for scenario in SCENARIOS if scenario.role in roles]
+    cuts = [name for name in names if known[name].cuts]
+    if network_obstacle and cuts:
+        raise JobError(f"{cuts[0]} cannot run here: {network_obstacle}")
+    possible = [
+        scenario
+        for scenario in SCENARIOS
+        if scenario.role in roles and not (scenario.cuts and network_obstacle)
+    ]
     chosen = [known[name] for name in names] or [chance.choice(possible) for _ in range(count)]
     return [
         Fault(scenario, chance.choice([task for task in tasks if task.role is scenario.role]))

@@ -30,7 +30,7 @@ class Mount:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse /host/path:/target, volume:/target or nfs://server/path:/target, with `:ro`."""
-        match = re.fullmatch(r"(nfs://[^/:]+/[^:]*|/[^:]*|[\w.-]+):(/[^:]*)(:r[ow])?", text)
+        match = re.fullmatch(r"(nfs://[\w.-]+/[^:]*|/[^:]*|[\w.-]+):(/[^:]*)(:r[ow])?", text)
         if not match:
             raise JobError(
                 f"{text!r} is not a mount: write /host/path:/target, volume:/target or "

@@ -16,6 +16,7 @@ SEEN_FILE lists the Swarm tasks that were followed before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from typing import Any
 _POLL_SECONDS = 0.5
 _RESPONSE_SECONDS = 30.0
 _INSPECT_SECONDS = 60.0
+_START_SECONDS = 300.0
 _RETRY_SECONDS = 1.0
 # Swarm waits a second before it restarts a service, and longer if a node is lost.
 _RESTART_SECONDS = 120.0
@@ -44,7 +46,11 @@ def follow_container(container: str, grace: str) -> int:
         command = ["docker", "stop", "-t", grace, container]
         stops.append(_start(command, stdout=subprocess.DEVNULL))
 
-    if _start(["docker", "start", container], stdout=subprocess.DEVNULL).wait():
+    try:
+        if _start(["docker", "start", container], stdout=subprocess.DEVNULL).wait(_START_SECONDS):
+            return 1
+    except subprocess.TimeoutExpired:
+        print(f"phalanx: docker has not started it within {_START_SECONDS:.0f} s", flush=True)
         return 1
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
@@ -61,7 +67,8 @@ def follow_container(container: str, grace: str) -> int:
         since = f"{time.time():.3f}"
         time.sleep(_RETRY_SECONDS)
     for each in stops:
-        each.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            each.wait(float(grace) + _INSPECT_SECONDS)
     return int(code or 1)
 
 

@@ -15,6 +15,8 @@ from phalanx.launch.options import (
 )
 from phalanx.launch.values import parse_label
 
+# The largest number of a user or group.
+MAX_ID = 2**31 - 1
 MOUNT = Option(
     "--mount",
     "Mount /host/path, a volume or nfs://server/path; add :ro for read-only. Can be repeated.",
@@ -44,7 +46,7 @@ TENSORBOARD_CREDENTIALS = Option(
 RUN_AS_USER = Option(
     "--run-as-user",
     "The user that the tasks run as  [default: that of the image, which must not be root]",
-    IntegerRange(0),
+    IntegerRange(0, MAX_ID),
     "UID",
 )
 CONTAINER = (

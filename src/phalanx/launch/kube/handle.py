@@ -14,7 +14,7 @@ from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.job import make_tasks
 from phalanx.launch.kube.client import Client
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.scheduling import QUEUE
+from phalanx.launch.kube.options import QUEUE
 from phalanx.launch.kube.watch import JobWatch, Snapshot
 from phalanx.launch.termination import decode_exit_code, describe_failure
 

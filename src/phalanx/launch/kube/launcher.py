@@ -19,7 +19,8 @@ from phalanx.launch.kube.client import (
 )
 from phalanx.launch.kube.handle import JobKind, PodsHandle
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.options import PODS, PodOptions, check_names, make_pod_options
+from phalanx.launch.kube.metrics import check_metrics
+from phalanx.launch.kube.options import COMPONENT, PODS, PodOptions, check_names, make_pod_options
 from phalanx.launch.kube.patch import apply_patches
 from phalanx.launch.kube.policies import make_disruption_budget, make_network_policies
 from phalanx.launch.kube.servers import make_tensorboard
@@ -55,6 +56,7 @@ class PodsLauncher(ABC):
         job.validate()
         self.container.validate()
         check_names(self.container, self.options)
+        check_metrics(job, self.options)
         labels = pods.job_labels(job, self.container)
         about = (job, self.container, self.options)
         objects = [
@@ -149,7 +151,7 @@ def _set_owner(client: Client, name: tuple[str, str], objects: Sequence[Manifest
     owner = next(each for each in objects if (each["kind"], each["metadata"]["name"]) == name)
     for each in objects:
         metadata = each["metadata"]
-        if each is owner or metadata["labels"].get(pods.COMPONENT) == "tensorboard":
+        if each is owner or metadata["labels"].get(COMPONENT) == "tensorboard":
             continue
         try:
             client.set_owner(owner, full_kind(each), metadata["name"], metadata["namespace"])

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Self
 
 from phalanx.errors import JobError
-from phalanx.launch.containers.container import Container
+from phalanx.launch.containers.container import PORT, Container
 from phalanx.launch.containers.options import (
     CONTAINER,
+    MAX_ID,
     PATCH,
     RUN_AS_USER,
     TENSORBOARD_CREDENTIALS,
@@ -40,6 +41,9 @@ from phalanx.launch.values import parse_cpus, parse_duration, parse_label, parse
 TASK_NEEDS = Resources(cpus=0.5, memory=1 << 30)
 TENSORBOARD_NEEDS = Resources(cpus=0.5, memory=2 << 30)
 CONTROLLER_NEEDS = Resources(cpus=0.1, memory=128 << 20)
+# The label by which Kueue finds an object of a queue, and that of the part of a job.
+QUEUE = "kueue.x-k8s.io/queue-name"
+COMPONENT = "app.kubernetes.io/component"
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _LABEL_NAME = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
@@ -102,7 +106,8 @@ class PodOptions:
     """Where in the cluster the pods of a job run, and with which rights and additions.
 
     With None for `egress`, the pods may connect to everything that the namespace allows. `ttl` are
-    the seconds that the objects are kept after the end of the job.
+    the seconds that the objects are kept after the end of the job. With `metrics_port`, the chief
+    serves metrics to the pods of its own namespace and of `metrics_from`.
     """
 
     namespace: str = "default"
@@ -125,6 +130,8 @@ class PodOptions:
     tensorboard_account: str | None = None
     tensorboard_needs: Resources = TENSORBOARD_NEEDS
     credentials: bytes | None = None
+    metrics_port: int | None = None
+    metrics_from: tuple[str, ...] = ()
     run_as_user: int | None = None
     fs_group: int | None = None
     patches: tuple[Manifest, ...] = ()
@@ -140,6 +147,20 @@ def check_names(container: Container, options: PodOptions) -> None:
         if name is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", name):
             raise JobError(f"{flag} {name!r} is no name in Kubernetes: use at most 63 lower-case "
                            "letters, digits, dots and hyphens")  # fmt: skip
+    for name in options.metrics_from:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise JobError(f"--metrics-from {name!r} is no namespace: use at most 63 lower-case "
+                           "letters, digits and hyphens")  # fmt: skip
+    if options.metrics_from and options.metrics_port is None:
+        raise JobError("--metrics-from is set, but the job has no metrics: set --metrics-port")
+    if options.metrics_port == PORT:
+        raise JobError(f"--metrics-port {PORT} is TensorFlow's port: choose another one")
+    for name, value in container.labels.items():
+        if name == QUEUE:
+            # Its Jobs must be ended in another way, because Kueue resumes suspended ones.
+            raise JobError(f"--label {name}={value} does not put the job into a queue: use --queue")
+        if name.startswith("phalanx/") or name == COMPONENT:
+            raise JobError(f"--label {name}={value}: Phalanx sets this label itself")
     for name, value in (*container.labels.items(), *options.node_selector.items()):
         if not _LABEL_NAME.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
             raise JobError(
@@ -221,7 +242,7 @@ PODS = (
     Option(
         "--fs-group",
         "The group that owns the volumes of the pods.",
-        IntegerRange(0),
+        IntegerRange(0, MAX_ID),
         "GID",
     ),
     replace(TENSORBOARD, help="Serve TensorBoard until `phalanx cancel`."),
@@ -242,6 +263,18 @@ PODS = (
         "The memory of TensorBoard  [default: 2G]",
         parse_size,
         "SIZE",
+    ),
+    Option(
+        "--metrics-port",
+        "Serve metrics for Prometheus at this port of the chief, and annotate its pod for it.",
+        IntegerRange(1, 65535),
+        "PORT",
+    ),
+    Option(
+        "--metrics-from",
+        "A namespace whose pods may read the metrics. Can be repeated.  [default: the job's own]",
+        metavar="NAMESPACE",
+        multiple=True,
     ),
     Option(
         "--ttl",
@@ -277,6 +310,8 @@ def make_pod_options(values: OptionValues) -> PodOptions:
         tensorboard_account=values["tensorboard_account"],
         tensorboard_needs=_make_needs(values, "tensorboard", TENSORBOARD_NEEDS),
         credentials=_read_key(values, "credentials"),
+        metrics_port=values["metrics_port"],
+        metrics_from=values["metrics_from"],
         run_as_user=values["run_as_user"],
         fs_group=values["fs_group"],
         patches=read_patches(values),

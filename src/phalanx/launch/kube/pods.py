@@ -2,6 +2,7 @@
 
 import base64
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,12 @@ from phalanx.launch.containers.container import (
 from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest, dump
-from phalanx.launch.kube.options import TASK_NEEDS, PodOptions
+from phalanx.launch.kube.metrics import (
+    make_metrics_annotations,
+    make_metrics_ports,
+    metrics_variables,
+)
+from phalanx.launch.kube.options import COMPONENT, TASK_NEEDS, PodOptions
 from phalanx.launch.kube.scheduling import make_scheduling
 from phalanx.launch.kube.security import make_container_security, make_pod_security
 from phalanx.launch.placeholders import fill_with
@@ -37,7 +43,6 @@ from phalanx.launch.task_commands import (
 JOB = "phalanx/job"
 PART = "phalanx/part"
 ROLE = "phalanx/role"
-COMPONENT = "app.kubernetes.io/component"
 CONTROLLER = "controller"
 PORT_NAME = "tensorflow"
 _SECRET_KEY = "secret"
@@ -137,6 +142,12 @@ def pod_labels(job: Job, container: Container, role: Role) -> dict[str, str]:
     return {**job_labels(job, container, str(role)), **task_labels(job), ROLE: str(role)}
 
 
+def pod_metadata(job: Job, container: Container, options: PodOptions, role: Role) -> Manifest:
+    """Make the metadata of the pods of a role."""
+    labels = {"labels": pod_labels(job, container, role)}
+    return {**labels, **make_metrics_annotations(role, options)}
+
+
 def task_labels(job: Job) -> dict[str, str]:
     """Return the labels that select the pods of all tasks."""
     return {JOB: job.name, PART: "task"}
@@ -215,7 +226,10 @@ def make_pod(
 ) -> Manifest:
     """Make the spec of a pod that runs a script in a container with this name and named port."""
     volumes, mounts = make_volumes(job.name, container, options)
-    variables = task_variables(job, role, environment)
+    variables = {
+        **task_variables(job, role, environment),
+        **metrics_variables(job, role, options),
+    }
     if options.credentials is not None:
         variables[CREDENTIALS_VARIABLE] = CREDENTIALS_PATH
     main = {
@@ -227,7 +241,7 @@ def make_pod(
             *(_make_secret_variable(key, source) for key, source in job.secrets.items()),
             _read_job_secret(job.name),
         ],
-        "ports": [{"name": port, "containerPort": PORT}],
+        "ports": [{"name": port, "containerPort": PORT}, *make_metrics_ports(role, options)],
         **probes,
         **make_resources(job.needs(role), TASK_NEEDS),
         **make_container_security(),
@@ -266,8 +280,12 @@ def make_pod_spec(main: Manifest, volumes: Manifest, options: PodOptions) -> Man
 
 
 def escape_variables(text: str) -> str:
-    """Escape `$(NAME)`, which Kubernetes would replace by the variable's value."""
-    return text.replace("$(", "$$(")
+    """Escape `$(NAME)`, which Kubernetes would replace by the variable's value, and `$$`.
+
+    >>> escape_variables("$(A) $$ $B")
+    '$$(A) $$$ $B'
+    """
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def quote(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job
 from phalanx.launch.kube.manifest import Manifest
+from phalanx.launch.kube.metrics import make_metrics_ingress
 from phalanx.launch.kube.options import Egress, PodOptions
 from phalanx.launch.kube.pods import CONTROLLER, JOB, PART, make_object, task_labels
 
@@ -28,7 +29,7 @@ def make_network_policies(
     spec: Manifest = {
         "podSelector": {"matchLabels": pods},
         "policyTypes": ["Ingress"],
-        "ingress": [{"from": [peers]}],
+        "ingress": [{"from": [peers]}, *make_metrics_ingress(options)],
     }
     if options.egress is not None:
         storage = [{"ports": STORAGE}] if "://" in (job.model_dir or "") else []
@@ -42,15 +43,18 @@ def make_network_policies(
 def make_controller_policy(
     job: Job, container: Container, options: PodOptions
 ) -> Iterator[Manifest]:
-    """With `egress`, let the job controller connect to the API only."""
+    """With `egress`, let the job controller connect to the API and the metrics only."""
     if options.egress is not None:
+        chief = {"podSelector": {"matchLabels": task_labels(job)}}
+        ports = [{"port": options.metrics_port, "protocol": "TCP"}]
+        metrics = [{"to": [chief], "ports": ports}, {"ports": DNS}] if options.metrics_port else []
         name = f"{job.name}-controller"
         yield {
             **make_object(_NETWORK_POLICY, "NetworkPolicy", name, job, container, options),
             "spec": {
                 "podSelector": {"matchLabels": {JOB: job.name, PART: CONTROLLER}},
                 "policyTypes": ["Ingress", "Egress"],
-                "egress": [{"ports": _API}],
+                "egress": [{"ports": _API}, *metrics],
             },
         }
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from phalanx.errors import JobError
 from phalanx.launch.kube.manifest import Manifest
-from phalanx.launch.kube.options import Gang, PodOptions
+from phalanx.launch.kube.options import QUEUE, Gang, PodOptions
 
-QUEUE = "kueue.x-k8s.io/queue-name"
 _API = {
     Gang.KUBERNETES: "scheduling.k8s.io/v1beta1",
     Gang.COSCHEDULING: "scheduling.x-k8s.io/v1alpha1",

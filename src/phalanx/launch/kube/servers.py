@@ -73,7 +73,7 @@ def make_server(server: Server, container: Container, options: PodOptions) -> It
     main = {
         "name": server.part,
         "image": container.image,
-        "command": server.command,
+        "command": [pods.escape_variables(each) for each in server.command],
         **({"env": key} if options.credentials is not None else {}),
         "ports": [
             {"name": name, "containerPort": port} for name, (_, port) in server.ports.items()

@@ -34,6 +34,7 @@ from phalanx.launch.termination import GracePeriods
 
 _START_SECONDS = 30.0
 _TICK_SECONDS = 0.2
+_KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,11 @@ class BackgroundHandle:
                 time.sleep(0.02)
         except BaseException:
             process.kill()
-            process.wait()
-            shutil.rmtree(directory, ignore_errors=True)
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_KILL_SECONDS)
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
             raise
         return cls(directory)
 

@@ -56,7 +56,8 @@ def start_guardian(run_id: str, grace: float) -> Iterator[Callable[[str], None]]
             process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_EXIT_SECONDS)
 
 
 def signal_group(group: int, number: int) -> None:

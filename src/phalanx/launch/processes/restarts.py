@@ -4,6 +4,7 @@
 - Exit code 75, preempted after a save, does not count as a failure of the task, nor does the loss
   of another task.
 - The budget is full again after an hour of progress.
+- Exit code 2, wrong usage, fails the job: the next start would find the same.
 - The same exception at the same step twice is a bug of the program, which no restart cures.
 - An evaluator that was killed is restarted even without a budget; its loss never fails the job.
 """
@@ -18,6 +19,8 @@ from phalanx.launch.termination import describe_exit, describe_failure
 
 PREEMPTED = 75
 """The exit code of a task that has saved after SIGTERM."""
+WRONG_USAGE = 2
+"""The exit code of a task that cannot do what it was asked to."""
 REFILL_SECONDS = 3600.0
 _EVALUATOR_RESTARTS = 3
 _MAX_PREEMPTIONS = 100
@@ -116,6 +119,8 @@ class RestartPolicy:
                 fails_job=True,
             )
         history.total += 1
+        if failure.code == WRONG_USAGE:
+            return Decision(describe_failure(task, failure.code, history.total - 1), fails_job=True)
         if failure.code == PREEMPTED and self.restarts and history.preemptions < _MAX_PREEMPTIONS:
             history.preemptions += 1
             return Decision(f"{task} was preempted and has saved: it is started again", delay=0.0)

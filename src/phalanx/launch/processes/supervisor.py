@@ -220,6 +220,8 @@ class Supervisor:
             return
         self._note(decision.reason)
         guardian.end_run_processes(self.plan.run_id, grace=0, task=str(task))
+        if task.role is Role.CHIEF and decision.delay is not None:
+            self._restart_servers()
         if decision.delay is None:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
         elif decision.delay:
@@ -227,6 +229,13 @@ class Supervisor:
             self._delayed[task] = now + decision.delay, process.plan
         else:
             self._start(process.plan, status.restarts + 1)
+
+    def _restart_servers(self) -> None:
+        """Start the parameter servers again that a chief has released before it failed."""
+        for task_plan in self.plan.tasks:
+            status = self.statuses[task_plan.task]
+            if task_plan.task.role is Role.PS and status.state is TaskState.DONE:
+                self._start(task_plan, status.restarts + 1)
 
     def _start_delayed(self, now: float) -> None:
         for task, (at, task_plan) in list(self._delayed.items()):

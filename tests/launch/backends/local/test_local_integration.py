@@ -172,6 +172,18 @@ def test_restarted_task_recovers_on_the_same_port(phalanx: Phalanx) -> None:
     assert "127.0.0.1" in first
 
 
+def test_restarted_chief_finds_the_parameter_servers_that_it_had_released(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    fails_once = "[ $0 = chief ] && { sleep 1; [ -e once ] || { touch once; exit 1; }; }"
+    done = phalanx(
+        *("run", "--workers", 1, "--ps", 1, "--restarts", 1, "--log-dir", "logs"),
+        *script(f"echo started; {fails_once}; true"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs/ps-0.log").read_text() == "started\n" * 2
+
+
 def test_signal_that_killed_a_task_is_reported(phalanx: Phalanx) -> None:
     done = phalanx("run", *script("kill -9 $$"))
     assert done.returncode == 1

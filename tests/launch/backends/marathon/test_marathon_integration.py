@@ -105,7 +105,7 @@ def test_tensorboard_serves_while_the_job_runs(
         except OSError:
             return False
 
-    wait_for(answers, 120)
+    wait_for(answers)
     assert launch("cancel", "train").returncode == 0
     wait_for(lambda: not server[0].apps)
     assert not answers()

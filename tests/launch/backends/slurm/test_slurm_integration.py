@@ -110,7 +110,7 @@ def test_script_runs_inside_an_allocation(
         env={**environ, **cluster},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

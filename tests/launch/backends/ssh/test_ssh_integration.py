@@ -51,7 +51,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(
         "worker-1": "done",
         "ps-0": "ended",
     }
-    assert launching("status").stdout == "train  ssh  succeeded\n"
+    assert launching("status").stdout == "job    backend  state\ntrain  ssh      succeeded\n"
     assert not find_tasks("train.py")
 
 
@@ -81,7 +81,7 @@ def test_killed_supervisor_leaves_nothing_behind(
     launching("launch", "ssh", *server.options(), "--workers", 1, "train.py", 600)
     wait_for(lambda: len(find_tasks("train.py")) == 2)
     os.kill(int((tmp_path / "state/phalanx/jobs/train/lock").read_text()), signal.SIGKILL)
-    wait_for(lambda: not find_tasks("train.py"), 15)
+    wait_for(lambda: not find_tasks("train.py"))
     assert "its supervisor was killed" in launching("status", "train").stdout
 
 

@@ -4,7 +4,8 @@ The pod runs this text with `python -c`, so it uses the standard library only. K
 pods of one Job together, but not those of several Jobs. When the deciding Job is complete, the
 controller lets the others finish for a while, so that their output is kept. Then it suspends them,
 which ends their pods and keeps their records. When a Job has failed, it suspends the others at
-once. Parameter servers come last. A Job of a queue is not suspended, because Kueue would resume it:
+once. Parameter servers come last. If the chief serves metrics, the controller annotates its own Job
+with the progress of the training. A Job of a queue is not suspended, because Kueue would resume it:
 a deadline ends it.
 """
 
@@ -26,10 +27,15 @@ JobObject = dict[str, Any]
 
 # The pod is not restarted after this exit code.
 JOB_FAILED = 3
+PROGRESS = "phalanx/progress"
 _POLL_SECONDS = 5.0
 _END_POLL_SECONDS = 1.0
 _RESPONSE_SECONDS = 30.0
 _OUTAGE_SECONDS = 600.0
+_PROGRESS_SECONDS = 30.0
+_METRICS_SECONDS = 3.0
+_LARGEST_METRICS = 1 << 20
+_SHOWN = ("phalanx_step", "phalanx_last_step", "phalanx_loss", "phalanx_examples_per_second")
 _END_SECONDS = 60.0
 _TRANSIENT = (401, 408, 429, 500, 502, 503, 504)
 
@@ -54,6 +60,10 @@ class JobsClient:
     def end(self, name: str, by_deadline: bool) -> None:
         change = {"activeDeadlineSeconds": 1} if by_deadline else {"suspend": True}
         self._request("PATCH", name, {"spec": change})
+
+    def annotate(self, name: str, value: str) -> None:
+        change = {"metadata": {"annotations": {PROGRESS: value}}}
+        self._request_once("PATCH", name, change)
 
     def _request(self, method: str, name: str, change: object) -> JobObject:
         """Return the response. A request that fails for a transient reason is repeated."""
@@ -90,8 +100,61 @@ class JobsClient:
             return content
 
 
+class ProgressReport:
+    """Annotates a Job with the progress that the chief's metrics tell; never fails."""
+
+    def __init__(self, jobs: JobsClient, environ: Mapping[str, str]) -> None:
+        self._jobs = jobs
+        self._url = environ.get("PHALANX_METRICS_URL", "")
+        self._job = environ.get("PHALANX_PROGRESS_JOB", "")
+        self._next = 0.0
+        self._last = ""
+
+    def update(self) -> None:
+        """Read the metrics if it is time, and write the annotation if it has changed."""
+        if not self._url or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _PROGRESS_SECONDS
+        try:
+            with urllib.request.urlopen(self._url, timeout=_METRICS_SECONDS) as response:
+                text = describe_progress(response.read(_LARGEST_METRICS).decode())
+            if text and text != self._last:
+                self._jobs.annotate(self._job, text)
+                self._last = text
+        except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.FORBIDDEN:
+                print("the job controller may not annotate its Job with the progress", flush=True)
+                self._url = ""
+        except (OSError, ValueError):
+            # The chief may not have begun to train, or may be restarting.
+            return
+
+
+def describe_progress(metrics: str) -> str:
+    """Say in a line how far a run is: `step 400 of 1000, loss 0.021, 812 examples/s`."""
+    values: dict[str, float] = {}
+    for line in metrics.splitlines():
+        name, _, value = line.partition(" ")
+        if name in _SHOWN:
+            values[name.removeprefix("phalanx_")] = float(value)
+    if "step" not in values:
+        return ""
+    text = f"step {values['step']:.0f}"
+    if values.get("last_step"):
+        text += f" of {values['last_step']:.0f}"
+    if values.get("loss"):
+        text += f", loss {values['loss']:.4g}"
+    if values.get("examples_per_second"):
+        text += f", {values['examples_per_second']:.0f} examples/s"
+    return text
+
+
 def control_jobs(
-    jobs: JobsClient, by_deadline: bool, grace: float, lingers: Mapping[str, float]
+    jobs: JobsClient,
+    progress: ProgressReport,
+    by_deadline: bool,
+    grace: float,
+    lingers: Mapping[str, float],
 ) -> int:
     """Wait until the first Job completes or any Job fails, then end the others.
 
@@ -110,6 +173,7 @@ def control_jobs(
         if failed:
             code, reason = JOB_FAILED, f"{failed[0]} has failed or was deleted"
             break
+        progress.update()
         time.sleep(_POLL_SECONDS)
     print(f"{reason}: ending the other Jobs", flush=True)
     if code:
@@ -162,7 +226,9 @@ def main() -> int:
     pairs = [entry.split("=") for entry in entries]
     lingers = {name: float(seconds) for name, seconds in pairs}
     try:
-        return control_jobs(JobsClient(os.environ), method == "deadline", float(grace), lingers)
+        jobs = JobsClient(os.environ)
+        progress = ProgressReport(jobs, os.environ)
+        return control_jobs(jobs, progress, method == "deadline", float(grace), lingers)
     except urllib.error.HTTPError as error:
         print(f"the API refused a request of the job controller: {_get_message(error)}", flush=True)
         return JOB_FAILED

@@ -73,7 +73,7 @@ def _make_job(
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     pod = pods.make_indexed_pod(job, container, options, role, "task")
     template = {
-        "metadata": {"labels": pods.pod_labels(job, container, role)},
+        "metadata": pods.pod_metadata(job, container, options, role),
         "spec": {"restartPolicy": "Never", "subdomain": job.name, **pod},
     }
     template = join_pod_group(job.name, template, options)
@@ -91,7 +91,7 @@ def _make_job(
 
 
 def _make_account(job: Job, container: Container, options: PodOptions) -> Iterator[Manifest]:
-    """A service account for the job controller, which may only read and suspend these Jobs."""
+    """A service account for the job controller, which may only read and patch these Jobs."""
     name = _account_name(job)
     group = "rbac.authorization.k8s.io"
     yield pods.make_object("v1", "ServiceAccount", name, job, container, options)
@@ -101,7 +101,10 @@ def _make_account(job: Job, container: Container, options: PodOptions) -> Iterat
             {
                 "apiGroups": ["batch"],
                 "resources": ["jobs"],
-                "resourceNames": [f"{job.name}-{role}" for role in job.all_counts()],
+                "resourceNames": [
+                    *([job.name] if options.metrics_port else []),
+                    *(f"{job.name}-{role}" for role in job.all_counts()),
+                ],
                 "verbs": ["get", "patch"],
             }
         ],
@@ -133,7 +136,10 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
         "name": "controller",
         "image": container.image,
         "command": [container.python, "-c", script, method, f"{periods.grace:g}", *jobs],
-        "env": [{"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY}],
+        "env": [
+            {"name": "PHALANX_ACCOUNT", "value": _TOKEN_DIRECTORY},
+            *_make_progress_variables(job, options),
+        ],
         **pods.make_resources(options.controller_needs),
         **make_container_security(read_only=True),
     }
@@ -158,6 +164,14 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
+
+
+def _make_progress_variables(job: Job, options: PodOptions) -> Iterator[Manifest]:
+    """Tell the job controller where the metrics are, and which Job it annotates with them."""
+    if options.metrics_port is not None:
+        url = f"http://{job.name}-chief-0.{job.name}:{options.metrics_port}/metrics"
+        yield {"name": "PHALANX_METRICS_URL", "value": url}
+        yield {"name": "PHALANX_PROGRESS_JOB", "value": job.name}
 
 
 def _find_task(pod: Manifest) -> Task | None:

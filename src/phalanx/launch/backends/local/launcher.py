@@ -8,6 +8,7 @@ from phalanx.cluster.job_environment import RESTARTS_VARIABLE
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
 from phalanx.cluster.spec import Role, Task
+from phalanx.guard.library import BIND, PEERS
 from phalanx.guard.plan import LOOPBACK
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import Job
@@ -20,12 +21,21 @@ from phalanx.launch.termination import GracePeriods
 
 
 @dataclass(frozen=True)
+class TaskHost:
+    """Where a task listens, and the command that starts other commands there."""
+
+    address: str = LOOPBACK
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class LocalLauncher:
     """Starts the tasks of a job as processes on this machine.
 
     `ports` has a port for each task but the evaluators. With `share`, the tasks divide the
     processors and GPUs of the machine among themselves. `guard` has the variables that close their
-    ports to other hosts. The chief writes its progress to `progress_file`.
+    ports to other hosts. The chief writes its progress to `progress_file`. `hosts` has the tasks
+    that run in network namespaces, and those that these must reach.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -47,19 +57,19 @@ class LocalLauncher:
     progress_file: Path | None = None
     stop_limit: float | None = 60.0
     hang_limit: float | None = None
+    hosts: Mapping[Task, TaskHost] = field(default_factory=dict)
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
         machine, tasks = self.machine, job.all_tasks()
         listening_tasks = zip(job.listening_tasks(), self.ports, strict=True)
-        addresses = {task: f"{LOOPBACK}:{port}" for task, port in listening_tasks}
+        addresses = {task: f"{self._host(task).address}:{port}" for task, port in listening_tasks}
         gpus = _share_gpus(tasks, machine.gpus) if self.share else {}
         defaults = dict(DEFAULTS)
         if self.share:
             defaults |= thread_variables(_share_processors(tasks, machine.processors))
         common = {name: text for name, text in defaults.items() if name not in machine.environ}
         common |= job.environment
-        common |= self.guard
         if self.progress_file is not None:
             # Absolute, since a program may change its directory.
             common[PROGRESS_VARIABLE] = str(self.progress_file.absolute())
@@ -68,11 +78,12 @@ class LocalLauncher:
         plans = tuple(
             TaskPlan(
                 start.task,
-                start.command,
+                (*self._host(start.task).command, *start.command),
                 {
                     **start.variables,
                     **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
                     **common,
+                    **self._guard_of(start.task),
                     **({RESTARTS_VARIABLE: str(job.restarts)} if job.restarts else {}),
                     RUN_ID_VARIABLE: self.run_id,
                     TASK_VARIABLE: str(start.task),
@@ -94,6 +105,16 @@ class LocalLauncher:
             hang_limit=self.hang_limit,
             progress_file=None if self.progress_file is None else str(self.progress_file),
         )
+
+    def _host(self, task: Task) -> TaskHost:
+        return self.hosts.get(task, TaskHost())
+
+    def _guard_of(self, task: Task) -> Mapping[str, str]:
+        """Return the variables that close the ports of a task to all but the hosts of its job."""
+        if not self.guard or not self.hosts:
+            return self.guard
+        peers = dict.fromkeys(host.address for host in self.hosts.values())
+        return {**self.guard, BIND: self._host(task).address, PEERS: ",".join(peers)}
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
         return start(plan, with_secret(self.machine.environ), observer)

@@ -12,7 +12,6 @@ from phalanx.errors import JobError
 from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
-from phalanx.launch.secrets import is_exportable
 from phalanx.launch.task_commands import (
     DEFAULTS,
     RENAME_CHIEF,
@@ -145,16 +144,11 @@ def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[
 def _environment(job: Job) -> str:
     """Set the user's variables for the program only: the script may use the same names."""
     # Exported in a subshell: arguments of `env` would be visible to all users of the node.
-    lines = [
-        f"export {name}={shlex.quote(text)}"
-        for name, text in job.environment.items()
-        if is_exportable(name)
-    ]
+    lines = [f"export {name}={shlex.quote(text)}" for name, text in job.environment.items()]
     for name, path in job.secrets.items():
         lines.append(f"{name}=$(cat {shlex.quote(path)}) || exit 1")
         lines.append(f"export {name}")
-    others = [f"{name}={text}" for name, text in job.environment.items() if not is_exportable(name)]
-    lines.append(shlex.join(["exec", *(["env", *others] if others else [])]) + ' "$@"')
+    lines.append('exec "$@"')
     return "\n".join(["with_environment() (", *(f"    {line}" for line in lines), ")"])
 
 

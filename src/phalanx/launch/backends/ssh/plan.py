@@ -13,7 +13,6 @@ from phalanx.launch.backends.ssh import relay
 from phalanx.launch.job import Job
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.stdin_guard import guard_stdin
-from phalanx.launch.secrets import is_exportable
 from phalanx.launch.task_commands import TaskCommand
 from phalanx.launch.termination import GracePeriods
 
@@ -122,7 +121,8 @@ def plan_tasks(
                 *options.command(hosts[start.task]),
                 _remote_command(job, options, start, grace, gpus.get(start.task)),
             ),
-            relay.mark(_sent_variables(job)),
+            # Sent, because all users of a host can see its command lines.
+            relay.mark(job.environment),
             directory / f"{start.task}.log",
             secrets=relay.mark(job.secrets),
         )
@@ -130,11 +130,6 @@ def plan_tasks(
     )
     processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
     return SshPlan(job.name, options, processes)
-
-
-def _sent_variables(job: Job) -> dict[str, str]:
-    """Return the user's variables: sent, because all users of a host can see its command lines."""
-    return {name: text for name, text in job.environment.items() if is_exportable(name)}
 
 
 def _render(plan: TaskPlan) -> str:
@@ -155,7 +150,7 @@ def _remote_command(
     """Return one line that any shell of the remote host can run."""
     visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     environment = task_commands.task_variables(job, start.task.role, {**start.variables, **visible})
-    for name in _sent_variables(job):
+    for name in job.environment:
         del environment[name]
     return "exec " + shlex.join(
         [

@@ -1,12 +1,14 @@
 """What TensorFlow's runtime logs stays off the screen; what programs print does not."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from phalanx.cli.runtime_lines import QuietObserver, is_runtime_line
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
+from phalanx.launch.processes.runtime_lines import QuietObserver, is_runtime_line
 
 CHIEF, WORKER = Task(Role.CHIEF), Task(Role.WORKER)
 RUNTIME = "I0000 00:00:1794966889.667972   18019 port.cc:153] oneDNN custom operations are on."
@@ -83,3 +85,15 @@ def test_hidden_lines_are_shown_when_a_task_is_restarted() -> None:
     quiet.output(CHIEF, [RUNTIME])
     quiet.changed(TaskStatus(CHIEF, TaskState.RUNNING, restarts=1))
     assert recorder.calls == [(CHIEF, [RUNTIME]), ""]
+
+
+def test_tensorflow_is_imported_without_a_word() -> None:
+    program = (
+        "import sys; from phalanx.launch.processes.runtime_lines import import_tensorflow;"
+        "import_tensorflow();"
+        "import tensorflow as tf; tf.ones(1); print('mine', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert done.stderr == "mine\n"

@@ -1,8 +1,15 @@
 """Keeps the lines that TensorFlow's C++ runtime logs off the screen; the log files have them."""
 
+import importlib
+import os
 import re
+import sys
+import tempfile
 from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.base import TaskStatus
@@ -31,6 +38,37 @@ def is_runtime_line(line: str) -> bool:
     False
     """
     return _RUNTIME_LINE.match(line) is not None
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow without the lines of its runtime; do nothing if it is not installed.
+
+    TF_CPP_MIN_LOG_LEVEL alone is not enough: it has no effect on what TensorFlow logs until it is
+    imported.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with hide_runtime_lines(), suppress(ImportError):
+        tensorflow = importlib.import_module("tensorflow")
+        if not Path("/dev/nvidiactl").exists():
+            # Otherwise the first tensor reports that there is no driver.
+            tensorflow.config.list_physical_devices()
+
+
+@contextmanager
+def hide_runtime_lines() -> Iterator[None]:
+    """Show nothing that TensorFlow's runtime logs meanwhile."""
+    sys.stderr.flush()
+    screen = os.dup(2)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(screen, 2)
+            os.close(screen)
+            written.seek(0)
+            sys.stderr.writelines(line for line in written if not is_runtime_line(line))
 
 
 class QuietObserver:
