@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.suite_table import pytest_addoption, pytest_terminal_summary  # noqa: F401
 
 # Under nohup or in the background these signals are ignored, and child processes inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -42,16 +42,34 @@ MAY_IMPORT = {
     "lazy_names": set[str](),
     "version": set[str](),
     "open_files": {"errors"},
+    "metrics_endpoint": {"errors"},
     "cluster": {"errors", "open_files"},
     "guard": {"errors"},
     "records": {"errors", "open_files", "cluster"},
     "data": {"errors", "open_files", "cluster", "records"},
-    "train": {"errors", "open_files", "join_on_import", "cluster", "guard", "records", "data"},
+    "train": {
+        "errors",
+        "open_files",
+        "join_on_import",
+        "metrics_endpoint",
+        "cluster",
+        "guard",
+        "records",
+        "data",
+    },
     "models": {"errors"},
     "board": {"errors", "cluster", "train"},
     "compat": {"errors", "open_files", "cluster", "records", "data", "train"},
-    "serving": {"errors", "open_files", "cluster", "records", "data", "train"},
-    "launch": {"errors", "open_files", "cluster", "guard"},
+    "serving": {
+        "errors",
+        "open_files",
+        "metrics_endpoint",
+        "cluster",
+        "records",
+        "data",
+        "train",
+    },
+    "launch": {"errors", "open_files", "metrics_endpoint", "cluster", "guard"},
     "spark": {
         "errors",
         "open_files",
@@ -66,6 +84,7 @@ MAY_IMPORT = {
     "cli": {
         "errors",
         "open_files",
+        "metrics_endpoint",
         "cluster",
         "guard",
         "records",
@@ -196,7 +215,7 @@ def test_public_names_are_those_of_errors_cluster_and_training() -> None:
         for name, value in vars(phalanx.errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    others = {"__version__", *phalanx.cluster.__all__, *TRAINING_NAMES}
+    others = {"__version__", "launch_local", *phalanx.cluster.__all__, *TRAINING_NAMES}
     assert set(phalanx.__all__) == errors | others
     assert set(phalanx.__all__) <= set(dir(phalanx))
 

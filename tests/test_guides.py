@@ -41,7 +41,7 @@ def run_python(code: str, folder: Path) -> str:
     return run(sys.executable, "guide.py", cwd=folder)
 
 
-@pytest.mark.parametrize("page", ["records.md", "data.md", "fit.md"])
+@pytest.mark.parametrize("page", ["records.md", "data.md", "fit.md", "notebooks.md"])
 def test_guides_to_data_and_fit_run(page: str, tmp_path: Path) -> None:
     run_python("".join(code_blocks(page)), tmp_path)
 

@@ -75,7 +75,7 @@ def test_other_packages_add_hooks(installed_extension: Path, run: Run) -> None:
 def test_hook_that_no_package_provides_is_an_error() -> None:
     from phalanx.train.hooks.entry_points import load_hooks
 
-    with pytest.raises(phalanx.ConfigurationError, match="no package provides a hook 'x'"):
+    with pytest.raises(phalanx.ConfigurationError, match="there is no hook 'x'"):
         load_hooks(phalanx.RunConfig(hooks="x"))
 
 

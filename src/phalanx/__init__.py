@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from phalanx.errors import SaveError as SaveError
     from phalanx.errors import TrainingError as TrainingError
     from phalanx.errors import WorkerError as WorkerError
+    from phalanx.launch.functions.launcher import launch_local as launch_local
     from phalanx.train import hooks as hooks
     from phalanx.train import layers as layers
     from phalanx.train.config import Mode as Mode
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
     from phalanx.train.keras_fit.functions import evaluate as evaluate
     from phalanx.train.keras_fit.functions import fit as fit
     from phalanx.train.keras_fit.functions import predict as predict
-    from phalanx.train.runner import Result as Result
     from phalanx.train.runner import run as run
     from phalanx.train.schedules import LinearScaling as LinearScaling
+    from phalanx.train.task_run import Result as Result
     from phalanx.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -77,6 +78,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "TrainingError",
             "WorkerError",
         ),
+        "phalanx.launch.functions.launcher": ("launch_local",),
         "phalanx.spark": ("spark",),
         "phalanx.train.config": ("Mode", "RunConfig"),
         "phalanx.train.context": ("Context",),
@@ -86,8 +88,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "phalanx.train.hooks": ("hooks",),
         "phalanx.train.layers": ("layers",),
         "phalanx.train.keras_fit.functions": ("evaluate", "fit", "predict"),
-        "phalanx.train.runner": ("Result", "run"),
+        "phalanx.train.runner": ("run",),
         "phalanx.train.schedules": ("LinearScaling",),
+        "phalanx.train.task_run": ("Result",),
         "phalanx.version": ("__version__",),
     },
 )

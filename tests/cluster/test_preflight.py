@@ -55,6 +55,28 @@ def test_each_unreachable_peer_is_reported_with_the_reason(closed: str) -> None:
     assert "does not resolve" in str(reports[2].reason)
 
 
+def test_a_peer_that_accepts_and_stays_silent_does_not_answer() -> None:
+    with listening() as silent:
+        [report] = check_peers(worker_0([silent]), timeout=1, answers=True)
+    assert "accepts connections, but does not answer" in str(report.reason)
+
+
+@pytest.mark.parametrize("answer", [b"", b"settings"])
+def test_a_peer_that_closes_or_sends_answers(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def accept() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        [report] = check_peers(worker_0([address]), timeout=60, answers=True)
+        thread.join(60)
+    assert report.reason is None
+
+
 def test_unresponsive_peer_is_reported_at_the_timeout() -> None:
     with unresponsive() as dead:
         [report] = check_peers(worker_0([dead]), timeout=1)

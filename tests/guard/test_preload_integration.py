@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,3 +217,47 @@ def test_unix_sockets_and_udp_are_left_alone(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == "0.0.0.0\n", done.stderr
+
+
+# A name server that knows one name, and gives no answer while a file exists.
+NAME_SERVER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef int (*resolve)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                struct addrinfo **found) {
+    resolve next = (resolve)dlsym(RTLD_NEXT, "getaddrinfo");
+    if (!name || strcmp(name, "worker") != 0) return next(name, service, hints, found);
+    if (access(getenv("TEST_IS_DOWN"), F_OK) == 0) return EAI_AGAIN;
+    return next(getenv("TEST_WORKER"), service, hints, found);
+}
+"""
+
+
+def test_peers_can_connect_while_the_name_server_is_down(
+    stranger: namespaces.Namespace, tmp_path: Path
+) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("gcc not installed")
+    (tmp_path / "names.c").write_text(NAME_SERVER)
+    files = ["-o", str(tmp_path / "names.so"), str(tmp_path / "names.c")]
+    subprocess.run(["gcc", "-shared", "-fPIC", *files, "-ldl"], check=True)
+    with namespaces.namespace() as worker:
+        variables = {
+            "LD_PRELOAD": f"{find_library()}:{tmp_path}/names.so",
+            "TEST_IS_DOWN": str(tmp_path / "down"),
+            "TEST_WORKER": worker.address,
+        }
+        with Server("*", "worker", "0.0.0.0", "0", **variables) as server:
+            assert worker.connect(worker.host_address, server.port) == "open"
+            (tmp_path / "down").touch()
+            time.sleep(1.5)  # names are resolved once a second
+            assert stranger.connect(stranger.host_address, server.port) == "closed"
+            assert worker.connect(worker.host_address, server.port) == "open"
+            (tmp_path / "down").unlink()
+            time.sleep(1.5)
+            assert stranger.connect(stranger.host_address, server.port) == "closed"

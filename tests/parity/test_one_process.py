@@ -12,7 +12,14 @@ import phalanx
 from phalanx.errors import ConfigurationError
 
 
-@pytest.mark.parametrize("case", [*CASES, *CUSTOM_STEPS], ids=lambda case: case.name)
+# The fast suite trains every third case, and `make test-all` all of them.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if number % 3 else [])
+        for number, case in enumerate([*CASES, *CUSTOM_STEPS])
+    ],
+)
 def test_results_equal_those_of_keras(case: Case) -> None:
     if message := case.refused.get(Mode.ONE_PROCESS):
         with pytest.raises(ConfigurationError, match=message):

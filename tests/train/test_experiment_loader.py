@@ -9,7 +9,8 @@ import pytest
 import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.experiment_loader import load_program
-from phalanx.train.runner import Result, handle_runs
+from phalanx.train.runner import handle_runs
+from phalanx.train.task_run import Result
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import tensorflow as tf
 import phalanx
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.loop.session import Session
-from phalanx.train.runner import check_recurrent_layers
+from phalanx.train.setting_checks import check_recurrent_layers
 from phalanx.train.step.step_function import StepFunction
 
 Fit = Callable[..., phalanx.Result]

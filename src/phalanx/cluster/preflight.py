@@ -10,6 +10,7 @@ from phalanx.cluster.tf_config import TFConfig
 from phalanx.open_files import allow_more_open_files
 
 _RETRY_SECONDS = 0.2
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,15 @@ class PeerReport:
         return f"{self.task} at {self.address}: {self.reason or 'answers'}"
 
 
-def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) -> list[PeerReport]:
+def check_peers(
+    config: TFConfig, *, timeout: float = 10.0, wait: bool = False, answers: bool = False
+) -> list[PeerReport]:
     """Connect to every other task at the same time, and report on each within `timeout` seconds.
 
-    With `wait`, retry a peer that does not answer until the time is up. Evaluators are not checked:
-    no other task connects to them.
+    With `wait`, retry a peer that does not answer until the time is up. With `answers`, a peer must
+    also send something, or close the connection, as TensorFlow's servers and tasks that wait for
+    their peers do: for a process that is stopped, the kernel accepts connections. Evaluators are
+    not checked: no other task connects to them.
     """
     peers = [
         (task, config.cluster.addresses[task])
@@ -39,7 +44,7 @@ def check_peers(config: TFConfig, *, timeout: float = 10.0, wait: bool = False) 
     allow_more_open_files(len(peers) + 64)
     started = time.monotonic()
     deadline = started + timeout
-    attempts = [_Attempt(address, deadline, wait) for _, address in peers]
+    attempts = [_Attempt(address, deadline, wait, answers) for _, address in peers]
     done = threading.Semaphore(0)
     for attempt in attempts:
         # Daemon threads, because nothing can interrupt a name lookup that hangs.
@@ -61,6 +66,7 @@ class _Attempt:
     address: str
     deadline: float
     wait: bool
+    answers: bool
     reason: str | None = None
     finished: float | None = None
     doing: str = "resolving its name"
@@ -95,7 +101,7 @@ class _Attempt:
                 with socket.socket(family, kind, protocol) as connection:
                     connection.settimeout(max(0.001, self.deadline - time.monotonic()))
                     connection.connect(address)
-                return None
+                    return self._wait_for_answer(connection) if self.answers else None
             except ConnectionRefusedError:
                 reason = "connection refused: no process listens there (not started yet, or ended)"
             except TimeoutError:
@@ -103,3 +109,17 @@ class _Attempt:
             except OSError as error:
                 reason = error.strerror or str(error)
         return reason
+
+    def _wait_for_answer(self, connection: socket.socket) -> str | None:
+        # This is what the report says if the time is up before this attempt ends.
+        self.reason = "accepts connections, but does not answer (stopped, or no task of this job)"
+        left = self.deadline - time.monotonic()
+        connection.settimeout(max(0.001, min(_ANSWER_SECONDS, left)))
+        try:
+            connection.recv(1)
+        except TimeoutError:
+            return self.reason
+        except ConnectionError:
+            # It was closed, which is an answer.
+            pass
+        return None

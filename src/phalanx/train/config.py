@@ -117,7 +117,15 @@ class RunConfig:
         "Steps to run per call from Python. Unset: as many as possible without delaying hooks.",
     )
     hooks: str | None = setting(
-        None, "Hooks that other packages provide, by name, separated by commas."
+        None,
+        "Hooks to add, by name, separated by commas: mlflow, wandb, hparams, and those that other "
+        "packages provide.",
+    )
+    metrics_port: int | None = setting(
+        None, "Serve metrics for Prometheus at this port of the chief, under /metrics."
+    )
+    metrics_host: str | None = setting(
+        None, "The address that the metrics are served at. Unset: this host itself (127.0.0.1)."
     )
     wait_seconds: float = setting(300, "How long to wait for another task before giving up.")
     resume_data: bool = setting(

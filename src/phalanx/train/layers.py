@@ -1,5 +1,6 @@
 """Embedding: a Keras layer on a sparse table."""
 
+import json
 from typing import Any
 
 import keras
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
-from phalanx.train.types import KerasVariable, Tensor
+from phalanx.train.types import KerasVariable, Optimizer, Tensor
 from phalanx.train.variables.sparse_tables import current_lookups
 from phalanx.train.variables.table import Table
 
@@ -44,6 +45,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         num_oov_indices: The number of additional rows for indices outside of the range from 0 to
             `input_dim - 1`, which are hashed to them. Without any, such an index is an error.
         embeddings_regularizer: A regularizer of the rows that a step looks up, as often as it does.
+        optimizer: The optimizer of this table, with its own learning rate and slots; by default
+            that of the model. Gradients are clipped as the optimizer of the model says.
         options: Other arguments of `keras.layers.Layer`, such as `name`.
     """
 
@@ -58,6 +61,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         hash_inputs: bool = False,
         num_oov_indices: int = 0,
         embeddings_regularizer: str | keras.regularizers.Regularizer | None = None,
+        optimizer: str | dict[str, Any] | Optimizer | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -85,6 +89,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.hash_inputs = hash_inputs
         self.num_oov_indices = num_oov_indices
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        # As text: Keras saves an optimizer that is an attribute with the model, slots and all.
+        self._optimizer = None if optimizer is None else _serialize_optimizer(optimizer)
         self.supports_masking = mask_zero
         # Autocast would round the indices in half precision.
         self.autocast = False
@@ -94,6 +100,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         # Not `add_weight`, which would allocate the table here, on every task.
         self.table = Table(shape, self.embeddings_initializer, self.variable_dtype, "embeddings")
         self.table.trainable = self.trainable
+        if self._optimizer is not None:
+            self.table.optimizer = _deserialize_optimizer(self._optimizer_config())
         self.built = True
 
     @property
@@ -173,7 +181,33 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             "hash_inputs": self.hash_inputs,
             "num_oov_indices": self.num_oov_indices,
             "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+            "optimizer": self._optimizer_config(),
         }
+
+    def _optimizer_config(self) -> dict[str, Any] | None:
+        return None if self._optimizer is None else json.loads(self._optimizer)
+
+
+def _serialize_optimizer(optimizer: str | dict[str, Any] | Optimizer) -> str:
+    try:
+        made = _deserialize_optimizer(optimizer)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"optimizer is {optimizer!r}, which is no optimizer of Keras: {error}"
+        ) from None
+    if made.clipnorm or made.clipvalue or made.global_clipnorm:
+        raise ConfigurationError(
+            "the optimizer of an embedding has a limit for gradients: set clipnorm, clipvalue and "
+            "global_clipnorm of the model's optimizer, which hold for tables, too"
+        )
+    return json.dumps(keras.saving.serialize_keras_object(made))
+
+
+def _deserialize_optimizer(optimizer: str | dict[str, Any] | Optimizer) -> Optimizer:
+    if isinstance(optimizer, dict):
+        # `keras.optimizers.get` does not know all of Keras' optimizers by their config.
+        return keras.saving.deserialize_keras_object(optimizer)
+    return keras.optimizers.get(optimizer)
 
 
 def _is_padding(values: Tensor) -> Tensor:

@@ -50,16 +50,26 @@ def copy_at_step_10(reference: Path, to: Path) -> None:
     ("shape", "flags", "restored"),
     [
         pytest.param(
-            "c", ["--devices-there=3", "--devices=CPU:0,CPU:1,CPU:2"], False, id="devices"
+            "c",
+            ["--devices-there=3", "--devices=CPU:0,CPU:1,CPU:2"],
+            False,
+            id="devices",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
-            "c", ["--devices-there=2", "--devices=CPU:0,CPU:1", "--variables=cpu"], True, id="cpu"
+            "c",
+            ["--devices-there=2", "--devices=CPU:0,CPU:1", "--variables=cpu"],
+            True,
+            id="cpu",
+            marks=pytest.mark.slow,
         ),
-        pytest.param("c", ["--accumulate=3"], True, id="accumulated"),
+        pytest.param("c", ["--accumulate=3"], True, id="accumulated", marks=pytest.mark.slow),
         pytest.param("c w", [], True, id="chief and a worker"),
-        pytest.param("w w w", [], False, id="three workers"),
+        pytest.param("w w w", [], False, id="three workers", marks=pytest.mark.slow),
         pytest.param("c w p p", ["--sync"], False, id="synchronous on two ps"),
-        pytest.param("w w w p", ["--sync"], True, id="synchronous on a ps, no chief"),
+        pytest.param(
+            "w w w p", ["--sync"], True, id="synchronous on a ps, no chief", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_synchronous_training_equals_one_process(
@@ -129,6 +139,7 @@ def test_async_learns_with_every_setting(
     assert metrics(log)["accuracy"] > 0.6
 
 
+@pytest.mark.slow
 def test_data_that_calls_python_runs_in_the_process_of_each_trainer(
     start_cluster: Any, tmp_path: Path
 ) -> None:

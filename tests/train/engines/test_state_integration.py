@@ -23,8 +23,13 @@ def read_state(tasks: Any) -> Any:
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="two devices"),
-        pytest.param("c w", [], id="two workers"),
+        pytest.param(
+            "c",
+            ["--devices-there=2", "--devices=CPU:0,CPU:1"],
+            id="two devices",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("c w", [], id="two workers", marks=pytest.mark.slow),
         pytest.param("c w p", ["--sync"], id="synchronous ps"),
         pytest.param("c w p p", [], id="asynchronous ps"),
     ],

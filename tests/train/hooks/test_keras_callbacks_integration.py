@@ -32,8 +32,13 @@ def reference(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> t
 @pytest.mark.parametrize(
     ("shape", "flags"),
     [
-        pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="devices"),
-        pytest.param("w w", [], id="two workers"),
+        pytest.param(
+            "c",
+            ["--devices-there=2", "--devices=CPU:0,CPU:1"],
+            id="devices",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("w w", [], id="two workers", marks=pytest.mark.slow),
         pytest.param("c w p", ["--sync"], id="synchronous on a ps"),
     ],
 )

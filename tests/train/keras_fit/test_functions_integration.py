@@ -44,7 +44,7 @@ def check(path: Path, expected: dict[str, Any], without: set[str] | None = None)
 @pytest.mark.parametrize(
     ("shape", "flags", "without"),
     [
-        ("c w", [], set()),
+        pytest.param("c w", [], set(), marks=pytest.mark.slow),
         ("c w w p", ["--async"], ASYNCHRONOUS),
         pytest.param("w w w", [], set(), marks=pytest.mark.slow),
         pytest.param("c w w p", ["--sync"], set(), marks=pytest.mark.slow),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import phalanx
 from phalanx import hooks
 from phalanx.errors import SaveError
 from phalanx.train.model_dir import checkpoint, checkpoint_files, intact
-from phalanx.train.model_dir.layout import list_checkpoints, step_of
+from phalanx.train.model_dir.layout import CHECKPOINT_LIST, list_checkpoints, step_of
 from phalanx.train.variables import row_transfer
 
 
@@ -86,3 +87,41 @@ def test_run_fails_if_nothing_can_be_written_for_too_long(
         train(tmp_path, save_retry_seconds=0.01)
     assert not list(tmp_path.glob("model.ckpt-*"))
     assert not (tmp_path / checkpoint_files._ASIDE).exists()
+
+
+def test_run_that_stops_before_any_rename_keeps_its_newest_complete_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, copies = tmp_path / "run", tmp_path / "copies"
+    newest: list[int] = []
+    rename_file = tf.io.gfile.rename
+
+    def copy_before_rename(source: str, target: str, overwrite: bool = False) -> None:
+        listed = [step_of(path) for path in list_checkpoints(str(run))]
+        if listed and checkpoint_files._ASIDE in source:
+            newest.append(listed[-1])
+            copy = copies / str(len(newest))
+            shutil.copytree(run, copy, ignore=shutil.ignore_patterns(".phalanx-lease"))
+            # TensorFlow lists absolute paths.
+            if (copy / CHECKPOINT_LIST).exists():
+                listed_paths = (copy / CHECKPOINT_LIST).read_text().replace(str(run), str(copy))
+                (copy / CHECKPOINT_LIST).write_text(listed_paths)
+        rename_file(source, target, overwrite)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.io.gfile, "rename", copy_before_rename)
+        train(run, steps=4)
+    assert (run / CHECKPOINT_LIST).exists()
+    # The list of the first save, then two data files, the index and the list of two more.
+    assert newest == [0, 0, 0, 0, 0, 2, 2, 2, 2]
+    for number, step in enumerate(newest, start=1):
+        copy = copies / str(number)
+        assert intact.find_intact(str(copy)) == str(copy / f"model.ckpt-{step}")
+        found, wanted = read(copy, step), read(run, step)
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+    last = copies / str(len(newest))
+    train(last, steps=4)
+    found, wanted = read(last, 4), read(run, 4)
+    del wanted["save_counter/.ATTRIBUTES/VARIABLE_VALUE"]
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)

@@ -23,19 +23,23 @@ from phalanx.train.step.step_function import StepFunction
 class FakeEngine:
     """Evaluates a fixed number of batches of two examples, each with a loss of 3."""
 
-    def __init__(self, batches: int) -> None:
+    def __init__(self, batches: int, report_size: int) -> None:
         self.batches = batches
+        self.report_size = report_size
 
     def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Any:
-        report = np.array([2.0, 6.0, 2.0, 0.0, 0.0])
+        report = np.zeros(self.report_size)
+        report[:3] = [2.0, 6.0, 2.0]
         for done in range(1, self.batches + 1):
             notify(done, report * done)
         return report * self.batches
 
 
 def run_evaluation(directory: Path, batches: int) -> dict[str, float]:
-    step_function = StepFunction(Line(), phalanx.Context())
-    engine: Any = FakeEngine(batches)
+    context = phalanx.Context(batch_size=2)
+    step_function = StepFunction(Line(), context)
+    step_function.build(None, Line().eval_data(context).element_spec)
+    engine: Any = FakeEngine(batches, step_function.report_size)
     return evaluate(step_function, engine, Summaries(str(directory)), batches, 7)
 
 

@@ -9,7 +9,7 @@ from tests.train.small_experiment import Line
 
 from phalanx import RunConfig
 from phalanx.errors import ConfigurationError
-from phalanx.train.loop.session import Position
+from phalanx.train.loop.position import Position
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.status import State, read_status
 from phalanx.train.runtime.task_data import make_train_data

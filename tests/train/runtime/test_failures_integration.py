@@ -19,7 +19,7 @@ LONG = (*FLAGS, "--train-steps", "1000000")
     ("shape", "asked"),
     [
         ("c w", "worker-0"),
-        ("c w p", "ps-0"),
+        pytest.param("c w p", "ps-0", marks=pytest.mark.slow),
         pytest.param("c w p", "chief-0", marks=pytest.mark.slow),
     ],
 )
@@ -60,6 +60,7 @@ def test_the_chief_shows_the_error_of_a_worker_once(
     assert "worker-1" in tasks.log("worker-0") or "chief-0 failed" in tasks.log("worker-0")
 
 
+@pytest.mark.slow
 def test_every_task_shows_why_the_chief_failed(start_cluster: Any, tmp_path: Path) -> None:
     tasks = start_cluster(
         "c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--fail-on", "chief-0"
@@ -82,6 +83,7 @@ def test_the_other_tasks_exit_when_the_chief_is_killed(start_cluster: Any, tmp_p
     assert "stopped responding" in tasks.log("ps-0")
 
 
+@pytest.mark.slow
 def test_the_chief_exits_when_the_last_worker_is_lost(start_cluster: Any, tmp_path: Path) -> None:
     tasks = start_cluster(
         "c w p", "--model-dir", str(tmp_path), *LONG, "--wait-seconds", "40", "--save-steps", "10"
@@ -122,7 +124,7 @@ def test_the_run_fails_when_a_parameter_server_is_lost(
     ("shape", "missing"),
     [
         ("c w p", "ps-0"),
-        ("c w w", "worker-1"),
+        pytest.param("c w w", "worker-1", marks=pytest.mark.slow),
         pytest.param("c w p", "chief-0", marks=pytest.mark.slow),
     ],
 )
@@ -140,17 +142,44 @@ def test_a_missing_peer_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ends", ["at the limit", "by SIGTERM"])
 def test_a_peer_that_accepts_and_never_answers_is_given_up(
+    ends: str, start_cluster: Any, tmp_path: Path
+) -> None:
+    seconds = "20" if ends == "at the limit" else "1000"
+    flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--wait-seconds", seconds)
+    tasks = start_cluster("c w", *flags, without="worker-0")
+    with socket.create_server(find_address(tasks, "worker-0")):
+        tasks.wait_for_line("chief-0", "accepts connections, but does not answer")
+        if ends == "by SIGTERM":
+            tasks.processes["chief-0"].send_signal(signal.SIGTERM)
+        code = tasks.processes["chief-0"].wait(240)
+    if ends == "by SIGTERM":
+        assert code == -signal.SIGTERM
+    else:
+        assert code == 1
+        assert "gave up after 20 s waiting for worker-0 at" in tasks.log("chief-0")
+
+
+@pytest.mark.slow
+def test_a_peer_that_falls_silent_while_the_others_join_is_given_up(
     start_cluster: Any, tmp_path: Path
 ) -> None:
     flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "20", "--wait-seconds", "20")
     tasks = start_cluster("c w", *flags, without="worker-0")
-    peer = json.loads(tasks.commands["chief-0"][1]["TF_CONFIG"])["cluster"]["worker"][0]
-    host, port = peer.split(":")
-    with socket.create_server((host, int(port))):
+    with socket.create_server(find_address(tasks, "worker-0")) as server:
+        server.settimeout(240)
+        server.accept()[0].close()
         assert tasks.processes["chief-0"].wait(240) == 1
     assert "a peer that does not answer is given up after 20 s" in tasks.log("chief-0")
     assert "Timeout (0:00:20)!" in tasks.log("chief-0")
+
+
+def find_address(tasks: Any, task: str) -> tuple[str, int]:
+    role, _, index = task.rpartition("-")
+    tf_config = json.loads(tasks.commands["chief-0"][1]["TF_CONFIG"])
+    host, _, port = tf_config["cluster"][role][int(index)].rpartition(":")
+    return host, int(port)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from phalanx.train.runtime.messages import MAX_BYTES, Message, MessageReader, MessageType, seal
 
@@ -19,7 +20,8 @@ def test_messages_arrive_in_any_pieces() -> None:
 
 
 def test_format_of_a_line() -> None:
-    mac, _, body = seal(FAILED, "chief-0", SECRET).partition(b" ")
+    start, mac, _, body = re.split(rb"(\w+)( )", seal(FAILED, "chief-0", SECRET), maxsplit=1)
+    assert start == b"\n"
     assert len(mac) == 64
     assert json.loads(body) == {
         "type": "failed",

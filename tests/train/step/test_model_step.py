@@ -240,7 +240,7 @@ def test_jacobian_and_watched_variables_are_those_of_keras() -> None:
 
 @pytest.mark.parametrize(("setting", "value"), [("accumulate", 2), ("clip_norm", 1.0)])
 def test_settings_that_do_not_fit_updates_in_place_are_refused(setting: str, value: Any) -> None:
-    from phalanx.train.runner import check_in_place
+    from phalanx.train.setting_checks import check_in_place
 
     step_function = build(Model(update_twice))
     config = phalanx.RunConfig(**{setting: value})
@@ -249,7 +249,7 @@ def test_settings_that_do_not_fit_updates_in_place_are_refused(setting: str, val
 
 
 def test_parameter_servers_refuse_updates_in_place_by_name() -> None:
-    from phalanx.train.runner import check_fits_ps
+    from phalanx.train.setting_checks import check_fits_ps
 
     step_function = build(Model(update_twice))
     variables = step_function.make_host_variables()

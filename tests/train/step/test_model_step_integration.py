@@ -43,11 +43,12 @@ def check_equals_keras(ours: Any, name: str, examples: int) -> None:
             "c", ["vae", "gan"], 49, ["--devices-there=2", "--devices=CPU:0,CPU:1"],
             id="two devices, one without examples",
         ),
-        pytest.param("c w", ["vae", "gan"], 64, [], id="two workers"),
+        pytest.param("c w", ["vae", "gan"], 64, [], id="two workers", marks=pytest.mark.slow),
         pytest.param("c w", ["gan"], 49, [], id="two workers, one without examples",
                      marks=pytest.mark.slow),
         pytest.param("c w p", ["vae"], 64, ["--sync"], id="synchronous ps"),
-        pytest.param("c w p", ["vae"], 64, ["--no-chief-trains"], id="asynchronous ps"),
+        pytest.param("c w p", ["vae"], 64, ["--no-chief-trains"], id="asynchronous ps",
+                     marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_model_steps_equal_keras_on_replicas(

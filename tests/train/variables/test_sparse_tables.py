@@ -13,9 +13,13 @@ from tests.train.sparse_model import ROWS, make_data, make_model, make_step
 
 import phalanx
 from phalanx.errors import ConfigurationError
-from phalanx.train.runner import check_fits_ps
+from phalanx.train.setting_checks import check_fits_ps
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
+from phalanx.train.variables.flat_layout import _split_evenly
+from phalanx.train.variables.row_spread import spread_rows
+from phalanx.train.variables.sparse_tables import Lookups
+from phalanx.train.variables.table import Table
 
 
 def train(
@@ -154,6 +158,42 @@ def test_settings_that_need_every_row_at_every_step_are_rejected(
         train(tmp_path, lambda: make_model(keras.optimizers.Adam(**setting)))
 
 
-def test_index_out_of_range_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
-        train(tmp_path, lambda: make_model("sgd"), data=lambda c: make_data(c, rows=ROWS + 20))
+@pytest.mark.parametrize("shift", [20, -20])
+def test_index_out_of_range_is_an_error(shift: int, tmp_path: Path) -> None:
+    def data(context: phalanx.Context) -> Any:
+        return make_data(context).map(lambda x, y: ((x[0] + shift, x[1]), y))
+
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"users/embeddings has the rows 0 to 49"
+    ):
+        train(tmp_path, lambda: make_model("sgd"), data=data)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 50, 1001])
+def test_lookup_finds_the_rows_of_every_index_in_any_number_of_shards(rows: int) -> None:
+    values = np.random.default_rng(0).normal(size=(rows, 3)).astype("float32")
+    indices = np.random.default_rng(1).integers(0, rows, 200)
+    for shards in (1, 2, 3, 7):
+        table = Table((rows, 3), "zeros", "float32", "rows")
+        sizes = [size for _, size in _split_evenly(rows, shards)]
+        buffers = [tf.Variable(tf.zeros([size, 3])) for size in sizes]
+        table.attach(buffers)
+        table.assign(values)
+        table.push()
+        lookups = Lookups({id(table): list(enumerate(buffers))}, is_remote=True)
+        np.testing.assert_array_equal(lookups.look_up(table, indices), values[indices])
+
+
+@pytest.mark.parametrize("shards", [2, 4, 16])
+def test_frequent_rows_are_spread_over_all_shards(shards: int) -> None:
+    rows = 1_000_000
+    spans = spread_rows(tuple(size for _, size in _split_evenly(rows, shards)))
+    starts = np.array([span.start for span in spans])
+    owners = np.array([span.shard for span in spans])
+    frequent = np.random.default_rng(0).zipf(1.2, 200_000)
+    frequent = np.unique(frequent[frequent < rows])
+    for looked_up in (frequent, rows - 1 - frequent):
+        owner = owners[np.searchsorted(starts, looked_up, side="right") - 1]
+        counts = np.bincount(owner, minlength=shards)
+        assert counts.max() < 1.1 * counts.mean()
+    assert len(spans) < 200 * shards

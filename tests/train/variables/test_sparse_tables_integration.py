@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "sparse_tables.py"
+PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAM = PROGRAMS / "sparse_tables.py"
+OPTIMIZERS = PROGRAMS / "table_optimizers.py"
 FLAGS = ("--global-batch-size", "30", "--save-steps", "10")
 
 
@@ -69,3 +73,35 @@ def test_one_process_restores_rows_trained_asynchronously(
     for name in tables:
         changed = np.abs(after[name] - before[name]).max(axis=1) > 0
         assert 0 < changed.sum() < 40
+
+
+@pytest.mark.parametrize(("own", "slices"), [([], 6), (["adagrad"], 5)])
+def test_rows_are_trained_saved_and_restored_through_servers(
+    own: list[str], slices: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(PROGRAMS / "remote_shards.py"), str(tmp_path / "model"), *own]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"EQUAL {slices} tables and slots on 3 servers" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def trained_alone(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Tables and slots after 50 steps in one process, with each optimizer."""
+    folder = tmp_path_factory.mktemp("alone")
+    start_cluster("c", str(folder), program=OPTIMIZERS).check()
+    return dict(np.load(folder / "found.npz"))
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_every_optimizer_and_combiner_trains_what_one_process_does(
+    servers: int, start_cluster: Any, trained_alone: dict[str, Any], tmp_path: Path
+) -> None:
+    shape = "c w " + "p " * servers
+    start_cluster(shape, str(tmp_path), "--sync", program=OPTIMIZERS).check(900)
+    found = np.load(tmp_path / "found.npz")
+    assert set(found) == set(trained_alone)
+    for name, value in trained_alone.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
+        if name.startswith("loss"):
+            assert value[-1] < 0.9 * value[0], name

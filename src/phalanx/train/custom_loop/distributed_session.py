@@ -24,7 +24,8 @@ from phalanx.train.loop.checkpoint_evaluator import (
     watch_checkpoints,
 )
 from phalanx.train.loop.default_hooks import default_hooks
-from phalanx.train.loop.session import Position, Session, SessionCheckpoints
+from phalanx.train.loop.position import Position
+from phalanx.train.loop.session import Session, SessionCheckpoints
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.lease import hold_lease

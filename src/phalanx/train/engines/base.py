@@ -36,6 +36,11 @@ class Engine(Protocol):
     waited_seconds: float = 0.0
     """How long this task has waited for the other trainers so far, where they wait for it, too."""
 
+    @property
+    def calls_in_flight(self) -> int:
+        """How many groups of steps were dispatched to trainers and have not ended yet."""
+        return 0
+
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the host variables to the devices, and open the data.
 

@@ -1,5 +1,6 @@
 """Asynchronous training on parameter servers: each trainer applies its gradients immediately."""
 
+import logging
 import queue
 import time
 from collections import Counter
@@ -28,6 +29,8 @@ from phalanx.train.types import (
     TFVariable,
 )
 from phalanx.train.variables.store import VariableStore
+
+LOG = logging.getLogger("phalanx")
 
 _POLL_SECONDS = 1.0
 # A model with fewer dense bytes has short steps, and a graph that is small enough to unroll.
@@ -86,6 +89,7 @@ class AsyncPSEngine(ParameterServerEngine):
         self._in_flight = 0
         self._chief_is_busy = False
         self._dispatched = 0
+        self._repeated = 0
         self._unreported: list[DispatchResult] = []
         self._ended: set[int] = set()
         self._worked: set[int] = set()
@@ -132,7 +136,19 @@ class AsyncPSEngine(ParameterServerEngine):
         while self._in_flight:
             self._unreported.append(self._take())
         self._last_heard = None
+        self._report_repeated()
         return self._report_progress()
+
+    def _report_repeated(self) -> None:
+        """Log how many updates were applied in addition to the steps, if there are new ones."""
+        repeated = self.count_updates() - self._dispatched
+        if repeated > self._repeated:
+            LOG.warning(
+                "%d updates were applied twice: a worker was lost during a call, and another "
+                "repeated the steps of that call",
+                repeated - self._repeated,
+            )
+            self._repeated = repeated
 
     def pull(self) -> Progress:
         """Settle first, so that the values that are saved belong to the same step."""
@@ -158,6 +174,10 @@ class AsyncPSEngine(ParameterServerEngine):
 
     def is_interrupted(self) -> bool:
         return self._interrupted or super().is_interrupted()
+
+    @property
+    def calls_in_flight(self) -> int:
+        return self._in_flight
 
     def trainer_steps(self) -> Mapping[str, int]:
         trainers = enumerate(self._ps_cluster.trainers)

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from phalanx.cluster import Role
 from phalanx.train.engines.base import TrainingEngine
 from phalanx.train.engines.steps_per_call import StepsPerCall
 from phalanx.train.loop.evaluation import SharedEvaluation
+from phalanx.train.runtime.free_memory import Need, check_free_memory
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.step.accumulation import Compute, accumulate_parts
 from phalanx.train.step.step_function import StepFunction
@@ -17,6 +19,7 @@ from phalanx.train.types import ElementSpec
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.store_size import measure_stores
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -40,12 +43,25 @@ class ParameterServerEngine(TrainingEngine):
         self._ps_cluster = ps_cluster
         self._step = step
         self._pauses = pauses
+        self._check_memory(host_variables)
         self.variables: DeviceVariables = DeviceVariables.place(
             host_variables, ps_cluster.devices, clipping
         )
         self._steps_per_call = StepsPerCall(fixed=ps_cluster.config.steps_per_call)
         self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.variables)
         self._build(element_spec)
+
+    def _check_memory(self, host_variables: HostVariables) -> None:
+        """Raise an error if a parameter server has not the memory for its buffers."""
+        cluster, devices = self._ps_cluster.topology.cluster, self._ps_cluster.devices
+        sizes = measure_stores(host_variables, len(devices))
+        copies = self._ps_cluster.config.save_in_background
+        check_free_memory(
+            [
+                Need(task, cluster.addresses[task], device, size.total, size.large_tables * copies)
+                for task, device, size in zip(cluster.tasks(Role.PS), devices, sizes, strict=True)
+            ]
+        )
 
     @abstractmethod
     def _build(self, element_spec: ElementSpec) -> None:

@@ -222,7 +222,7 @@ class SyncPSEngine(ParameterServerEngine):
         wanted = len(self._shared_evaluation.worker_shards)
         while int(self._evaluations.size()) < wanted:
             if not self._failures.empty():
-                raise self._failures.get()
+                raise self._failures.get_nowait()
             time.sleep(_POLL_SECONDS / 10)
         reports: Array = self._evaluations.dequeue_many(wanted).numpy()
         return np.asarray(reports.sum(axis=0))
@@ -236,7 +236,7 @@ class SyncPSEngine(ParameterServerEngine):
                 return updated
             except FutureTimeoutError:
                 if not self._failures.empty():
-                    raise self._failures.get() from None
+                    raise self._failures.get_nowait() from None
                 completed = self._completed.numpy()
                 if completed != seen:
                     seen, since = completed, time.monotonic()

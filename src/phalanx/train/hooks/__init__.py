@@ -17,6 +17,7 @@ from phalanx.train.hooks.reporting import (
     SummaryHook,
 )
 from phalanx.train.hooks.stopping import EarlyStoppingHook, NanHook, StopAtStepHook, StopAtTimeHook
+from phalanx.train.hooks.tracking import HParamsHook, MLflowHook, TrackerHook, WandbHook
 
 __all__ = [
     "ActionHook",
@@ -29,9 +30,11 @@ __all__ = [
     "Every",
     "ExamplesPerSecondHook",
     "GradientNormHook",
+    "HParamsHook",
     "Hook",
     "LoadCheckpoint",
     "LoggingHook",
+    "MLflowHook",
     "NanHook",
     "PeriodicHook",
     "ProfilerHook",
@@ -39,5 +42,7 @@ __all__ = [
     "StopAtStepHook",
     "StopAtTimeHook",
     "SummaryHook",
+    "TrackerHook",
+    "WandbHook",
     "When",
 ]

@@ -1,5 +1,6 @@
-"""Hooks that other packages provide, by the names of their entry points."""
+"""Hooks by name: the trackers, and those of other packages, by their entry points."""
 
+from importlib import import_module
 from importlib.metadata import entry_points
 
 from phalanx.errors import ConfigurationError
@@ -7,6 +8,7 @@ from phalanx.train.config import RunConfig
 from phalanx.train.hooks.base import Hook
 
 GROUP = "phalanx.hooks"
+_TRACKERS = {"mlflow": "MLflowHook", "wandb": "WandbHook", "hparams": "HParamsHook"}
 
 
 def load_hooks(config: RunConfig) -> list[Hook]:
@@ -16,13 +18,17 @@ def load_hooks(config: RunConfig) -> list[Hook]:
     """
     names = [name.strip() for name in (config.hooks or "").split(",") if name.strip()]
     points = {point.name: point for point in entry_points(group=GROUP)} if names else {}
-    found = []
+    found: list[Hook] = []
     for name in names:
+        if name in _TRACKERS:
+            hooks = import_module("phalanx.train.hooks.tracking")
+            found.append(getattr(hooks, _TRACKERS[name])(config))
+            continue
         if name not in points:
-            known = ", ".join(sorted(points)) or "none is installed"
+            known = ", ".join(sorted({*points, *_TRACKERS}))
             raise ConfigurationError(
-                f"hooks is {config.hooks!r}, but no package provides a hook {name!r} ({known}): "
-                f"install one with an entry point in the group {GROUP!r}"
+                f"hooks is {config.hooks!r}, but there is no hook {name!r} ({known}): "
+                f"install a package with an entry point in the group {GROUP!r}"
             )
         hook = points[name].load()(config)
         if not isinstance(hook, Hook):

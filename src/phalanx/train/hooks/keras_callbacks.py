@@ -116,8 +116,13 @@ class CallbackHook(Hook):
 
     @property
     def shows_progress(self) -> bool:
-        """Whether Keras shows a progress bar."""
+        """Whether Keras shows a progress bar, or a line for each epoch."""
         return self._verbose != 0
+
+    @property
+    def shows_bar(self) -> bool:
+        """Whether Keras shows a progress bar, with the loss and the metrics."""
+        return self._verbose == 1
 
     @property
     def terminates_on_nan(self) -> bool:
@@ -161,6 +166,9 @@ class CallbackHook(Hook):
         self._call(session, "on_train_begin")
 
     def due(self, step: int) -> int | None:
+        if self._is_stopped():
+            # As in `fit`, one more batch is trained.
+            return step + 1
         done = step - self._first_step
         periods = [*self._periods, *self._save_periods]
         return min((step + period - done % period for period in periods), default=None)
@@ -180,12 +188,14 @@ class CallbackHook(Hook):
         if not self._calls_every_batch:
             self._next_batch = max(self._next_batch, session.position.batches - 1)
         # Asynchronously, a callback that reads the weights lets further steps be counted.
-        while self._next_batch < session.position.batches and not self._is_stopped():
+        while self._next_batch < session.position.batches:
             self._begin_batch(session)
             totals = session.position.totals
             self._call(session, "on_train_batch_end", self._next_batch, report=totals)
             self._batch_has_begun = False
             self._next_batch += 1
+            if self._is_stopped():
+                break
         self._check_stop(session)
         done = session.step - self._first_step
         if any(done % period == 0 for period in self._save_periods):

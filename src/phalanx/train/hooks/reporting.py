@@ -140,6 +140,8 @@ class ExamplesPerSecondHook(PeriodicHook):
         super().__init__(when)
         self.average = 0.0
         self.current = 0.0
+        self.logs = True
+        """Whether to log the speed, and not only to measure it."""
         self._start: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
 
@@ -150,7 +152,7 @@ class ExamplesPerSecondHook(PeriodicHook):
         if not self.when.is_due(session.step, session.now):
             return
         self.measure(session)
-        if self.average:
+        if self.average and self.logs:
             text = "Average examples/sec: %.2f (%.2f), step = %d"
             LOG.info(text, self.average, self.current, session.step)
 

@@ -31,10 +31,10 @@ from phalanx.train.keras_fit.experiment import DEFAULT_BATCH_SIZE, FitData, FitE
 from phalanx.train.keras_fit.prediction import predict_together
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import check_directory
-from phalanx.train.runner import TaskRun
 from phalanx.train.runtime.joining import join_with_model
 from phalanx.train.runtime.program_calls import program_calls
 from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
+from phalanx.train.task_run import TaskRun
 from phalanx.train.types import Array, Callback, KerasVariable, Model
 
 

@@ -1,5 +1,6 @@
 """The hooks that every run has by default."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from phalanx.train.hooks.entry_points import load_hooks
 from phalanx.train.hooks.progress_file import make_progress_hooks
 from phalanx.train.hooks.task_file import TaskFileHook
 from phalanx.train.model_dir.task_files import current_task_file
+from phalanx.train.runtime.data_wait import DataWait
+from phalanx.train.runtime.metrics_address import find_metrics_address
 from phalanx.train.runtime.topology import Topology
 
 
@@ -19,18 +22,28 @@ def default_hooks(
     evaluates: bool,
     callbacks: Sequence[hooks.CallbackHook] = (),
     topology: Topology | None = None,
+    data_wait: DataWait | None = None,
 ) -> list[hooks.Hook]:
     """Return the hooks that a config asks for, and those that show its progress.
 
     Callbacks that do the same take the place of a hook.
     """
     defaults: list[hooks.Hook] = []
+    if topology is not None:
+        # These come first: what other hooks do after a step is not time of the step.
+        defaults += _make_metrics_hooks(config, topology, data_wait)
+        if (file := current_task_file()) is not None:
+            defaults.append(TaskFileHook(file, topology.trainers))
     if config.train_steps is not None:
         defaults.append(hooks.StopAtStepHook(config.train_steps))
     keeps = config.model_dir is not None
     if keeps:
         defaults.append(hooks.NanHook(not any(hook.terminates_on_nan for hook in callbacks)))
-    defaults += [speed, hooks.LoggingHook(Every(steps=config.log_steps))]
+    defaults.append(speed)
+    # Keras' progress bar says the same; lines between its updates would break it.
+    speed.logs = not any(hook.shows_bar for hook in callbacks)
+    if speed.logs:
+        defaults.append(hooks.LoggingHook(Every(steps=config.log_steps)))
     if keeps:
         steps = None if config.summary_seconds else config.summary_steps
         every = Every(steps=steps, seconds=config.summary_seconds)
@@ -46,6 +59,16 @@ def default_hooks(
     defaults += load_hooks(config)
     if topology is not None:
         defaults += make_progress_hooks(topology)
-        if (file := current_task_file()) is not None:
-            defaults.append(TaskFileHook(file, topology.trainers))
     return defaults
+
+
+def _make_metrics_hooks(
+    config: RunConfig, topology: Topology, data_wait: DataWait | None
+) -> list[hooks.Hook]:
+    address = find_metrics_address(config, os.environ)
+    if address is None:
+        return []
+    # The library is an extra.
+    from phalanx.train.hooks.metrics import MetricsHook  # noqa: PLC0415
+
+    return [MetricsHook(*address, topology, data_wait)]

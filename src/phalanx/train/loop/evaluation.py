@@ -211,7 +211,7 @@ class SharedEvaluation:
         # All shards are of similar size: a worker that takes this much longer has failed.
         limit = self._ps_cluster.config.wait_seconds + 10 * (time.monotonic() - started)
         done, late = wait(others, timeout=limit, return_when=FIRST_EXCEPTION)
-        reports = [np.asarray(other.result()) for other in done]
+        reports = [np.asarray(other.result(0)) for other in done]
         if late:
             raise PeerError(
                 f"gave up after {limit:.0f} s waiting for the workers to evaluate their shards"

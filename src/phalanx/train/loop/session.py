@@ -13,6 +13,7 @@ import numpy as np
 
 from phalanx.errors import DataError, Interrupted, SaveError
 from phalanx.train.engines.base import Engine, Notify, Progress
+from phalanx.train.loop.position import Position
 from phalanx.train.loop.save_retries import SaveRetries
 from phalanx.train.types import Array, ElementSpec, KerasVariable, Model, Optimizer
 
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("phalanx")
 
 _NO_LIMIT = 2**31 - 1
-
-
-@dataclass
-class Position:
-    """How much of the training data a run has read, so that a restarted run continues there."""
-
-    epoch: int = 0
-    batches: int = 0
-    examples: int = 0
-    totals: Array = field(default_factory=lambda: np.zeros([0]))
-    """The sum of the reports of the current epoch; empty before its first step."""
 
 
 class Evaluate(Protocol):
@@ -200,6 +190,16 @@ class Session:
         return self._engine.variable_bytes()
 
     @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest checkpoint, if there is one."""
+        return self._checkpoints.latest
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many groups of steps were dispatched to trainers and have not ended yet."""
+        return self._engine.calls_in_flight
+
+    @property
     def waited_seconds(self) -> float:
         """How long this task has waited for the other trainers so far."""
         return self._engine.waited_seconds
@@ -310,7 +310,11 @@ class Session:
         try:
             for hook in self._hooks:
                 hook.on_restore(self)
-            passes, skip = self._count_read() if self._resume_data else (0, 0)
+            passes = skip = 0
+            if self._resume_data:
+                passes, skip = self.position.count_read(
+                    self._initial_epoch, self._epoch_limit, self._steps_per_pass
+                )
             self._engine.begin(self.step, skip, passes)
             for hook in self._hooks:
                 hook.begin(self)
@@ -401,10 +405,7 @@ class Session:
             self._last_report = progress.report
         self.total_report = self.total_report + progress.report
         self.examples += float(progress.report[0])
-        self.position.examples += round(float(progress.report[0]))
-        self.position.batches += progress.steps
-        totals = self.position.totals
-        self.position.totals = progress.report + (totals if len(totals) else 0.0)
+        self.position.count(progress.steps, progress.report)
 
     def _finalize(self) -> None:
         """Give the weights their final values: a checkpoint or an evaluation from before is old."""
@@ -420,23 +421,6 @@ class Session:
                 hook.on_error(self, error)
         self._checkpoints.mark_failed(error)
         self._engine.finish(error)
-
-    def _count_read(self) -> tuple[int, int]:
-        """Return how many passes over the data a restarted run has read, and batches since then."""
-        epochs = self.position.epoch - self._initial_epoch
-        if self._epoch_limit is None:
-            return epochs, self.position.batches
-        if self._steps_per_pass is None:
-            return 0, epochs * self._epoch_limit + self.position.batches
-        passes = read = 0
-        for steps in [*[self._epoch_limit] * epochs, self.position.batches]:
-            if read >= self._steps_per_pass and steps:
-                passes, read = passes + 1, 0
-            # An epoch ends early when the data does.
-            read += steps
-            if read > self._steps_per_pass:
-                passes, read = passes + 1, 0
-        return passes, read
 
     def _read_again(self) -> None:
         """Start the data again, which ended with the last epoch."""
@@ -462,9 +446,7 @@ class Session:
                 "start: call .repeat() on it, or set a smaller steps_per_epoch",
                 self.position.batches, self._epoch_limit, self.position.epoch + 1,
             )  # fmt: skip
-        self.position.epoch += passes
-        self.position.batches = 0
-        self.position.totals = np.zeros([0])
+        self.position.end_epoch(passes)
         if len(totals) and totals[0] > 0:
             self._report_epoch(self.read_values(totals), passes)
         self._check_epochs()

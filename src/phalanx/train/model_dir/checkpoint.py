@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, Interrupted, LeaseError, SaveError
 from phalanx.train.custom_loop.custom_step import CustomStep
-from phalanx.train.loop.session import Position
+from phalanx.train.loop.position import Position
 from phalanx.train.model_dir.checkpoint_files import CheckpointFiles
 from phalanx.train.model_dir.intact import (
     describe_error,
@@ -66,6 +66,9 @@ class Checkpoints:
         self._numbers = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
         self._step = step
         parts = {"model": _make_trackable(step), "optimizer": host_variables.optimizer}
+        if own := host_variables.own_optimizers():
+            numbered = {f"table_{number}": each for number, each in enumerate(own.values())}
+            parts["table_optimizers"] = tf.train.Checkpoint(**numbered)
         self._model = tf.train.Checkpoint(model=parts["model"])
         self._whole = tf.train.Checkpoint(**parts, **self._numbers)
         # Restored apart from the rest, because a run may continue with other metrics.

@@ -6,10 +6,11 @@ it, in slices, and merged into one checkpoint, from which TensorFlow alone resto
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,14 @@ import tensorflow as tf
 
 from phalanx.train.types import Tensor, Trackable
 from phalanx.train.variables import row_transfer
-from phalanx.train.variables.row_transfer import RowRange, read_range, split_rows, write_range
+from phalanx.train.variables.row_transfer import (
+    Piece,
+    RowRange,
+    read_range,
+    split_chunks,
+    split_rows,
+    write_range,
+)
 from phalanx.train.variables.table import Table, describe_slice, set_tables_apart
 
 LOG = logging.getLogger("phalanx")
@@ -166,13 +174,15 @@ def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
         return
     path, files = _make_absolute(path), SharedFiles()
     keys = _find_keys(checkpoint, path)
-    by_device: dict[str, list[Slice]] = {}
+    by_device: dict[str, list[tuple[Table, Piece]]] = {}
     for table in tables:
-        for rows in split_rows(table.shards):
-            slices = by_device.setdefault(rows.shard.device, [])
-            slices.append(Slice(keys[id(table)], table, rows))
+        for piece in itertools.chain.from_iterable(split_chunks(table.shards)):
+            by_device.setdefault(piece.rows.shard.device, []).append((table, piece))
     with ThreadPoolExecutor(len(by_device)) as pool:
-        restored = [pool.submit(_read_slices, path, *item, files) for item in by_device.items()]
+        restored = [
+            pool.submit(_read_pieces, path, keys, device, pieces, files)
+            for device, pieces in by_device.items()
+        ]
         for future in restored:
             future.result()
     for table in tables:
@@ -210,17 +220,27 @@ def _write_part(prefix: str, device: str, slices: Sequence[Slice], files: Shared
         save([tf.constant(each.read().numpy()) for each in slices])
 
 
-def _read_slices(path: str, device: str, slices: Sequence[Slice], files: SharedFiles) -> None:
+def _read_pieces(
+    path: str,
+    keys: Mapping[int, str],
+    device: str,
+    pieces: Sequence[tuple[Table, Piece]],
+    files: SharedFiles,
+) -> None:
     reader = _find_cpu(device) if files.can_read(device, path) else None
-    for each in slices:
+    for table, piece in pieces:
         with tf.device(reader):
+            # From the first row of the piece to its last one: a stored slice is read once.
             (values,) = tf.raw_ops.RestoreV2(
                 prefix=path,
-                tensor_names=[each.key],
-                shape_and_slices=[each.spec],
-                dtypes=[each.rows.shard.dtype],
+                tensor_names=[keys[id(table)]],
+                shape_and_slices=[
+                    describe_slice(table.shape, piece.start, piece.end - piece.start)
+                ],
+                dtypes=[piece.rows.shard.dtype],
             )
-        write_range(each.rows, values)
+            values = piece.select(values, piece.start)
+        write_range(piece.rows, values)
 
 
 def _split_parts(slices: Sequence[Slice]) -> Iterator[list[Slice]]:

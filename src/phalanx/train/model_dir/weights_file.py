@@ -4,6 +4,7 @@ HDF5 files can refer to other files and to themselves, and claim any size. Weigh
 this: they are arrays of numbers, stored in the file, each in one place.
 """
 
+import math
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -74,7 +75,9 @@ def _check(path: str, local: str, most_bytes: int) -> None:
     with h5py.File(Path(local)) as file:
         for dataset in _walk(path, file):
             stored += dataset.id.get_storage_size()
-            claimed += dataset.nbytes
+            # A chunk is decompressed as a whole, even if the array has only a part of it.
+            chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+            claimed += max(dataset.nbytes, chunk)
     size = Path(local).stat().st_size
     if stored > size or claimed > stored + most_bytes:
         raise ConfigurationError(f"{path} has {size} bytes and would expand to {claimed}, much "

@@ -6,12 +6,15 @@ receiver's server write a file, and that file is a pipe that the receiver reads.
 the receiver's host can write to it too, so messages are authenticated (messages.py).
 """
 
+import errno
 import logging
 import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterable
+from enum import Enum
 
 import tensorflow as tf
 
@@ -126,10 +129,35 @@ def write_file(
             session.run(write, {contents: data})
 
 
-def is_listening(address: str, seconds: float = 2.0) -> bool:
-    """Whether a process accepts connections at an address."""
+class Answer(Enum):
+    """What an address answers to an attempt to connect."""
+
+    LISTENING = "a process accepts connections"
+    CLOSED = "no process listens"
+    NONE = "no answer: the host is down, or the network is cut"
+
+
+def probe(address: str, seconds: float = 2.0) -> Answer:
+    """Try to connect to an address."""
     try:
         with socket.create_connection(split_address(address), timeout=seconds):
-            return True
-    except OSError:
-        return False
+            return Answer.LISTENING
+    except OSError as error:
+        cut = isinstance(error, TimeoutError) or error.errno in _CUT
+        return Answer.NONE if cut else Answer.CLOSED
+
+
+_CUT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
+
+
+def is_listening(address: str, seconds: float = 2.0) -> bool:
+    """Whether a process accepts connections at an address."""
+    return probe(address, seconds) is Answer.LISTENING
+
+
+def wait_for_answer(address: str, seconds: float) -> bool:
+    """Wait for a host that is cut off; return whether a process accepts connections there."""
+    deadline = time.monotonic() + seconds
+    while (answer := probe(address)) is Answer.NONE and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return answer is Answer.LISTENING

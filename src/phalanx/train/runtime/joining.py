@@ -16,6 +16,7 @@ from phalanx.cluster import detect
 from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
+from phalanx.train.runtime.connections import Connections
 from phalanx.train.runtime.control_channel import ControlChannel
 from phalanx.train.runtime.peers import accept_connections, wait_for_peers
 from phalanx.train.runtime.topology import (
@@ -44,6 +45,7 @@ def open_channel(topology: Topology) -> ControlChannel:
     if _channel is None:
         _channel = ControlChannel()
         _channel.open(topology.cluster, topology.task)
+        Connections(topology.cluster, topology.task, topology.strategy.has_ps).watch()
     return _channel
 
 

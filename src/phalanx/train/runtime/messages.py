@@ -2,7 +2,8 @@
 
 A line is the HMAC of the rest with the secret of the job, a space, and a JSON object. The object
 has a number that grows with each message of a sender, so that a line cannot be sent a second time,
-and the name of its receiver, so that it cannot be sent to another task.
+and the name of its receiver, so that it cannot be sent to another task. A newline precedes each
+line, too: what others have written without an end must not become the beginning of a message.
 """
 
 import hashlib
@@ -61,7 +62,7 @@ def seal(message: Message, receiver: str, secret: bytes | None) -> bytes:
 def _encode(message: Message, receiver: str, number: int, secret: bytes | None) -> bytes:
     fields = {"sender": message.sender, "receiver": receiver, "number": number}
     body = json.dumps({"type": message.type, **fields, "text": message.text}).encode()
-    return b"%s %s\n" % (_sign(body, secret), body)
+    return b"\n%s %s\n" % (_sign(body, secret), body)
 
 
 def _sign(body: bytes, secret: bytes | None) -> bytes:
@@ -112,7 +113,7 @@ class MessageReader:
                 self._warn("a line without an end")
             self._skips_line, rest = True, b""
         self._rest = rest
-        return [message for line in lines if (message := self._verify(line)) is not None]
+        return [message for line in lines if line and (message := self._verify(line)) is not None]
 
     def _verify(self, line: bytes) -> Message | None:
         try:

@@ -18,7 +18,8 @@ from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError
 from phalanx.guard.library import ANY
 from phalanx.guard.own_address import find_own_address
 from phalanx.train.config import RunConfig
-from phalanx.train.runtime.control_channel import ControlChannel, is_listening, send
+from phalanx.train.runtime.connections import PEER_SECONDS
+from phalanx.train.runtime.control_channel import Answer, ControlChannel, is_listening, probe, send
 from phalanx.train.runtime.messages import Message, MessageType
 from phalanx.train.runtime.signals import catch_sigterm
 from phalanx.train.runtime.topology import Topology, job_and_index, ps_jobs
@@ -35,17 +36,17 @@ _SERVERS: list[Server] = []
 
 
 def wait_for_peers(topology: Topology, seconds: float) -> None:
-    """Wait until every other task listens; log and raise which ones do not."""
+    """Wait until every other task answers; log and raise which ones do not."""
     config = TFConfig(topology.cluster, topology.task)
     deadline = time.monotonic() + seconds
-    reports = check_peers(config, timeout=min(5.0, seconds), wait=True)
+    reports = check_peers(config, timeout=min(5.0, seconds), wait=True, answers=True)
     while missing := [report for report in reports if report.reason]:
         left = deadline - time.monotonic()
         names = "; ".join(str(report) for report in missing)
         if left <= 0.1:
             raise PeerError(f"gave up after {seconds:.0f} s waiting for {names}")
         LOG.info("waiting for %s (%.0f s left)", names, left)
-        reports = check_peers(config, timeout=min(10.0, left), wait=True)
+        reports = check_peers(config, timeout=min(10.0, left), wait=True, answers=True)
 
 
 @contextlib.contextmanager
@@ -75,7 +76,7 @@ def accept_connections(cluster: Cluster, task: Task) -> Iterator[None]:
         # Closing alone would not wake the thread.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join()
+        thread.join(_PROBE_SECONDS)
 
 
 def run_server(
@@ -162,15 +163,18 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
     name = str(topology.task)
     last_seen = last_logged = time.monotonic()
     was_seen = False
-    lost_seconds = _LOST_SECONDS
-    if will_be_restarted() and topology.task.role is Role.PS:
-        # The next start of the chief needs this server, and fills it again. A worker, whose data
-        # may belong to the dead chief, is rather started again with it.
-        lost_seconds = wait_seconds
+    is_server = topology.task.role is Role.PS
+    # The next start of the chief needs a parameter server, and fills it again.
+    lost_seconds = wait_seconds if is_server and will_be_restarted() else _LOST_SECONDS
+    # A worker, whose data and place in the program belong to the dead chief, is started again with
+    # it: it must also notice a chief that is back within these seconds.
+    follows_chief = will_be_restarted() and not is_server
+    probe_seconds = _PROBE_SECONDS / 2 if follows_chief else _PROBE_SECONDS
+    refusals = 0
     stop_time: float | None = None
     with catch_sigterm() as stop:
         while True:
-            message = channel.wait(0.5 if stop() else _PROBE_SECONDS)
+            message = channel.wait(0.5 if stop() else probe_seconds)
             if message is not None:
                 _handle(message)
                 return message
@@ -181,17 +185,32 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
                 send(topology.cluster, [chief], terminated, topology.strategy.has_ps)
             if stop_time is not None and now - stop_time > _GRACE_SECONDS:
                 raise Interrupted(f"{name} received SIGTERM, and the chief did not answer")
-            if is_listening(address):
-                was_seen, last_seen = True, now
-            elif now - last_seen > (lost_seconds if was_seen else wait_seconds):
+            if (answer := probe(address)) is Answer.LISTENING:
+                was_seen, last_seen, refusals = True, now, 0
+                continue
+            if follows_chief and was_seen and answer is Answer.CLOSED:
+                refusals += 1
+            is_lost = now - last_seen > _choose_limit(was_seen, answer, lost_seconds, wait_seconds)
+            # A single refusal may mean that TensorFlow is about to listen.
+            if is_lost or refusals > 1:
                 raise PeerError(
                     f"a peer stopped responding: the chief ({chief} at {address})"
                     if was_seen
                     else f"gave up after {wait_seconds:.0f} s waiting for {chief} at {address}"
                 )
-            elif now - last_seen > _PROBE_SECONDS and now - last_logged > 10:
+            if now - last_seen > _PROBE_SECONDS and now - last_logged > 10:
                 last_logged = now
                 LOG.info("waiting for %s at %s", chief, address)
+
+
+def _choose_limit(
+    was_seen: bool, answer: Answer, lost_seconds: float, wait_seconds: float
+) -> float:
+    """Return how long to wait for a chief that does not listen."""
+    if not was_seen:
+        return wait_seconds
+    # A network that is cut may heal, and the chief goes on meanwhile.
+    return max(lost_seconds, PEER_SECONDS) if answer is Answer.NONE else lost_seconds
 
 
 def _handle(message: Message) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from phalanx.cluster import Task
+from phalanx.cluster.job_environment import will_be_restarted
 from phalanx.errors import ConfigurationError, PeerError, WorkerError
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.control_channel import ControlChannel, is_listening, send, write_file
@@ -167,6 +168,9 @@ class ProgramCalls:
         self.broadcast(tuple(value() if callable(value) else value for value in result))
 
     def _release_all(self) -> None:
+        if will_be_restarted() and getattr(sys, "last_value", None) is not None:
+            # The program has failed. Its next start needs the parameter servers.
+            return
         cluster = self.topology.cluster
         others = [task for task in cluster.tasks() if task != self.topology.task]
         done = Message(MessageType.DONE, str(self.topology.task))

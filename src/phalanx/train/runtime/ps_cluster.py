@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,7 +14,9 @@ from phalanx.errors import PeerError, WorkerError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
-from phalanx.train.runtime.control_channel import ControlChannel, is_listening
+from phalanx.train.runtime.connections import PEER_SECONDS
+from phalanx.train.runtime.control_channel import ControlChannel, is_listening, wait_for_answer
+from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.joining import join
 from phalanx.train.runtime.messages import MessageType
 from phalanx.train.runtime.task_data import drop_empty_batches, make_train_data, repeat_and_skip
@@ -28,11 +31,17 @@ from phalanx.train.types import (
     Tensor,
 )
 
+LOG = logging.getLogger("phalanx")
+
 CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
 
 _RETRY_SECONDS = 0.1
+_RECONNECT_SECONDS = 0.5
 # A worker that takes this many times longer than the longest call so far hangs.
 _HANG_FACTOR = 10
+_LOST_SERVER = re.compile(
+    "GRPC error information from remote target /job:ps/replica:0/task:([0-9]+)"
+)
 _CLOSURE_ERROR = re.compile("error when processing (resource )?closure|Start cancelling closures")
 
 
@@ -73,14 +82,63 @@ class ParameterServerCluster:
         self.worker_data: ElementSpec = None
         """The element spec of worker data; None if the chief can send the dataset."""
         self.worker_data_name = "train"
+        self.data_wait: DataWait | None = None
+        """Measures how long the chief waits for its own data."""
 
     def connect(self) -> None:
         """Connect to the servers, whose tasks this process then controls."""
         tf.get_logger().addFilter(_is_no_closure_error)
         strategy = join(self.topology, self.config.wait_seconds)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._doubt_lost_servers()
+        self._reconnect_when_all_answer()
         servers = len(self.topology.cluster.tasks(Role.PS))
         self.devices = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(servers)]
+
+    def _doubt_lost_servers(self) -> None:
+        """Believe a worker that has lost a parameter server only if the server is lost for all.
+
+        By default, the third such report ends the run, even if they are days apart and only the
+        network of one worker was cut.
+        """
+        cluster = self.coordinator._cluster
+        is_ignored = cluster._record_and_ignore_transient_ps_failure
+        servers = self.topology.cluster.hosts(Role.PS)
+
+        def is_transient(error: BaseException) -> bool:
+            named = {int(number) for number in _LOST_SERVER.findall(str(error))}
+            if isinstance(error, tf.errors.UnavailableError) and named:
+                lost = [n for n in named if not wait_for_answer(servers[n], PEER_SECONDS)]
+                if not lost:
+                    LOG.info("a worker has lost its connection to a parameter server, and retries")
+                    return True
+            return bool(is_ignored(error))
+
+        cluster._record_and_ignore_transient_ps_failure = is_transient
+
+    def _reconnect_when_all_answer(self) -> None:
+        """Let the coordinator connect to lost workers again only when all workers listen.
+
+        While TensorFlow tries to connect to a host that is cut off, no worker can train.
+        """
+        from tensorflow.python.eager import context  # noqa: PLC0415
+
+        eager = context.context()
+        update = eager.update_server_def
+        addresses = [self.topology.cluster.addresses[task] for task in self._workers()]
+
+        def wait_and_update(*arguments: Any, **settings: Any) -> None:
+            # The coordinator calls this in a thread of its own, and would wait as long as that.
+            while not all(map(is_listening, addresses)):
+                time.sleep(_RECONNECT_SECONDS)
+            update(*arguments, **settings)
+
+        eager.update_server_def = wait_and_update
+
+    def _workers(self) -> list[Task]:
+        """Return the tasks that serve the chief as workers, whether they train or not."""
+        tasks = self.topology.cluster.trainers()
+        return [task for task in tasks if task != self.topology.cluster.chief()]
 
     @property
     def chief_trains(self) -> bool:
@@ -109,13 +167,17 @@ class ParameterServerCluster:
 
     def open_local(self, window: DataWindow) -> DatasetIterator:
         """Open an iterator over the chief's shard."""
+        data = self._open_local(window)
+        return iter(data if self.data_wait is None else self.data_wait.watch(data))
+
+    def _open_local(self, window: DataWindow) -> Dataset:
         make = partial(self._make, self.contexts[0], window)
         if self.worker_data is not None:
-            return iter(make())
+            return make()
         # Made like the workers' data: in a graph, a pipeline has another order.
         spec = make_train_data(self.experiment, self.contexts[0]).element_spec
         function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
-        return iter(tf.data.experimental.from_variant(function(), spec))
+        return tf.data.experimental.from_variant(function(), spec)
 
     def _make(self, context: Context, window: DataWindow) -> Dataset:
         return window.apply(make_train_data(self.experiment, replace(context, epoch=window.passes)))

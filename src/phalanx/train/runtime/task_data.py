@@ -11,6 +11,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment, call
+from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.types import Dataset, DatasetIterator, Tensor
 
@@ -23,6 +24,8 @@ class TaskData:
     make_evaluation: Callable[[], Dataset]
     make_train: Callable[[int], Dataset] | None = None
     """Makes the training data of a run that has completed so many passes over it."""
+    wait: DataWait | None = None
+    """Measures how long the training waits for the data."""
 
     def continue_after(self, passes: int) -> TaskData:
         """Return the data of a restarted run that has completed so many passes over it."""
@@ -32,7 +35,8 @@ class TaskData:
 
     def open(self, skip: int) -> DatasetIterator:
         """Iterate over the training data, from the batch `skip` on."""
-        return iter(self.train.skip(skip) if skip else self.train)
+        data = self.train.skip(skip) if skip else self.train
+        return iter(data if self.wait is None else self.wait.watch(data))
 
     def open_evaluation(self) -> DatasetIterator:
         return iter(self.make_evaluation())

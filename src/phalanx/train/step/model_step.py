@@ -20,7 +20,7 @@ from phalanx.train.types import Batch, KerasVariable, Model, Optimizer, Tensor
 
 
 def overrides(model: Model, method: str) -> bool:
-    """Whether a model has a `train_step` or `test_step` of its own."""
+    """Whether a model has a method of its own, such as `train_step`."""
     inherited = getattr(type(model), method) is getattr(keras.Model, method)
     return method in vars(model) or not inherited
 
@@ -113,12 +113,13 @@ def _flatten(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def find_model_step(
     experiment: Experiment, model: Model, method: str, ours: str
 ) -> ModelStep | None:
-    """Return a step that the model overrides and the experiment does not write."""
-    if (
-        not isinstance(model, keras.Model)
-        or not overrides(model, method)
-        or is_written(experiment, ours)
-    ):
+    """Return a step that the model overrides and the experiment does not write.
+
+    The step of Keras returns what `compute_metrics` does, so that overriding it changes the step.
+    """
+    if not isinstance(model, keras.Model) or is_written(experiment, ours):
+        return None
+    if not overrides(model, method) and not overrides(model, "compute_metrics"):
         return None
     for name in ("loss", "optimizer", "metrics"):
         if is_written(experiment, name):

@@ -1,12 +1,16 @@
 """The values in a report: sums over the examples of a batch, and the means of such sums."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.types import Array, Batch, Tensor
+from phalanx.train.types import Array, Batch, KerasVariable, Metric, Tensor
 from phalanx.train.variables.sparse_tables import merge_rows
+
+GetValue: TypeAlias = Callable[[KerasVariable], Tensor]
+"""Returns the value that a variable has in a step."""
 
 
 def sum_values(
@@ -62,6 +66,24 @@ def mean_over_batch(
     if sample_weight is not None:
         value = value * tf.cast(sample_weight, value.dtype)
     return tf.reduce_mean(value)
+
+
+def weigh_by_examples(means: Sequence[Metric], get_value: GetValue, count: Tensor) -> GetValue:
+    """Weigh means, such as the loss of each output, by the number of examples.
+
+    Keras counts a batch once, whatever its size. The parts of a batch on several replicas may have
+    different sizes.
+    """
+    weights: dict[int, Tensor] = {}
+    for mean in means:
+        weight = tf.math.divide_no_nan(count, tf.cast(get_value(mean.count), tf.float32))
+        weights |= {id(mean.total): weight, id(mean.count): weight}
+
+    def get_weighed(variable: KerasVariable) -> Tensor:
+        value = get_value(variable)
+        return value * weights[id(variable)] if id(variable) in weights else value
+
+    return get_weighed
 
 
 def set_norm(report: Tensor, gradients: Sequence[Tensor], loss_scale: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The user's step as a pure function: (weights, state, batch) -> (gradients, state, report)."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,14 +10,25 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.context import Context
-from phalanx.train.experiment import Experiment, call, experiment_name, make_optimizer
+from phalanx.train.experiment import (
+    Experiment,
+    call,
+    experiment_name,
+    is_written,
+    make_optimizer,
+)
 from phalanx.train.step.in_place import InPlaceUpdates, Synchronize
 from phalanx.train.step.metric_sums import find_metric, is_sum, needs_check, refuse_metric
 from phalanx.train.step.model_step import ModelStep, find_labeled, label_values
 from phalanx.train.step.modules import convert_variables
 from phalanx.train.step.optimizer_calls import OptimizerCall
 from phalanx.train.step.report_layout import ReportLayout
-from phalanx.train.step.report_values import batch_length, mean_over_batch
+from phalanx.train.step.report_values import (
+    GetValue,
+    batch_length,
+    mean_over_batch,
+    weigh_by_examples,
+)
 from phalanx.train.step.seeds import (
     UNCOUNTED,
     SeedStates,
@@ -32,6 +44,7 @@ from phalanx.train.step.tracing import (
     find_disconnected,
     trace_names,
     trace_updates,
+    warn_of_copies,
 )
 from phalanx.train.step.user_step import UserStep
 from phalanx.train.types import (
@@ -46,6 +59,8 @@ from phalanx.train.types import (
 )
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
+
+LOG = logging.getLogger("phalanx")
 
 
 class StepResult(NamedTuple):
@@ -86,6 +101,9 @@ class StepFunction:
         self._eval_spec: ElementSpec = None
         self.report = ReportLayout()
         self.seeds = SeedStates()
+        self._num_replicas = context.num_replicas
+        self._num_tasks = context.num_shards
+        self._hidden: set[str] = set()
 
     def build(self, train_spec: ElementSpec, eval_spec: ElementSpec = None) -> None:
         """Create all variables, by tracing a step that never runs: for each spec that is not None.
@@ -125,7 +143,7 @@ class StepFunction:
         variables = [v for metric in metrics for v in metric.variables]
         others: list[KerasVariable] = []
         for compute, spec in self._steps() if variables else []:
-            updates = trace_updates(compute, spec, variables, self._model_variables())
+            updates, _ = trace_updates(compute, spec, variables, self._model_variables())
             others += [u.variable for u in updates if not is_sum(u.after, u.before)]
         if (metric := find_metric(metrics, others)) is not None:
             raise refuse_metric(metric)
@@ -169,9 +187,12 @@ class StepFunction:
         fixed: frozenset[int] = frozenset()
         if self._train_spec is not None:
             variables = [*trainable, *state, *seeds]
-            updates = trace_updates(
+            updates, read = trace_updates(
                 self._user_step.train, self._train_spec, variables, self._model_variables()
             )
+            if self._num_tasks > 1:
+                known = [*variables, *self._model_variables(), *self.report.metric_variables]
+                warn_of_copies(read, known)
             check_assigned(updates[: len(trainable)])
             of_state = updates[len(trainable) : len(trainable) + len(state)]
             fixed = frozenset(i for i, u in enumerate(of_state) if u.after is u.before)
@@ -180,12 +201,9 @@ class StepFunction:
         # An evaluation needs no slots, which would take more memory than the weights.
         optimizer = self.optimizer if self._train_spec is not None else keras.optimizers.SGD(0.0)
         host_variables = HostVariables(
-            trainable,
-            state,
-            optimizer,
-            self._find_disconnected(trainable),
-            fixed,
-        )
+            trainable, state, optimizer, self._find_disconnected(trainable), fixed,
+            trains=self._train_spec is not None,
+        )  # fmt: skip
         host_variables.build()
         return host_variables
 
@@ -228,15 +246,29 @@ class StepFunction:
     def _find_disconnected(self, trainable: list[KerasVariable]) -> frozenset[int]:
         """Return the positions of the weights that the loss of a training step does not depend on.
 
-        Only weight decay would change them, so the question costs a trace only where it is set.
+        Keras does not update them. Weight decay would change them, and so would Ftrl; the question
+        costs a trace, so it is asked only then.
         """
-        if self._train_spec is None or inner_optimizer(self.optimizer).weight_decay is None:
+        optimizer = inner_optimizer(self.optimizer)
+        is_ftrl = isinstance(optimizer, keras.optimizers.Ftrl)
+        if self._train_spec is None or (optimizer.weight_decay is None and not is_ftrl):
             return frozenset()
 
         def compute_loss(batch: Batch) -> Tensor:
             return _reduce(self._user_step.train(batch), batch)[0]["loss"]
 
-        return find_disconnected(compute_loss, self._train_spec, trainable)
+        found = find_disconnected(compute_loss, self._train_spec, trainable)
+        if found and is_ftrl:
+            names = ", ".join(trainable[position].path for position in sorted(found))
+            raise ConfigurationError(
+                f"the loss does not depend on {names}, and Ftrl sets a weight without gradients to "
+                "zero: set trainable = False for its layer, or use another optimizer"
+            )
+        return found
+
+    def call_user_step(self, batch: Batch) -> dict[str, Tensor]:
+        """Call the user's training step alone, with the variables of the caller's scope."""
+        return self._user_step.train(batch)
 
     def train(
         self,
@@ -273,7 +305,7 @@ class StepFunction:
         )
         gradients = [by_buffer[index] for index in range(len(buffers))]
         new_state = [scope.get_current_value(v) for v in variables.host_variables.state]
-        report = self.report.make(values, count, scope.get_current_value)
+        report = self.report.make(values, count, self._weigh(scope.get_current_value, count))
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         changed = variables.select_changing(variables.state_layout.flatten(new_state))
         return StepResult(gradients, changed, report)
@@ -339,7 +371,14 @@ class StepFunction:
             return self._report_model_step(test_step, returned, batch, tape_scope)
         with self._scope(variables, buffers, state, 0, 0) as scope, lookups.activate():
             values, count = _reduce(self._user_step.evaluate(batch), batch)
-        return self.report.make(values, count, scope.get_current_value)
+        return self.report.make(values, count, self._weigh(scope.get_current_value, count))
+
+    def _weigh(self, get_value: GetValue, count: Tensor) -> GetValue:
+        """Read variables of metrics so that those of several replicas can be summed."""
+        loss = getattr(self.model, "_compile_loss", None)
+        if self._num_replicas == 1 or loss is None:
+            return get_value
+        return weigh_by_examples(loss.metrics, get_value, count)
 
     @property
     def report_size(self) -> int:
@@ -351,7 +390,10 @@ class StepFunction:
         for variable in self.report.metric_variables:
             variable.assign(sums[id(variable)])
         # A train_step or eval_step that the user writes in the experiment updates no metrics.
-        shows_metrics = self.has_model_steps or any(value.any() for value in sums.values())
+        is_own = any(is_written(self.experiment, name) for name in ("train_step", "eval_step"))
+        shows_metrics = (
+            self.has_model_steps or not is_own or any(value.any() for value in sums.values())
+        )
         for method, exact in self._results.items():
             if own := find_labeled(method, results):
                 results, shows_metrics = own | exact.compute(sums), False
@@ -359,6 +401,13 @@ class StepFunction:
         for name, value in computed.items():
             if name != "loss" and np.ndim(value) == 0:
                 results[name] = float(value)
+            elif name not in self._hidden and name != "loss":
+                self._hidden.add(name)
+                LOG.warning(
+                    "the metric %s has the shape %s, and is not shown: only single numbers are; "
+                    "set its average, for example to \"macro\"",
+                    name, tuple(np.shape(value)),
+                )  # fmt: skip
         if (norm := self.report.read_norm(report)) is not None:
             results["gradient_norm"] = norm
         return results
@@ -422,7 +471,7 @@ class StepFunction:
         # What the session shows, and checks for NaN.
         numbers = [tf.cast(value, tf.float32) for value in values.values()]
         values["loss"] = values.get(f"{model_step.method}/loss", tf.add_n(numbers))
-        return self.report.make(values, count, scope.current)
+        return self.report.make(values, count, self._weigh(scope.current, count))
 
 
 def _list_variables(model: Model) -> list[KerasVariable]:

@@ -1,5 +1,6 @@
 """What a step does, found by traces that never run."""
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -10,6 +11,8 @@ from phalanx.errors import ConfigurationError, PhalanxError
 from phalanx.train.step.seeds import CountingScope
 from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
 from phalanx.train.variables.sparse_tables import TracedLookups, is_table
+
+LOG = logging.getLogger("phalanx")
 
 ComputeValues: TypeAlias = Callable[[Batch], dict[str, Tensor]]
 """A step of the user: returns its values for a batch, by name."""
@@ -29,6 +32,13 @@ class Update(NamedTuple):
     before: Tensor
     after: Tensor
     assignments: int
+
+
+class Trace(NamedTuple):
+    """What a step does to variables, and all variables of TensorFlow that it reads."""
+
+    updates: list[Update]
+    read: list[tf.Variable]
 
 
 def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: str) -> list[str]:
@@ -63,7 +73,7 @@ def trace_updates(
     element_spec: ElementSpec,
     variables: Sequence[KerasVariable],
     others: Sequence[KerasVariable],
-) -> list[Update]:
+) -> Trace:
     """Return what a step does to variables; it may read others."""
     updates: list[Update] = []
 
@@ -80,8 +90,22 @@ def trace_updates(
             for variable, old in zip(variables, before, strict=True)
         )
 
-    tf.function(trace).get_concrete_function(element_spec)
-    return updates
+    function = tf.function(trace).get_concrete_function(element_spec)
+    return Trace(updates, list(function.graph.variables))
+
+
+def warn_of_copies(read: Sequence[tf.Variable], known: Sequence[KerasVariable]) -> None:
+    """Name the variables that a step reads although they belong to no model.
+
+    Every task has a copy of its own of these.
+    """
+    ids = {id(variable.value) for variable in known if not is_table(variable)}
+    if names := sorted({variable.name for variable in read if id(variable) not in ids}):
+        LOG.warning(
+            "the step reads %s, which is no part of the model: what a callback assigns to it does "
+            "not reach the other tasks; make it an attribute of the model",
+            ", ".join(names),
+        )
 
 
 def find_disconnected(

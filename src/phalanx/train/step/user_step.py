@@ -68,9 +68,11 @@ class UserStep:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = _forward(self._model, x, training)
         if self.is_compiled:
-            loss = self._model.compute_loss(
+            # What `fit` calls: a `compute_loss` of the user may take no `training`.
+            loss = self._model._compute_loss(
                 x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
             )
+            _check_is_number(loss, self._model)
             self._model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         elif self._loss is None:
             raise ConfigurationError(
@@ -102,6 +104,17 @@ def _forward(model: Model, x: Batch, training: bool) -> Tensor:
     if "training" in inspect.signature(model.__call__).parameters:
         return model(x, training=training)
     return model(x)
+
+
+def _check_is_number(loss: Tensor | None, model: Model) -> None:
+    shape = tf.TensorShape([]) if loss is None else tf.convert_to_tensor(loss).shape
+    # Keras does not reduce the loss of a part of a batch that has no examples.
+    if shape.rank is not None and shape not in ([], [0]):
+        raise ConfigurationError(
+            f"the loss of {model.name} has the shape {tuple(shape)}, and Keras would train "
+            "with its sum, which depends on the size of the batch: return one number from "
+            "compute_loss, and set a reduction of the loss, such as sum_over_batch_size"
+        )
 
 
 def _make_loss(experiment: Experiment) -> Loss | None:

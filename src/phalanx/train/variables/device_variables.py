@@ -69,14 +69,14 @@ class DeviceVariables:
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
         layout = plan_weights(
             trainable, optimizer, len(devices), host_variables.disconnected,
-            separate=bool(host_variables.optimizers),
+            separate=bool(host_variables.optimizers), own=host_variables.own_optimizers(),
         )  # fmt: skip
         state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed)
         if host_variables.optimizers:
             (device,) = devices
             stores = [make_in_place_store(device, layout, state_layout, host_variables)]
         else:
-            stores = make_stores(devices, layout, state_layout, optimizer, trainable)
+            stores = make_stores(devices, layout, state_layout, host_variables)
         placed = cls(host_variables, layout, state_layout, stores, clipping, is_copy)
         if not is_copy:
             for table, shards, is_filled in placed._tables():
@@ -241,7 +241,7 @@ class DeviceVariables:
         _write(self.state_variables(), self.state_layout.flatten_arrays(state))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                values = _read_dense([slots[weight] for weight in range(len(slots))])
+                values = _read_dense(self._by_weight(slots))
                 _write(self._slots(name), self.layout.flatten_arrays(values))
             else:
                 for slot, stored in self._slot_pairs(name, slots):
@@ -259,8 +259,8 @@ class DeviceVariables:
         _assign(self.host_variables.state, self.state_layout.unflatten(self._read_all_state()))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                stored = self._read_dense([slot.value for slot in self._slots(name)])
-                _assign([slots[i] for i in range(len(slots))], self.layout.unflatten(stored))
+                stored = self._read_dense([s if s is None else s.value for s in self._slots(name)])
+                _assign(self._by_weight(slots), self.layout.unflatten(stored))
             else:
                 for slot, one in self._slot_pairs(name, slots):
                     slot.assign(_numpy(one))
@@ -320,16 +320,21 @@ class DeviceVariables:
             store.optimizer.learning_rate = value
 
     def _has_all(self, slots: dict[int, KerasVariable]) -> bool:
-        """Whether every weight has this slot, of its own shape; with Muon some have none."""
-        weights = self.host_variables.trainable
-        return len(slots) == len(weights) and all(
-            tuple(slot.shape) == tuple(weights[position].shape) for position, slot in slots.items()
+        """Whether every dense weight has this slot, of its own shape; with Muon some have none."""
+        return all(
+            position in slots and tuple(slots[position].shape) == tuple(weight.shape)
+            for position, weight in enumerate(self.host_variables.trainable)
+            if not is_table(weight)
         )
 
-    def _slots(self, name: str) -> list[KerasVariable]:
+    def _by_weight(self, slots: dict[int, KerasVariable]) -> list[KerasVariable | None]:
+        """Return the slot of each weight; a table with an optimizer of its own may have none."""
+        return [slots.get(position) for position in range(len(self.host_variables.trainable))]
+
+    def _slots(self, name: str) -> list[KerasVariable | None]:
         """Return the slots of one name in the order of the layout."""
         by_store = [
-            [store.slots.by_name[name][position] for position in range(len(store.weights))]
+            [store.slots.by_name.get(name, {}).get(i) for i in range(len(store.weights))]
             for store in self.stores
         ]
         return _order(self.layout, by_store)
@@ -353,20 +358,22 @@ def _order(layout: FlatLayout, by_store: Sequence[Sequence[T]]) -> list[T]:
     return [next(iterators[buffer.store]) for buffer in layout.buffers]
 
 
-def _assign(variables: Sequence[KerasVariable], values: Sequence[Tensor]) -> None:
+def _assign(variables: Sequence[KerasVariable | None], values: Sequence[Tensor]) -> None:
     for variable, value in zip(variables, values, strict=True):
-        if value is not None:
+        if variable is not None and value is not None:
             variable.assign(_numpy(value))
 
 
-def _write(buffers: Sequence[KerasVariable | TFVariable], contents: Sequence[Array | None]) -> None:
+def _write(
+    buffers: Sequence[KerasVariable | TFVariable | None], contents: Sequence[Array | None]
+) -> None:
     for buffer, content in zip(buffers, contents, strict=True):
         if content is not None:
             write_array(buffer.value if isinstance(buffer, keras.Variable) else buffer, content)
 
 
-def _read_dense(variables: Sequence[KerasVariable]) -> list[Array | None]:
-    return [None if isinstance(v, Table) else _numpy(v) for v in variables]
+def _read_dense(variables: Sequence[KerasVariable | None]) -> list[Array | None]:
+    return [None if v is None or isinstance(v, Table) else _numpy(v) for v in variables]
 
 
 def _numpy(value: KerasVariable | Tensor | Array) -> Array:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import keras
 
+from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer
 from phalanx.train.variables.table import Table, build_described
 
@@ -35,7 +36,18 @@ class HostVariables:
     """All optimizers of a step that calls them itself; they are built already. Else empty."""
     finalizes: bool = True
     """Whether the weights become their moving averages at the end, if the optimizer has any."""
+    trains: bool = True
+    """Whether the variables will be trained: an evaluation needs no slots."""
     slots: OptimizerSlots = field(default_factory=OptimizerSlots)
+
+    def own_optimizers(self) -> dict[int, Optimizer]:
+        """Return the optimizers that tables have of their own, by the position of the table."""
+        tables = enumerate(self.trainable) if self.trains else ()
+        return {
+            position: table.optimizer
+            for position, table in tables
+            if isinstance(table, Table) and table.optimizer is not None
+        }
 
     def all(self) -> list[KerasVariable]:
         """Return the model's variables and the optimizer's."""
@@ -48,16 +60,53 @@ class HostVariables:
         return [variable for variable in self.all() if isinstance(variable, Table)]
 
     def build(self) -> None:
-        """Create the variables of the optimizer."""
+        """Create the variables of the optimizers."""
+        own = self.own_optimizers()
+        if own:
+            self._check_own_optimizers(self.trainable[next(iter(own))])
         if self.optimizers:
             self.slots = OptimizerSlots(shared=list_variables(self.optimizers))
         else:
-            self.slots = build_optimizer(self.optimizer, self.trainable)
+            owned = [(optimizer, [position]) for position, optimizer in own.items()]
+            self.slots = build_optimizers(self.optimizer, self.trainable, owned)
+
+    def _check_own_optimizers(self, table: KerasVariable) -> None:
+        """Refuse what does not go together with an optimizer of a single table."""
+        problem = ""
+        if self.optimizers:
+            problem = "the train_step of the model calls its optimizers itself"
+        elif isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            problem = "mixed_precision is float16, and only one optimizer can scale the loss"
+        elif self.optimizer.built and any(v is table for v in built_variables(self.optimizer)):
+            problem = "the optimizer of the model has been built for this table before"
+        if problem:
+            raise ConfigurationError(
+                f"{table.path} has an optimizer of its own, but {problem}: leave out `optimizer` "
+                "of its layer"
+            )
 
 
 def list_variables(optimizers: Sequence[Optimizer]) -> list[KerasVariable]:
     """Return the variables of several optimizers, in order."""
     return [variable for optimizer in optimizers for variable in optimizer.variables]
+
+
+def build_optimizers(
+    optimizer: Optimizer,
+    weights: Sequence[KerasVariable],
+    owned: Sequence[tuple[Optimizer, Sequence[int]]],
+) -> OptimizerSlots:
+    """Build an optimizer, and those of single weights, which are given with their positions."""
+    taken = {position for _, positions in owned for position in positions}
+    rest = [position for position in range(len(weights)) if position not in taken]
+    slots = OptimizerSlots()
+    for each, positions in ((optimizer, rest), *owned):
+        built = build_optimizer(each, [weights[position] for position in positions])
+        for name, by_weight in built.by_name.items():
+            moved = {positions[number]: slot for number, slot in by_weight.items()}
+            slots.by_name.setdefault(name, {}).update(moved)
+        slots.shared += built.shared
+    return slots
 
 
 def build_optimizer(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> OptimizerSlots:

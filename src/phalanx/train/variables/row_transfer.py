@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.train.types import Array, Tensor, TFVariable
+from phalanx.train.variables.row_spread import spread_rows
 
 CHUNK_BYTES = 64 * 2**20
 """No message between two hosts has more bytes of rows than this."""
@@ -25,6 +27,41 @@ class RowRange:
     length: int
 
 
+@dataclass(frozen=True)
+class Piece:
+    """All rows of one chunk of a table that one shard has: consecutive only in the shard."""
+
+    ranges: tuple[RowRange, ...]
+
+    @property
+    def start(self) -> int:
+        """The number of the first row in the table."""
+        return self.ranges[0].start
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last row in the table."""
+        return self.ranges[-1].start + self.ranges[-1].length
+
+    @property
+    def rows(self) -> RowRange:
+        """The rows in the shard."""
+        first = self.ranges[0]
+        return RowRange(first.shard, first.begin, first.start, sum(r.length for r in self.ranges))
+
+    def positions(self, first: int) -> Array:
+        """Return the number of each row in the table, counted from row `first`."""
+        return np.concatenate([np.arange(r.start, r.start + r.length) - first for r in self.ranges])
+
+    def select(self, values: Tensor, first: int) -> Tensor:
+        """Return these rows from the values of all rows from `first` on."""
+        if len(self.ranges) > 1:
+            return tf.gather(values, self.positions(first))
+        begin, length = self.start - first, self.end - self.start
+        is_whole = begin == 0 and length == values.shape[0]
+        return values if is_whole else values[begin : begin + length]
+
+
 def chunk_rows(variable: TFVariable) -> int:
     """Return how many rows of a variable are moved at once."""
     size = math.prod(variable.shape[1:]) * tf.as_dtype(variable.dtype).size
@@ -34,17 +71,27 @@ def chunk_rows(variable: TFVariable) -> int:
 def split_rows(shards: Sequence[TFVariable], rows: int | None = None) -> Iterator[RowRange]:
     """Split the rows of shards into ranges that end at multiples of `rows` in the table.
 
-    By default, a range has as many rows as are moved at once.
+    The ranges have the order of the table. By default, a range has as many rows as are moved at
+    once.
     """
-    start = 0
-    for shard in shards:
-        step = rows or chunk_rows(shard)
-        begin, length = 0, int(shard.shape[0])
-        while begin < length:
-            end = min(length, begin + step - (start + begin) % step)
-            yield RowRange(shard, begin, start + begin, end - begin)
-            begin = end
-        start += length
+    step = rows or chunk_rows(shards[0])
+    for span in spread_rows(tuple(int(shard.shape[0]) for shard in shards)):
+        done = 0
+        while done < span.length:
+            start = span.start + done
+            length = min(span.length - done, step - start % step)
+            yield RowRange(shards[span.shard], span.begin + done, start, length)
+            done += length
+
+
+def split_chunks(shards: Sequence[TFVariable], rows: int | None = None) -> Iterator[list[Piece]]:
+    """Split a table into chunks of `rows` rows, and each chunk into one piece for each shard."""
+    step = rows or chunk_rows(shards[0])
+    for _, ranges in groupby(split_rows(shards, step), lambda rows: rows.start // step):
+        by_shard: dict[int, list[RowRange]] = {}
+        for each in ranges:
+            by_shard.setdefault(id(each.shard), []).append(each)
+        yield [Piece(tuple(of_shard)) for of_shard in by_shard.values()]
 
 
 def read_range(rows: RowRange) -> Tensor:
@@ -64,21 +111,21 @@ def write_range(rows: RowRange, values: Tensor | Array) -> None:
 
 def copy_rows(source: Sequence[TFVariable], target: Sequence[TFVariable]) -> None:
     """Copy all rows from some shards to others, through this host if those are on two."""
-    for rows in split_rows(target):
-        parts = [
-            read_range(RowRange(r.shard, r.begin + skip, rows.start, length))
-            for r in split_rows(source)
-            if (skip := max(0, rows.start - r.start)) < r.length
-            and (length := min(r.length - skip, rows.start + rows.length - r.start - skip)) > 0
-        ]
-        write_range(rows, _to_host(parts))
+    step = chunk_rows(target[0])
+    chunks = zip(split_chunks(source, step), split_chunks(target, step), strict=True)
+    for number, (given, wanted) in enumerate(chunks):
+        values = _join(given, number * step)
+        for piece in wanted:
+            write_range(piece.rows, piece.select(values, number * step))
 
 
 def fill_rows(shards: Sequence[TFVariable], make: Callable[[int, int], Tensor], step: int) -> None:
     """Make the rows of each shard on its own device, up to `step` of them at once."""
-    for rows in split_rows(shards, step):
-        with tf.device(rows.shard.device):
-            write_range(rows, make(rows.start, rows.start + rows.length))
+    for chunk in split_chunks(shards, step):
+        for piece in chunk:
+            with tf.device(piece.rows.shard.device):
+                made = make(piece.start, piece.end)
+                write_range(piece.rows, piece.select(made, piece.start))
 
 
 def read_array(variable: TFVariable) -> Array:
@@ -97,10 +144,15 @@ def write_array(variable: TFVariable, value: Array) -> None:
         write_range(rows, value[rows.begin : rows.begin + rows.length])
 
 
-def _to_host(parts: Sequence[Tensor]) -> Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([part.numpy() for part in parts])
+def _join(pieces: Sequence[Piece], first: int) -> Tensor | Array:
+    """Return the rows of a chunk that begins with row `first`, in the order of the table."""
+    if len(pieces) == 1:
+        return read_range(pieces[0].rows)
+    parts = [read_range(piece.rows).numpy() for piece in pieces]
+    joined = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    for piece, part in zip(pieces, parts, strict=True):
+        joined[piece.positions(first)] = part
+    return joined
 
 
 def _nbytes(variable: TFVariable) -> int:

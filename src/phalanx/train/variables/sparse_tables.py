@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.train.types import GradientTape, KerasVariable, Optimizer, Tensor
+from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
 
 # The optimizer gets rows in blocks of this size, so that its variables have a fixed shape.
@@ -49,7 +50,7 @@ class Lookups:
 
     def look_up(self, variable: KerasVariable, indices: Tensor) -> Tensor:
         """Return rows of a model's variable."""
-        flat = tf.reshape(tf.cast(indices, tf.int64), [-1])
+        flat = _check_range(variable, tf.reshape(tf.cast(indices, tf.int64), [-1]))
         if self.is_remote:
             unique, positions = tf.unique(flat)
             rows = tf.gather(self._gather(self._find_shards(variable), unique), positions)
@@ -82,11 +83,12 @@ class Lookups:
     def _gather(self, shards: Sequence[tuple[int, Tensor]], flat: Tensor) -> Tensor:
         if len(shards) == 1:
             return self._gather_shard(*shards[0], flat)
-        lengths = [int(buffer.shape[0]) for _, buffer in shards]
-        starts = tf.constant(np.cumsum([0, *lengths[:-1]]), tf.int64)
-        # The first shard rejects an index below 0.
-        owner = tf.maximum(tf.searchsorted(starts, flat, side="right") - 1, 0)
-        parts = tf.dynamic_partition(flat - tf.gather(starts, owner), owner, len(shards))
+        spans = spread_rows(tuple(int(buffer.shape[0]) for _, buffer in shards))
+        starts = tf.constant([span.start for span in spans], tf.int64)
+        span = tf.searchsorted(starts, flat, side="right") - 1
+        owner = tf.gather(tf.constant([span.shard for span in spans]), span)
+        offset = tf.gather(tf.constant([s.begin - s.start for s in spans], tf.int64), span)
+        parts = tf.dynamic_partition(flat + offset, owner, len(shards))
         order = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(shards))
         rows = [
             self._gather_shard(index, buffer, part)
@@ -125,6 +127,19 @@ def current_lookups() -> Lookups | None:
     return _CURRENT.get()
 
 
+def _check_range(variable: KerasVariable, indices: Tensor) -> Tensor:
+    """Return indices that fail if the variable has no such rows: a shard sees only its own."""
+    rows = int(variable.shape[0])
+    is_row = tf.logical_and(indices >= 0, indices < rows)
+    message = (
+        f"{variable.path} has the rows 0 to {rows - 1}, and a step looks up indices outside of "
+        "them; set num_oov_indices or hash_inputs, or correct the data. Smallest and largest index:"
+    )
+    found = [message, tf.reduce_min(indices), tf.reduce_max(indices)]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_row), found)]):
+        return tf.identity(indices)
+
+
 def merge_rows(gradient: Tensor) -> Tensor:
     """Sum the entries of a sparse gradient that are for the same row; keep a dense one as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -148,6 +163,8 @@ class RowOptimizer:
     """A block, and the buffer that it copies: for the rows, and for each of their slots."""
     shared: Sequence[tuple[KerasVariable, KerasVariable]]
     """The shared variables of this optimizer, and those of the optimizer of the store."""
+    is_own: bool = False
+    """Whether the table has this optimizer alone, so that no dense weight advances it."""
 
     def apply(self, gradient: Tensor) -> None:
         """Update the rows of a gradient that holds each row once."""
@@ -176,6 +193,8 @@ class RowOptimizer:
             lambda number: number < blocks, lambda number: [update(number)], [0],
             parallel_iterations=1,
         )  # fmt: skip
+        if self.is_own:
+            self.advance_shared()
 
     def advance_shared(self) -> None:
         """Write the shared variables back, where no dense weight of the store advances them."""

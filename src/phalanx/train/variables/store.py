@@ -1,8 +1,9 @@
 """Stores: the buffers of one device or parameter server, and the optimizer that updates them."""
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,7 @@ from phalanx.train.variables.host_variables import (
     HostVariables,
     OptimizerSlots,
     build_optimizer,
+    build_optimizers,
     built_variables,
     inner_optimizer,
     list_variables,
@@ -64,8 +66,12 @@ class VariableStore:
                 if type(self.optimizer) not in ELEMENTWISE:
                     dense_gradients = [tf.convert_to_tensor(g) for g in dense_gradients]
                 self.optimizer.apply(dense_gradients, [self.weights[i] for i in dense])
+                return
+            shared = [each for each in self.row_optimizers.values() if not each.is_own]
+            if shared:
+                shared[-1].advance_shared()
             elif self.row_optimizers:
-                list(self.row_optimizers.values())[-1].advance_shared()
+                self.optimizer.iterations.assign_add(1)
 
 
 def plan_weights(
@@ -74,17 +80,25 @@ def plan_weights(
     stores: int,
     disconnected: Collection[int] = (),
     separate: bool = False,
+    own: Mapping[int, Optimizer] = MappingProxyType({}),
 ) -> FlatLayout:
     """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
 
-    With `separate`, each weight has one buffer of its own.
+    With `separate`, each weight has one buffer of its own. `own` has the optimizers of single
+    tables, by their position.
 
     A weight without a gradient is not decayed either: Keras leaves it as it is.
     """
-    elementwise = type(optimizer) in ELEMENTWISE and not separate
     specs = []
     for position, variable in enumerate(variables):
-        decays = position not in disconnected and _has_weight_decay(optimizer, variable)
+        updated_by = own.get(position, optimizer)
+        elementwise = type(updated_by) in ELEMENTWISE and not separate
+        if position in own and not elementwise:
+            raise ConfigurationError(
+                f"the optimizer of {variable.path} is {type(updated_by).__name__}, which does not "
+                f"update each element by itself: use {', '.join(o.__name__ for o in ELEMENTWISE)}"
+            )
+        decays = position not in disconnected and _has_weight_decay(updated_by, variable)
         spec = VariableSpec(tuple(variable.shape), variable.dtype, decays)
         may_split = elementwise and variable.constraint is None
         is_separate = is_table(variable) or spec.nbytes >= LARGE_BYTES
@@ -109,26 +123,37 @@ def make_stores(
     devices: Sequence[str],
     layout: FlatLayout,
     state_layout: FlatLayout,
-    optimizer: Optimizer,
-    variables: Sequence[KerasVariable],
+    host_variables: HostVariables,
 ) -> list[VariableStore]:
     """Create one store on each device, with the buffers that the layouts place there."""
+    variables, own = host_variables.trainable, host_variables.own_optimizers()
     stores = []
     for number, device in enumerate(devices):
         with tf.device(device):
             buffers = [layout.buffers[index] for index in layout.in_store(number)]
             weights = [_make_weight(buffer, layout, variables) for buffer in buffers]
-            clone = clone_optimizer(optimizer)
-            _exclude_from_weight_decay(
-                clone, [w for w, b in zip(weights, buffers, strict=True) if not b.weight_decay]
-            )
-            slots = build_optimizer(clone, weights)
+            # The position of the first variable in each buffer: a table is the only one.
+            held = [layout.groups[buffer.group][0] for buffer in buffers]
+            clone = clone_optimizer(host_variables.optimizer)
+            # Every store has all optimizers, also of tables without a row in it.
+            clones = {position: clone_optimizer(each) for position, each in own.items()}
+            for each in (clone, *clones.values()):
+                placed = zip(weights, buffers, held, strict=True)
+                mine = [(w, b) for w, b, position in placed if clones.get(position, clone) is each]
+                _exclude_from_weight_decay(each, [w for w, b in mine if not b.weight_decay])
+            owned = [
+                (each, [i for i, other in enumerate(held) if other == position])
+                for position, each in clones.items()
+            ]
+            slots = build_optimizers(clone, weights, owned)
             row_optimizers = {
-                position: _make_row_optimizer(optimizer, buffer, position, weights[position], slots)
-                for position, buffer in enumerate(buffers)
-                if layout.specs[layout.groups[buffer.group][0]].split
-                and is_table(variables[layout.groups[buffer.group][0]])
-            }
+                index: _make_row_optimizer(
+                    own.get(held[index], host_variables.optimizer), buffer, index, weights[index],
+                    slots, clones.get(held[index], clone), held[index] in own,
+                )
+                for index, buffer in enumerate(buffers)
+                if layout.specs[held[index]].split and is_table(variables[held[index]])
+            }  # fmt: skip
             state = _make_state(state_layout, number)
         stores.append(VariableStore(device, weights, state, clone, slots, row_optimizers))
     return stores
@@ -187,7 +212,10 @@ def _make_row_optimizer(
     position: int,
     weight: KerasVariable,
     slots: OptimizerSlots,
+    stored: Optimizer,
+    is_own: bool,
 ) -> RowOptimizer:
+    """Make the optimizer of some rows; `stored` is the one that has their slots in this store."""
     inner = inner_optimizer(optimizer)
     for setting in ("use_ema", "gradient_accumulation_steps"):
         if getattr(inner, setting):
@@ -202,7 +230,10 @@ def _make_row_optimizer(
     local = build_optimizer(clone, [block])
     copies = [(block, weight)]
     copies += [(local.by_name[name][0], slots.by_name[name][position]) for name in local.by_name]
-    return RowOptimizer(clone, block, copies, list(zip(local.shared, slots.shared, strict=True)))
+    ids = {id(variable) for variable in stored.variables}
+    shared = [variable for variable in slots.shared if id(variable) in ids]
+    pairs = list(zip(local.shared, shared, strict=True))
+    return RowOptimizer(clone, block, copies, pairs, is_own)
 
 
 def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:

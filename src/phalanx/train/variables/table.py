@@ -18,7 +18,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables import row_transfer
 from phalanx.train.variables.row_initializer import RowInitializer
-from phalanx.train.variables.row_transfer import copy_rows, fill_rows, split_rows
+from phalanx.train.variables.row_transfer import copy_rows, fill_rows, split_chunks, split_rows
 
 _numbers = itertools.count()
 _DESCRIBES: ContextVar[bool] = ContextVar("describes", default=False)
@@ -50,6 +50,8 @@ class Table(keras.Variable):  # type: ignore[misc]
         name: str,
         trainable: bool = True,
     ) -> None:
+        self.optimizer: Optimizer | None = None
+        """The optimizer of this table alone, if it has one."""
         self._local: TFVariable = None
         self._shards: tuple[TFVariable, ...] = ()
         self._is_filled = False
@@ -79,7 +81,7 @@ class Table(keras.Variable):  # type: ignore[misc]
 
     @property
     def shards(self) -> tuple[TFVariable, ...]:
-        """The variables that hold the rows, in order; a host copy if the table is not trained."""
+        """The variables that hold the rows, as `spread_rows` says; else the host copy."""
         if not self._shards:
             self._make_local()
         return self._shards or (self._local,)
@@ -122,7 +124,7 @@ class Table(keras.Variable):  # type: ignore[misc]
         """Train the table in these variables from now on; values that it has are kept.
 
         Args:
-            shards: The variables that hold the rows, in order.
+            shards: The variables that hold the rows, as `spread_rows` distributes them.
             is_filled: Whether they have their initial values already.
         """
         old = self._shards or ((self._local,) if self._local is not None else ())
@@ -186,9 +188,9 @@ class Table(keras.Variable):  # type: ignore[misc]
 
     def is_finite(self) -> bool:
         """Whether no value is NaN or infinite; found where the rows are."""
-        for rows in split_rows(self.shards):
-            with tf.device(rows.shard.device):
-                finite = tf.reduce_all(tf.math.is_finite(row_transfer.read_range(rows)))
+        for piece in itertools.chain.from_iterable(split_chunks(self.shards)):
+            with tf.device(piece.rows.shard.device):
+                finite = tf.reduce_all(tf.math.is_finite(row_transfer.read_range(piece.rows)))
             if not bool(finite.numpy()):
                 return False
         return True

@@ -1,0 +1,291 @@
+"""What a run will need of each task: memory, messages and files, computed before it starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import keras
+import tensorflow as tf
+
+from phalanx.cluster import Cluster, Role, Task, TFConfig
+from phalanx.errors import DataError
+from phalanx.train.config import RunConfig
+from phalanx.train.experiment import Experiment
+from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
+from phalanx.train.setting_checks import check_fits_ps
+from phalanx.train.step.step_function import StepFunction
+from phalanx.train.task_run import TaskRun
+from phalanx.train.types import Batch, KerasVariable, Tensor
+from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.sparse_tables import Lookups, is_table
+from phalanx.train.variables.store_size import StoreSize, count_bytes, measure_stores
+from phalanx.train.variables.table import Table
+
+RUNTIME_BYTES = 600_000_000
+"""What a process with TensorFlow and a small model takes."""
+COPY_RATE = 1e9
+"""Bytes per second that a host copies in memory."""
+WRITE_RATE = 0.25e9
+"""Bytes per second that a host writes to a checkpoint, and reads back to verify them."""
+
+
+@dataclass(frozen=True)
+class TaskEstimate:
+    """What one task holds, and what it sends and receives while each trainer makes one step."""
+
+    task: Task
+    buffers: int = 0
+    weight_bytes: int = 0
+    """The weights and the state that the task holds."""
+    slot_bytes: int = 0
+    """The slots of the optimizer."""
+    working_bytes: int = 0
+    """Gradients, rows of a batch, copies for a save in the background."""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    saved_bytes: int = 0
+    """The part of a checkpoint that the task writes."""
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.weight_bytes + self.slot_bytes + self.working_bytes + RUNTIME_BYTES
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What a run needs; activations of the layers are not included."""
+
+    strategy: str
+    tasks: list[TaskEstimate]
+    looked_up: dict[str, int]
+    """How many rows of each sparse table the first batch of a trainer looks up."""
+    stall_seconds: float
+    """How long a save stops the training."""
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        return sum(task.saved_bytes for task in self.tasks)
+
+
+def estimate_run(experiment: Experiment, config: RunConfig, cluster: Cluster) -> RunEstimate:
+    """Build the model and read one batch, without a cluster; estimate what each task needs.
+
+    Args:
+        experiment: What to train.
+        config: How to train.
+        cluster: The tasks; their addresses are not used.
+    """
+    task = cluster.chief()
+    topology = resolve_topology(TFConfig(cluster, task), config)
+    run = TaskRun(experiment, config, topology, ())
+    step, host_variables, data = run.build(topology.context_for(config, topology.trainers[0]))
+    if topology.strategy.has_ps:
+        check_fits_ps(config, step, host_variables)
+    batch = next(iter(data.train), None)
+    if batch is None:
+        raise DataError("train_data gave no batch: check its paths and filters")
+    looked_up = _count_rows(step, batch)
+    sizes = _Sizes.measure(host_variables, config, looked_up)
+    estimate = _estimate_ps if topology.strategy.has_ps else _estimate_all_reduce
+    tasks = estimate(topology, host_variables, sizes)
+    paths = {id(v): v.path for v in host_variables.trainable}
+    return RunEstimate(
+        str(topology.strategy), tasks, {paths[key]: n for key, n in looked_up.items()},
+        _estimate_stall(tasks, sizes),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The bytes of the model's variables, by what happens to them."""
+
+    dense: int
+    """The weights that every trainer reads in each step."""
+    dense_slots: int
+    state: int
+    changing_state: int
+    small_tables: int
+    """The sparse tables, and their slots, that are saved by the chief."""
+    large_tables: int
+    """The sparse tables, and their slots, that are saved by the tasks which hold them."""
+    rows: int
+    """The rows that one step of a trainer looks up, and their indices."""
+    in_background: bool
+
+    @classmethod
+    def measure(
+        cls, host_variables: HostVariables, config: RunConfig, looked_up: dict[int, int]
+    ) -> _Sizes:
+        dense = [v for v in host_variables.trainable if not is_table(v)]
+        others = [*host_variables.slots.shared, *_list_slots(host_variables)]
+        tables = _list_tables(host_variables)
+        changing = [v for i, v in enumerate(host_variables.state) if i not in host_variables.fixed]
+        return cls(
+            dense=count_bytes(*dense),
+            dense_slots=count_bytes(*(v for v in others if not is_table(v))),
+            state=count_bytes(*host_variables.state),
+            changing_state=count_bytes(*changing),
+            small_tables=count_bytes(*(t for t in tables if not t.is_large)),
+            large_tables=count_bytes(*(t for t in tables if t.is_large)),
+            rows=sum(
+                looked_up.get(id(v), 0) * (count_bytes(v) // int(v.shape[0]) + 8)
+                for v in host_variables.trainable
+                if is_table(v)
+            ),
+            in_background=config.save_in_background,
+        )
+
+
+def _estimate_all_reduce(
+    topology: Topology, host_variables: HostVariables, sizes: _Sizes
+) -> list[TaskEstimate]:
+    """Each trainer holds the whole model; the chief has a host copy, which it saves."""
+    trainers = len(topology.trainers)
+    ring = 2 * (trainers - 1) * (sizes.dense + sizes.changing_state) // trainers
+    messages = ring + (trainers - 1) * sizes.rows
+    tables = _list_tables(host_variables)
+    table_slots = count_bytes(*(t for t in tables if not t.trainable))
+    table_rows = count_bytes(*tables) - table_slots
+    copy = sizes.large_tables if sizes.in_background else 0
+    found = []
+    for task in topology.trainers:
+        leads = task == topology.task
+        # Each dense variable is in a buffer, and once more on the host.
+        found.append(
+            TaskEstimate(
+                task,
+                buffers=len(host_variables.all()),
+                weight_bytes=2 * (sizes.dense + sizes.state) + table_rows,
+                slot_bytes=2 * sizes.dense_slots + table_slots,
+                working_bytes=sizes.dense + 2 * sizes.rows + copy * leads,
+                sent_bytes=messages,
+                received_bytes=messages,
+                saved_bytes=_whole(sizes) * leads,
+            )
+        )
+    return found
+
+
+def _estimate_ps(
+    topology: Topology, host_variables: HostVariables, sizes: _Sizes
+) -> list[TaskEstimate]:
+    """Parameter servers hold the buffers; trainers read the dense ones and some rows."""
+    servers = topology.cluster.tasks(Role.PS)
+    tables = [variable for variable in host_variables.trainable if is_table(variable)]
+    is_async = topology.strategy is Strategy.ASYNC_PS
+    trainers = len(topology.trainers)
+    # An asynchronous step sends the state before and after it, and its slope.
+    up = sizes.dense + sizes.rows + sizes.changing_state * (3 if is_async else 1)
+    down = sizes.dense + sizes.rows + sizes.changing_state
+    # A synchronous chief takes all sums from the parameter servers, and sends them the updates.
+    relayed = 0 if is_async else sizes.dense + sizes.changing_state + trainers * sizes.rows
+    found = []
+    for task in topology.cluster.tasks(Role.CHIEF, Role.WORKER):
+        trains, leads = task in topology.trainers, task == topology.task
+        host = TaskEstimate(task)
+        if leads:
+            host = TaskEstimate(
+                task,
+                buffers=len(host_variables.all()) - len(_list_tables(host_variables)),
+                weight_bytes=sizes.dense + sizes.state + sizes.small_tables,
+                slot_bytes=sizes.dense_slots,
+                saved_bytes=_whole(sizes) - sizes.large_tables,
+            )
+        found.append(
+            TaskEstimate(
+                task,
+                host.buffers,
+                host.weight_bytes,
+                host.slot_bytes,
+                working_bytes=trains * 2 * (sizes.dense + sizes.rows) + leads * relayed,
+                sent_bytes=trains * up + leads * relayed,
+                received_bytes=trains * down + leads * relayed,
+                saved_bytes=host.saved_bytes,
+            )
+        )
+    shares = measure_stores(host_variables, len(servers))
+    for task, share in zip(servers, shares, strict=True):
+        part = _find_part(share, sizes, count_bytes(*tables))
+        found.append(
+            TaskEstimate(
+                task,
+                share.buffers,
+                share.dense + share.tables + share.state,
+                share.slots,
+                working_bytes=share.large_tables if sizes.in_background else 0,
+                sent_bytes=int(part * (trainers * down + relayed)),
+                received_bytes=int(part * (trainers * up + relayed)),
+                saved_bytes=share.large_tables,
+            )
+        )
+    return found
+
+
+def _find_part(share: StoreSize, sizes: _Sizes, tables: int) -> float:
+    """Return the part of all messages that one parameter server sends or receives."""
+    dense = share.dense / max(1, sizes.dense) * (sizes.dense + sizes.changing_state)
+    rows = share.tables / max(1, tables) * sizes.rows
+    return (dense + rows) / max(1, sizes.dense + sizes.changing_state + sizes.rows)
+
+
+@dataclass
+class _CountedLookups(Lookups):
+    """Counts the rows that a step looks up, and gives it zeros: no table has to exist."""
+
+    counts: list[tuple[int, Tensor]] = field(default_factory=list)
+
+    def look_up(self, variable: KerasVariable, indices: Tensor) -> Tensor:
+        unique, _ = tf.unique(tf.reshape(tf.cast(indices, tf.int64), [-1]))
+        self.counts.append((id(variable), tf.size(unique)))
+        shape = tf.concat([tf.shape(indices), variable.shape[1:]], 0)
+        zeros = tf.zeros(shape, variable.dtype)
+        return tf.ensure_shape(zeros, [*indices.shape, *variable.shape[1:]])
+
+
+def _count_rows(step: StepFunction, batch: Batch) -> dict[int, int]:
+    """Return how many different rows of each table a batch looks up, by the id of the table."""
+    tables: list[int] = []
+
+    def count(batch: Batch) -> list[Tensor]:
+        lookups = _CountedLookups({})
+        with keras.StatelessScope(), lookups.activate():
+            step.call_user_step(batch)
+        tables.extend(table for table, _ in lookups.counts)
+        return [number for _, number in lookups.counts]
+
+    if step.has_model_steps:
+        return {}
+    counts = tf.function(count, autograph=False)(batch)
+    rows: Counter[int] = Counter()
+    for table, number in zip(tables, counts, strict=True):
+        rows[table] += int(number)
+    return dict(rows)
+
+
+def _estimate_stall(tasks: list[TaskEstimate], sizes: _Sizes) -> float:
+    """Return for how many seconds a save stops the training."""
+    if not sizes.large_tables:
+        return _whole(sizes) / WRITE_RATE
+    dense = (_whole(sizes) - sizes.large_tables) / WRITE_RATE
+    # Tasks copy, or else write, their rows at the same time.
+    servers = [task.saved_bytes for task in tasks if task.task.role is Role.PS]
+    largest = max(servers, default=sizes.large_tables)
+    return dense + largest / (COPY_RATE if sizes.in_background else WRITE_RATE)
+
+
+def _whole(sizes: _Sizes) -> int:
+    """Return the bytes of a checkpoint."""
+    dense = sizes.dense + sizes.dense_slots + sizes.state
+    return dense + sizes.small_tables + sizes.large_tables
+
+
+def _list_tables(host_variables: HostVariables) -> list[Table]:
+    """Return the tables that are trained, and their slots; a frozen table is state."""
+    trained = [*host_variables.trainable, *_list_slots(host_variables)]
+    return [variable for variable in trained if isinstance(variable, Table)]
+
+
+def _list_slots(host_variables: HostVariables) -> list[KerasVariable]:
+    by_name = host_variables.slots.by_name.values()
+    return [slot for by_position in by_name for slot in by_position.values()]

@@ -1,0 +1,64 @@
+"""Errors for settings that do not fit a model or its step."""
+
+import logging
+
+import keras
+
+from phalanx.errors import ConfigurationError
+from phalanx.train.config import RunConfig
+from phalanx.train.step.step_function import StepFunction, stateful_layers
+from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.sparse_tables import is_table
+
+LOG = logging.getLogger("phalanx")
+
+
+def check_recurrent_layers(config: RunConfig, step_function: StepFunction, replicas: int) -> None:
+    """Raise an error if recurrent layers keep state between batches that are not consecutive."""
+    for layer in stateful_layers(step_function.model):
+        if replicas > 1 or config.accumulate > 1:
+            found = f"{replicas} replicas train" if replicas > 1 else "gradients are accumulated"
+            raise ConfigurationError(
+                f"the layer {layer.name} ({type(layer).__name__}) is stateful, so each batch "
+                f"continues the sequences of the one before it, but {found}: train in one process "
+                "on one device, without accumulation, or set stateful=False"
+            )
+
+
+def check_in_place(config: RunConfig, step_function: StepFunction) -> None:
+    """Raise an error for settings that do not fit a step which updates weights while it runs."""
+    if step_function.updates_in_place:
+        if config.xla:
+            LOG.info("%s, so it runs without XLA", step_function.describe_updates())
+        advice = {
+            "accumulate": "set gradient_accumulation_steps of the optimizers",
+            "clip_norm": "set global_clipnorm of the optimizers",
+        }
+        defaults = RunConfig()
+        for name, remedy in advice.items():
+            if (value := getattr(config, name)) != getattr(defaults, name):
+                raise ConfigurationError(
+                    f"{name} is {value}, but {step_function.describe_updates()}, to which {name} "
+                    f"does not apply: {remedy}"
+                )
+
+
+def check_fits_ps(
+    config: RunConfig, step_function: StepFunction, host_variables: HostVariables
+) -> None:
+    """Raise an error for settings and models that cannot be trained on parameter servers."""
+    if step_function.updates_in_place:
+        raise ConfigurationError(
+            f"{step_function.describe_updates()}, which parameter servers cannot do between the "
+            "transfers of a step: train without parameter servers"
+        )
+    if isinstance(step_function.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ConfigurationError(
+            "mixed_precision is float16, which needs a loss scale that parameter servers cannot "
+            "share: use bfloat16, or train synchronously without parameter servers"
+        )
+    if config.xla and any(is_table(variable) for variable in host_variables.trainable):
+        raise ConfigurationError(
+            "xla is set, but the model looks up rows on parameter servers, which XLA does not "
+            "support: leave --xla out"
+        )

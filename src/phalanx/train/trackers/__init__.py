@@ -1,0 +1,1 @@
+"""Trackers of experiments: MLflow, Weights & Biases, and the HParams page of TensorBoard."""

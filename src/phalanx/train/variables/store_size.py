@@ -1,0 +1,76 @@
+"""How many bytes of the model one parameter server holds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from phalanx.train.types import KerasVariable
+from phalanx.train.variables.flat_layout import FlatLayout
+from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.variables.store import plan_state, plan_weights
+from phalanx.train.variables.table import Table
+
+
+def count_bytes(*variables: KerasVariable) -> int:
+    """Return the bytes of variables, which need not exist yet."""
+    return sum(math.prod(v.shape) * int(tf.as_dtype(v.dtype).size) for v in variables)
+
+
+@dataclass(frozen=True)
+class StoreSize:
+    """The number of buffers in a store, and the bytes of what is in them."""
+
+    buffers: int
+    dense: int
+    tables: int
+    """The rows of sparse tables."""
+    slots: int
+    state: int
+    large_tables: int
+    """The rows and slots of tables that the store saves itself."""
+
+    @property
+    def total(self) -> int:
+        return self.dense + self.tables + self.slots + self.state
+
+
+def measure_stores(host_variables: HostVariables, stores: int) -> list[StoreSize]:
+    """Return the sizes of the stores that a model will have."""
+    layout = plan_weights(
+        host_variables.trainable, host_variables.optimizer, stores, host_variables.disconnected,
+        own=host_variables.own_optimizers(),
+    )  # fmt: skip
+    states = plan_state(host_variables.state, stores, host_variables.fixed)
+    return [_measure(host_variables, layout, states, store) for store in range(stores)]
+
+
+def _measure(
+    host_variables: HostVariables, layout: FlatLayout, states: FlatLayout, store: int
+) -> StoreSize:
+    slots: Counter[int] = Counter()
+    large: Counter[int] = Counter()
+    for by_position in host_variables.slots.by_name.values():
+        for position, slot in by_position.items():
+            slots[position] += count_bytes(slot)
+    for position, weight in enumerate(host_variables.trainable):
+        if isinstance(weight, Table) and weight.is_large:
+            large[position] = weight.nbytes + slots[position]
+    dense = tables = 0
+    slot_bytes = large_bytes = 0.0
+    for index in layout.in_store(store):
+        buffer = layout.buffers[index]
+        group = layout.groups[buffer.group]
+        part = buffer.size / max(1, sum(layout.specs[i].size for i in group))
+        if isinstance(host_variables.trainable[group[0]], Table):
+            tables += buffer.nbytes
+        else:
+            dense += buffer.nbytes
+        slot_bytes += part * sum(slots[i] for i in group)
+        large_bytes += part * sum(large[i] for i in group)
+    state = sum(states.buffers[index].nbytes for index in states.in_store(store))
+    count = len(layout.in_store(store)) + len(states.in_store(store))
+    return StoreSize(count, dense, tables, int(slot_bytes), state, int(large_bytes))
