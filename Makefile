@@ -3,6 +3,8 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 MORE   := .venv/.more
 SITE   := .venv/.site
+HDFS   := build/hdfs
+AUDITED := .venv/.audited
 
 JAR    := java/build/phalanx-hadoop.jar
 
@@ -35,6 +37,15 @@ $(SITE): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[site]'
 	@touch $@
 
+# No package that pip or apt installs has Hadoop's servers, but the sources of PySpark 2.4.8 have their jars.
+$(HDFS): | $(READY)
+	@rm -rf $@.part && mkdir -p $@.part
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	    --no-binary :all: --dest $@.part 'pyspark==2.4.8'
+	@tar --extract --gzip --file $@.part/pyspark-*.tar.gz --directory $@.part --strip-components 3 \
+	    --wildcards 'pyspark-*/deps/jars/*.jar' && rm $@.part/pyspark-*.tar.gz
+	@mv $@.part $@
+
 jar: $(JAR)      ## build the Hadoop input and output formats; HADOOP_JARS=DIR: against these jars
 
 # The jars of a Hadoop installation, of the pyspark in .venv, or of a pyspark for this purpose alone.
@@ -64,11 +75,19 @@ test: $(READY)   ## check the code, then run the test suite
 	@$(MAKE) --no-print-directory check
 	$(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile
 
-test-all: $(MORE) $(JAR) ## also run the slow tests against real servers and Spark
-	@$(MAKE) --no-print-directory check
-	$(BIN)/pytest
+# Real servers and clusters of TensorFlow processes use all processors: one slow test at a time.
+TABLE  := --continue-on-collection-errors --suite-table build/suites.json
 
-check: $(READY)  ## check format, lint, types and docs
+test-all:        ## also run the slow tests, against real servers; as root on Debian, installs these
+	@PYTHON=$(PYTHON) tests/servers/install.sh
+	@$(MAKE) --no-print-directory $(MORE) $(SITE) $(JAR)
+	-@$(MAKE) --no-print-directory $(HDFS)
+	@$(MAKE) --no-print-directory check
+	@rm -f build/suites.json
+	@set -x; $(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile $(TABLE); fast=$$?; \
+	    $(BIN)/pytest -m slow $(TABLE) && exit $$fast
+
+check: $(READY) $(AUDITED) ## check format, lint, types, docs and, after a change of the lock, its packages
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
@@ -90,6 +109,10 @@ site: $(SITE)    ## build the documentation site in build/site
 
 lock: $(READY)   ## write requirements-dev.lock from pyproject.toml, with the newest versions
 	$(BIN)/python tools/lock.py
+
+$(AUDITED): $(LOCK) | $(READY)
+	$(BIN)/python tools/audit.py
+	@touch $@
 
 audit: $(READY)  ## look for known vulnerabilities in the locked packages, and write an SBOM
 	$(BIN)/python tools/audit.py

@@ -7,13 +7,13 @@ of tests/parity.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from pathlib import Path
 
 import click
 
 from phalanx.cli import cli
+from phalanx.launch.processes.runtime_lines import import_tensorflow
 
 DOCS = Path(__file__).parent
 HEAD = """\
@@ -44,9 +44,9 @@ def describe_commands() -> str:
 
 
 def describe_differences() -> str:
-    # The tests are no package that is installed; and TensorFlow reports much when it is imported.
+    import_tensorflow()
+    # The tests are not an installed package.
     sys.path.insert(0, str(DOCS.parent))
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     page: str = importlib.import_module("tests.parity.page").describe()
     return page
 

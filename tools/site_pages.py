@@ -5,6 +5,7 @@ sources expect them. The API reference lists the public names of each package.
 """
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -139,6 +140,20 @@ def _show_examples() -> str:
                 language = "python" if path.suffix == ".py" else "java"
                 name = path.relative_to(ROOT)
                 parts.append(f"`{name}`\n\n```{language}\n{path.read_text().rstrip()}\n```\n")
+            elif path.suffix == ".ipynb":
+                parts.append(f"`{path.relative_to(ROOT)}`\n\n{_show_notebook(path)}")
+    return "\n".join(parts)
+
+
+def _show_notebook(path: Path) -> str:
+    """Show the cells of a notebook, its title one level below that of the folder."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            parts.append(f"```python\n{text}\n```\n")
+        else:
+            parts.append(f"##{text}\n" if text.startswith("# ") else f"{text}\n")
     return "\n".join(parts)
 
 
