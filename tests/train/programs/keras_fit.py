@@ -151,6 +151,13 @@ def run(fit: Call, evaluate: Call, predict: Call, folder: Path, pipelines: bool)
         fit(model, X, Y, shuffle=False, verbose=0)
     found["trained twice"] = model.get_weights()[0]
     found["predict again"] = predict(model, X, verbose=0)
+    # A model that is compiled again has another optimizer, here one with fewer variables.
+    model = make_model()
+    negligible = keras.optimizers.SGD(0.1, momentum=1e-12)
+    for optimizer in (negligible, keras.optimizers.SGD(0.05)):
+        model.compile(optimizer, mean_prediction)
+        fit(model, X, Y, shuffle=False, verbose=0)
+    found["compiled again"] = model.get_weights()[0]
     return found
 
 

@@ -183,8 +183,9 @@ def fit(
     task.run_role()
     _complete(model, config)
     found = history.history
-    # The other trainers of an all-reduce have the weights already.
-    weights = partial(_read, model) if topology.strategy.has_ps else None
+    # The other trainers of an all-reduce have the weights already. These are the variables of now,
+    # because the program may compile the model again before they are read.
+    weights = partial(_read, _variables(model)) if topology.strategy.has_ps else None
     calls.end(lambda: (found.history, found.epoch, found.params), weights, exits=exit_other_tasks)
     return found
 
@@ -337,8 +338,8 @@ def _variables(model: Model) -> list[KerasVariable]:
     return [*model.weights, *model.optimizer.variables]
 
 
-def _read(model: Model) -> list[Array]:
-    return [np.asarray(variable.numpy()) for variable in _variables(model)]
+def _read(variables: Sequence[KerasVariable]) -> list[Array]:
+    return [np.asarray(variable.numpy()) for variable in variables]
 
 
 def _assign(variables: Sequence[KerasVariable], values: Sequence[Array]) -> None:
