@@ -177,6 +177,17 @@ def test_neither_phalanx_nor_any_launcher_loads_tensorflow() -> None:
     assert "phalanx.launch.backends.local.launcher" in modules
 
 
+def test_run_loads_what_only_terminals_and_plugins_need_later() -> None:
+    code = "\n".join(
+        [
+            "import sys, phalanx.cli.run, phalanx.launch.backends.local.launcher",
+            "slow = {'rich', 'importlib.metadata'} & set(sys.modules)",
+            "assert not slow, slow",
+        ]
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 LIGHT = ("cluster", "launch", "cli", "records")
 
 # These import pyarrow, and are imported only by the functions that need them.

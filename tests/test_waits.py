@@ -46,6 +46,7 @@ ALLOWED = {
     "train/engines/lockstep.py:run": "no wait: the results of threads that have ended",
     "train/model_dir/table_slices.py:restore_checkpoint": "files, and connections with limits",
     "train/model_dir/table_slices.py:write_checkpoint": "files, and connections with limits",
+    "train/runtime/background_calls.py:_run": "an idle daemon thread, which waits for a call",
     "train/runtime/peers.py:accept": "a daemon thread, which closing its socket ends",
     "train/runtime/program_calls.py:broadcast": "each message has a limit of its own",
     "train/runtime/ps_cluster.py:fetch": "a daemon thread; engines limit the time without steps",

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay
+from phalanx.cli.display import PlainDisplay, QueuedDisplay
+from phalanx.cli.live_display import LiveDisplay
 from phalanx.cluster.progress import RunProgress
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus

@@ -10,10 +10,8 @@ from itertools import islice
 from typing import NoReturn
 
 import click
-from rich.text import Text
 
 from phalanx.cli.display import PlainDisplay
-from phalanx.cli.terminal import make_console
 from phalanx.cluster.spec import Task
 from phalanx.errors import LaunchError, OutputGoneError
 from phalanx.launch.base import Handle, JobResult, ReportingHandle, TaskState
@@ -114,6 +112,14 @@ def print_message(message: str) -> None:
 
 
 def _print_outcome(message: str, succeeded: bool) -> None:
+    if not sys.stderr.isatty():
+        print_message(message)
+        return
+    # Only a terminal has colours, and needs the time that this import takes.
+    from rich.text import Text  # noqa: PLC0415
+
+    from phalanx.cli.terminal import make_console  # noqa: PLC0415
+
     text = Text("phalanx: ").append(message, style="bold green" if succeeded else "bold red")
     make_console(stderr=True).print(text, soft_wrap=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from phalanx.cli.display import LiveDisplay, PlainDisplay, QueuedDisplay, format_duration
+from phalanx.cli.display import PlainDisplay, QueuedDisplay, format_duration
 from phalanx.cli.follow import print_result
 from phalanx.cli.guard import show_warning
 from phalanx.cli.options import (
@@ -27,7 +27,6 @@ from phalanx.cli.options import (
     make_job,
     print_plan,
 )
-from phalanx.cli.terminal import make_console
 from phalanx.cluster.progress import RunProgress, read_progress
 from phalanx.cluster.spec import Task, count_roles
 from phalanx.guard.plan import LOOPBACK, plan_guard
@@ -240,6 +239,10 @@ def _open_display(
     tasks: list[Task], progress_file: Path
 ) -> contextlib.AbstractContextManager[Observer]:
     if sys.stdout.isatty():
+        # Only a terminal needs Rich, whose import takes longer than the rest of the command.
+        from phalanx.cli.live_display import LiveDisplay  # noqa: PLC0415
+        from phalanx.cli.terminal import make_console  # noqa: PLC0415
+
         return LiveDisplay(tasks, make_console(), partial(read_progress, progress_file))
     return contextlib.nullcontext(PlainDisplay(tasks))
 

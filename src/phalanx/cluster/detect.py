@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import entry_points
 
 from phalanx.cluster.detectors import host_lists, kubernetes, slurm
 from phalanx.cluster.tf_config import TFConfig, read_variable
@@ -27,6 +26,9 @@ GROUP = "phalanx.detectors"
 def _find_detectors() -> Iterator[Detector]:
     """Yield the built-in detectors, then those of other packages, which are imported if needed."""
     yield from DETECTORS
+    # Its import takes longer than all detectors, and most tasks are found by one of the above.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
     for point in entry_points(group=GROUP):
         yield point.load()
 

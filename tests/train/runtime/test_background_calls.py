@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 import threading
+import weakref
 
 from phalanx.train.runtime.background_calls import call_in_background, wait_for_background_calls
 
@@ -41,3 +44,40 @@ def test_a_program_with_a_stuck_call_keeps_its_exit_code() -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
         assert ended.returncode == code
         assert ended.stderr.endswith(said)
+
+
+def test_calls_one_after_the_other_use_one_thread() -> None:
+    assert wait_for_background_calls(60)
+    used = set()
+    for _ in range(20):
+        used.add(call_in_background(threading.get_ident).result(60))
+        assert wait_for_background_calls(60)
+    assert len(used) == 1
+
+
+def test_calls_at_the_same_time_do_not_wait_for_each_other() -> None:
+    barrier = threading.Barrier(8)
+    calls = [call_in_background(barrier.wait, 60) for _ in range(8)]
+    assert sorted(call.result(60) for call in calls) == list(range(8))
+
+
+def test_an_idle_thread_does_not_keep_the_arguments_of_its_call() -> None:
+    class Argument:
+        pass
+
+    argument = Argument()
+    reference = weakref.ref(argument)
+    call_in_background(id, argument).result(60)
+    assert wait_for_background_calls(60)
+    del argument
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    call_in_background(sum, [1, 2]).result(60)
+    assert wait_for_background_calls(60)
+    child = os.fork()
+    if not child:
+        os._exit(call_in_background(sum, [3, 4]).result(60))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -1,8 +1,14 @@
-"""Calls that may never return, such as those to a worker that is lost."""
+"""Calls that may never return, such as those to a worker that is lost.
+
+An executor's threads would block the exit of the process until their calls return. These are daemon
+threads; each takes the next call when its last one has returned, so that a thread is started only
+if all others are busy.
+"""
 
 import atexit
+import os
+import queue
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
@@ -11,7 +17,40 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _EXIT_SECONDS = 5.0
-_pending: set[threading.Thread] = set()
+
+
+class _Callers:
+    """The threads, those of them that are idle, and the number of calls that have not returned."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.pending = 0
+        self._idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+
+    def begin(self, call: Callable[[], None]) -> None:
+        with self.changed:
+            self.pending += 1
+            calls = self._idle.pop() if self._idle else None
+        if calls is None:
+            calls = queue.SimpleQueue()
+            calls.put(call)
+            threading.Thread(
+                target=self._run, args=(calls,), name="phalanx-call", daemon=True
+            ).start()
+        else:
+            calls.put(call)
+
+    def _run(self, calls: queue.SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            # No name is bound to the call: an idle thread must not keep its arguments alive.
+            calls.get()()
+            with self.changed:
+                self.pending -= 1
+                self._idle.append(calls)
+                self.changed.notify_all()
+
+
+_callers = _Callers()
 
 
 def call_in_background(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -23,12 +62,8 @@ def call_in_background(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
             future.set_result(function(*args, **kwargs))
         except BaseException as error:
             future.set_exception(error)
-        finally:
-            _pending.discard(thread)
 
-    thread = threading.Thread(target=call, daemon=True)
-    _pending.add(thread)
-    thread.start()
+    _callers.begin(call)
     return future
 
 
@@ -37,10 +72,15 @@ def wait_for_background_calls(seconds: float = _EXIT_SECONDS) -> bool:
 
     A thread that returns from TensorFlow after Python has shut down aborts the process.
     """
-    deadline = time.monotonic() + seconds
-    for thread in list(_pending):
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return not any(thread.is_alive() for thread in list(_pending))
+    with _callers.changed:
+        return _callers.changed.wait_for(lambda: not _callers.pending, seconds)
 
 
+def _forget_threads() -> None:
+    """A forked process has none of the threads of its parent."""
+    global _callers  # noqa: PLW0603
+    _callers = _Callers()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 atexit.register(wait_for_background_calls)
