@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.step.report_values import read_means, set_norm, sum_values
 from phalanx.train.types import Array, KerasVariable, Tensor
 
@@ -31,6 +32,7 @@ class ReportLayout:
         metrics = sum(int(np.prod(v.shape)) for v in self.metric_variables)
         return 1 + 2 * len(self.names) + metrics + self.has_norm
 
+    @unconverted
     def make(
         self, values: Mapping[str, Tensor], count: Tensor, get_value: Callable[..., Tensor]
     ) -> Tensor:
@@ -43,6 +45,7 @@ class ReportLayout:
         norm = [tf.zeros([1])] if self.has_norm else []
         return tf.concat([tf.stack([count, *sums]), *metrics, *norm], 0)
 
+    @unconverted
     def add_norm(self, report: Tensor, gradients: list[Tensor], loss_scale: Tensor) -> Tensor:
         """Return a report with the norm of the gradients, if it has one."""
         return set_norm(report, gradients, loss_scale) if self.has_norm else report

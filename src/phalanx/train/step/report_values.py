@@ -6,6 +6,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Array, Batch, KerasVariable, Metric, Tensor
 from phalanx.train.variables.sparse_tables import merge_rows
 
@@ -13,6 +14,7 @@ GetValue: TypeAlias = Callable[[KerasVariable], Tensor]
 """Returns the value that a variable has in a step."""
 
 
+@unconverted
 def sum_values(
     names: Sequence[str], values: Mapping[str, Tensor], count: Tensor | float
 ) -> list[Tensor | float]:
@@ -28,6 +30,7 @@ def read_means(names: Sequence[str], sums: Array) -> dict[str, float]:
     return {name: float(total) / float(count) for name, total, count in totals if count > 0}
 
 
+@unconverted
 def batch_length(batch: Batch) -> Tensor:
     """Return how many examples a batch has."""
     first = tf.nest.flatten(batch, expand_composites=False)[0]
@@ -36,6 +39,7 @@ def batch_length(batch: Batch) -> Tensor:
     return first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
 
 
+@unconverted
 def mean_over_batch(
     value: Tensor | None, batch: Batch, name: str, sample_weight: Tensor | None = None
 ) -> Tensor:
@@ -86,6 +90,7 @@ def weigh_by_examples(means: Sequence[Metric], get_value: GetValue, count: Tenso
     return get_weighed
 
 
+@unconverted
 def set_norm(report: Tensor, gradients: Sequence[Tensor], loss_scale: Tensor) -> Tensor:
     """Put the norm of the gradients into the last element of a report."""
     merged = [merge_rows(gradient) for gradient in gradients]

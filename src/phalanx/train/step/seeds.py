@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Array, KerasVariable, Tensor
 
 UNCOUNTED = 1_000_003
@@ -41,10 +42,12 @@ class CountingScope(keras.StatelessScope):  # type: ignore[misc]
         self._counts[id(update[0])] += 1
         super().add_update(update)
 
+    @unconverted
     def count(self, variable: KerasVariable) -> int:
         return self._counts[id(variable)]
 
 
+@unconverted
 def make_seed(
     dtype: str, state: Array, replica: Tensor | int, step: Tensor | int, draws: int = UNCOUNTED
 ) -> Tensor:

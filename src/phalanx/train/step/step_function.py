@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.autograph import unconverted
 from phalanx.train.context import Context
 from phalanx.train.experiment import (
     Experiment,
@@ -373,6 +374,7 @@ class StepFunction:
             values, count = _reduce(self._user_step.evaluate(batch), batch)
         return self.report.make(values, count, self._weigh(scope.get_current_value, count))
 
+    @unconverted
     def _weigh(self, get_value: GetValue, count: Tensor) -> GetValue:
         """Read variables of metrics so that those of several replicas can be summed."""
         loss = getattr(self.model, "_compile_loss", None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Tensor
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.sparse_tables import merge_rows
@@ -25,6 +26,7 @@ class Clipping:
         limits = (self.value, self.norm, self.global_norm)
         return Clipping(*(None if limit is None else limit * factor for limit in limits))
 
+    @unconverted
     def apply(self, gradients: Sequence[Tensor], layout: FlatLayout) -> list[Tensor]:
         """Clip the gradients of buffers as if each variable had a gradient of its own.
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import (
     Array,
     GradientTape,
@@ -86,31 +87,38 @@ class DeviceVariables:
     def model_variables(self) -> list[KerasVariable]:
         return [*self.host_variables.trainable, *self.host_variables.state]
 
+    @unconverted
     def read(self) -> list[Tensor]:
         return _order(self.layout, [[w.value for w in s.weights] for s in self.stores])
 
+    @unconverted
     def read_dense(self) -> list[Tensor]:
         """Return copies of the dense buffers."""
         buffers = enumerate(self.read())
         return [tf.convert_to_tensor(b) for i, b in buffers if not self.is_sparse(i)]
 
+    @unconverted
     def add_sparse(self, dense: Sequence[Tensor]) -> list[Tensor]:
         """Return all buffers in order, from the dense ones."""
         remaining = iter(dense)
         return [b if self.is_sparse(i) else next(remaining) for i, b in enumerate(self.read())]
 
+    @unconverted
     def order_dense(self, by_store: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         """Return the dense buffers in the order of the layout, from lists by store."""
         iterators, buffers = [iter(values) for values in by_store], enumerate(self.layout.buffers)
         return [next(iterators[buffer.store]) for i, buffer in buffers if not self.is_sparse(i)]
 
+    @unconverted
     def is_sparse(self, index: int) -> bool:
         """Whether a buffer holds rows of a sparse table."""
         return is_table(self._first_variable(index))
 
+    @unconverted
     def sparse_buffers(self) -> list[int]:
         return [index for index in range(len(self.layout.buffers)) if self.is_sparse(index)]
 
+    @unconverted
     def zero_gradients(self) -> list[Tensor]:
         """Return a gradient of zeros for each buffer; that of a sparse table has no rows."""
         return [
@@ -133,6 +141,7 @@ class DeviceVariables:
         group = self.layout.groups[self.layout.buffers[index].group]
         return self.host_variables.trainable[group[0]]
 
+    @unconverted
     def prepare_lookups(self, buffers: Sequence[Tensor], tape: GradientTape = None) -> Lookups:
         shards: dict[int, list[tuple[int, Tensor]]] = {}
         for index in self.sparse_buffers():
@@ -141,29 +150,35 @@ class DeviceVariables:
         is_remote = any("/job:ps" in store.device for store in self.stores)
         return Lookups(shards, is_remote, tape)
 
+    @unconverted
     def read_state(self) -> list[Tensor]:
         return [variable.read_value() for variable in self.state_variables()]
 
+    @unconverted
     def read_changing_state(self) -> list[Tensor]:
         """Read the state that training steps change: all but frozen weights."""
         return [variable.read_value() for variable in self.select_changing(self.state_variables())]
 
+    @unconverted
     def write_changing_state(self, values: Sequence[Tensor]) -> None:
         variables = self.select_changing(self.state_variables())
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
 
+    @unconverted
     def select_changing(self, state: Sequence[T]) -> list[T]:
         """Return the buffers of state that training steps change."""
         buffers = zip(state, self.state_layout.buffers, strict=True)
         return [value for value, buffer in buffers if not buffer.fixed]
 
+    @unconverted
     def replace_changing(self, state: Sequence[T], changed: Sequence[T]) -> list[T]:
         """Return all buffers of state in order, with new values of those that steps change."""
         remaining = iter(changed)
         buffers = zip(state, self.state_layout.buffers, strict=True)
         return [value if buffer.fixed else next(remaining) for value, buffer in buffers]
 
+    @unconverted
     def state_variables(self) -> list[TFVariable]:
         return _order(self.state_layout, [store.state for store in self.stores])
 
@@ -217,6 +232,7 @@ class DeviceVariables:
             stored |= {id(self._first_variable(index)): weight for index, weight in weights}
         return stored
 
+    @unconverted
     def clip(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Clip the gradients of the scaled loss."""
         optimizer, clipping = self.host_variables.optimizer, self.clipping
@@ -225,6 +241,7 @@ class DeviceVariables:
             clipping = clipping.scale(self.scale_loss(tf.constant(1.0)))
         return clipping.apply(gradients, self.layout)
 
+    @unconverted
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Multiply the loss by the loss scale of the optimizer, if it has one."""
         return self.stores[0].optimizer.scale_loss(loss)

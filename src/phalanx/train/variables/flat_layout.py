@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Array, Tensor
 
 
@@ -99,6 +100,7 @@ class FlatLayout:
                 add(group, load.index(min(load)), spec.shape)
         return cls(tuple(specs), tuple(groups), tuple(buffers))
 
+    @unconverted
     def in_store(self, store: int) -> list[int]:
         """Return the indices of the buffers in one store."""
         return [index for index, buffer in enumerate(self.buffers) if buffer.store == store]
@@ -125,6 +127,7 @@ class FlatLayout:
             contents.append(part.astype(tf.as_dtype(buffer.dtype).as_numpy_dtype))
         return contents
 
+    @unconverted
     def flatten(self, values: Sequence[Tensor]) -> list[Tensor]:
         """Return the buffers from the values of the variables: `flatten_arrays` for tensors.
 
@@ -142,6 +145,7 @@ class FlatLayout:
                 ready.append(tf.split(flat, sizes) if len(sizes) > 1 else [flat])
         return [ready[buffer.group].pop(0) for buffer in self.buffers]
 
+    @unconverted
     def unflatten(self, buffers: Sequence[Tensor]) -> list[Tensor]:
         """Return the values of the variables, as tensors through which gradients flow.
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import GradientTape, KerasVariable, Optimizer, Tensor
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
@@ -18,6 +19,7 @@ from phalanx.train.variables.table import Table
 _BLOCK_ROWS = 1024
 
 
+@unconverted
 def is_table(variable: KerasVariable) -> bool:
     """Return whether layers read a variable by looking up rows, and in no other way."""
     return isinstance(variable, Table)
@@ -61,6 +63,7 @@ class Lookups:
     def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
         return self.shards[id(variable)]
 
+    @unconverted
     def gradients(
         self, row_gradients: Sequence[Tensor], buffers: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
@@ -140,6 +143,7 @@ def _check_range(variable: KerasVariable, indices: Tensor) -> Tensor:
         return tf.identity(indices)
 
 
+@unconverted
 def merge_rows(gradient: Tensor) -> Tensor:
     """Sum the entries of a sparse gradient that are for the same row; keep a dense one as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
