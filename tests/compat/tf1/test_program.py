@@ -3,11 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1.program import explain
+
+
+def tape_gradient() -> Any:
+    variable = tf.Variable(1.0, use_resource=False)
+    with tf.GradientTape() as tape:
+        square = variable * variable
+    return tape.gradient(square, variable)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +24,13 @@ from phalanx.compat.tf1.program import explain
         (lambda: iter(tf.data.Dataset.range(3)), "run it without --tf1"),
         (lambda: tf.constant(1).numpy(), "run it without --tf1"),
         (lambda: list(tf.constant([1, 2])), "run it without --tf1"),
+        (tape_gradient, "run it without --tf1"),
+        (lambda: tf.nn.seq2seq, "tf.nn.seq2seq is not provided under --tf1"),
+        (
+            lambda: tf.distribute.MultiWorkerMirroredStrategy,
+            "tf.distribute.MultiWorkerMirroredStrategy is a name of TensorFlow 2",
+        ),
+        (lambda: keras.Sequential([keras.layers.Dense(1)]).summary(line_length="x"), "Keras 3"),
         (lambda: np.zeros(2).tostring(), "write tobytes() instead"),  # type: ignore[attr-defined]
     ],
 )

@@ -100,6 +100,7 @@ def test_networks_of_the_time_build_and_train(tmp_path: Path) -> None:
         "rnn (2, 8) (2, 5, 8) (2, 5)",
         "sequence loss True",
         "numpy int64 float64 True True",
+        "nest [1, 2, 3]",
         "digits ['hidden1/weights', 'hidden1/biases', 'hidden2/weights', 'hidden2/biases', "
         "'softmax_linear/weights', 'softmax_linear/biases']",
     ]

@@ -50,7 +50,7 @@ def try_slim(logdir):
         train = slim.learning.create_train_op(
             tf.losses.get_total_loss(), tf.train.AdamOptimizer(0.05), clip_gradient_norm=5
         )
-        slim.learning.train(train, logdir, number_of_steps=40)
+        slim.learning.train(train, logdir, number_of_steps=40, startup_delay_steps=2)
     path = tf.train.latest_checkpoint(logdir)
     with tf.Graph().as_default():
         logits, _ = build(is_training=False)
@@ -122,6 +122,10 @@ def try_numpy(logdir):
     print("numpy", *table, float_ is np.float64, written)
 
 
+def try_nest():
+    print("nest", tf.contrib.framework.nest.flatten({"a": [1, (2, 3)]}))
+
+
 def try_digits():
     with tf.Graph().as_default():
         logits = mnist.inference(tf.zeros([3, mnist.IMAGE_PIXELS]), 8, 4)
@@ -154,4 +158,5 @@ if __name__ == "__main__":
     try_layers()
     try_rnn()
     try_numpy(sys.argv[1])
+    try_nest()
     try_digits()

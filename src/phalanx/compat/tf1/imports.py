@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from phalanx.compat.tf1.missing import describe_missing
+from phalanx.compat.tf1.missing import describe_missing, describe_newer
 from phalanx.compat.tf1.modules import is_provided, make_module
 from phalanx.errors import ConfigurationError
 
@@ -111,10 +111,7 @@ class TensorFlow1(ModuleType):
             self.__dict__[name] = found
             return found
         if hasattr(real, name) and not name.startswith("_"):
-            raise AttributeError(
-                f"tf.{name} is a name of TensorFlow 2, and under --tf1 the program sees the names "
-                f"of TensorFlow 1: run it without --tf1, or write tf.compat.v2.{name}"
-            )
+            raise AttributeError(describe_newer(f"tensorflow.{name}"))
         raise AttributeError(describe_missing(f"tensorflow.{name}"))
 
     def __dir__(self) -> list[str]:

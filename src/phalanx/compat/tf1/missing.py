@@ -22,6 +22,12 @@ CONTRIB: Mapping[str, str] = {
     "opt": "use an optimizer of tf.train or tf.keras.optimizers",
     "predictor": "use tf.saved_model.loader, or phalanx predict on the export",
     "quantize": "use the TensorFlow Model Optimization toolkit",
+    "learn.DNN": "use the estimator of this name in tf.estimator",
+    "learn.Linear": "use the estimator of this name in tf.estimator",
+    "learn.datasets": "load the data with scikit-learn or tf.keras.datasets",
+    "learn.infer_real_valued_columns": "use tf.feature_column.numeric_column",
+    "learn.monitors": "use a tf.train.SessionRunHook",
+    "learn.preprocessing": "use tf.keras.preprocessing",
     "legacy_seq2seq": "use tf.nn.dynamic_rnn",
     "rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn",
     "saved_model": "use tf.saved_model",
@@ -38,6 +44,8 @@ CONTRIB: Mapping[str, str] = {
     "tensorrt": "use tf.experimental.tensorrt",
     "tpu": "use tf.estimator.Estimator; TPUs are not supported",
     "tpu.TPUEstimator": "use tf.estimator.Estimator",
+    "training.bucket": "use tf.data.experimental.bucket_by_sequence_length",
+    "util": "use tf.make_tensor_proto, tf.make_ndarray or tf.get_static_value",
 }
 """Parts of tf.contrib, with what to use instead."""
 
@@ -104,3 +112,16 @@ def describe_missing(name: str) -> str:
     if short.count(".") == 1 and short.removeprefix("tf.") in TOP_LEVEL:
         return f"{text}: {TOP_LEVEL[short.removeprefix('tf.')]}"
     return f"{text}, and TensorFlow 2.21 has no such name: see docs/guide/tf1.md for what there is"
+
+
+def describe_newer(name: str) -> str:
+    """Say that a name is one of TensorFlow 2.
+
+    >>> describe_newer("tensorflow.math.top_k")  # doctest: +ELLIPSIS
+    'tf.math.top_k is a name of TensorFlow 2, and under --tf1 ... write tf.compat.v2.math.top_k'
+    """
+    short = name.removeprefix("tensorflow.")
+    return (
+        f"tf.{short} is a name of TensorFlow 2, and under --tf1 the program sees the names of "
+        f"TensorFlow 1: run it without --tf1, or write tf.compat.v2.{short}"
+    )

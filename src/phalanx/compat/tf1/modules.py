@@ -59,6 +59,12 @@ def _find_homes(name: str) -> list[ModuleType]:
     return homes
 
 
+def _gives(home: ModuleType, name: str) -> bool:
+    """Whether a home gives programs a module of TensorFlow, such as `nest`, and not its own."""
+    is_own = getattr(home, name).__name__.startswith(_PACKAGE)
+    return name in getattr(home, "__all__", ()) and not is_own
+
+
 class Tf1Module(ModuleType):
     """A module or a name of TensorFlow 1, provided or missing.
 
@@ -79,7 +85,7 @@ class Tf1Module(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         for home in self.__dict__["_homes"]:
             found = getattr(home, name, None)
-            if found is not None and not isinstance(found, ModuleType):
+            if found is not None and (not isinstance(found, ModuleType) or _gives(home, name)):
                 return found
         found = self.__dict__["_resolve"](f"{self.__name__}.{name}")
         self.__dict__[name] = found

@@ -2,14 +2,17 @@
 
 import atexit
 import os
+import re
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from phalanx.compat.tf1.imports import install
-from phalanx.compat.tf1.missing import TOSTRING, describe_missing
+from phalanx.compat.tf1.missing import TOSTRING, describe_missing, describe_newer
 from phalanx.errors import ConfigurationError, PhalanxError
 
 _USAGE = """\
@@ -26,6 +29,7 @@ Example:
 # What TensorFlow says when a program without eager execution uses it.
 _EAGER_SIGNS = (
     "has no attribute 'numpy'",
+    "'RefVariable' object has no attribute '_id'",
     "numpy() is only available when eager execution is enabled",
     "is only supported in Eager mode",
     "only supported when eager execution is enabled",
@@ -33,6 +37,10 @@ _EAGER_SIGNS = (
     "not supported when eager execution is not enabled",
     "only supports Python-style iteration in eager mode",
     " a symbolic `tf.Tensor`",
+)
+_UNKNOWN_NAME = re.compile(
+    r"module '(?:tensorflow\._api\.v2\.compat\.v1|tf_keras\.api\._v1)\.([\w.]+)' "
+    r"has no attribute '(\w+)'"
 )
 
 
@@ -105,4 +113,25 @@ def explain(error: Exception) -> NoReturn:
         )
     if "has no attribute 'tostring'" in str(error):
         error.add_note(describe_missing(TOSTRING))
+    unknown = _UNKNOWN_NAME.match(str(error))
+    if unknown is not None:
+        error.add_note(_describe_unknown(f"{unknown[1]}.{unknown[2]}"))
+    if any(
+        frame.f_globals.get("__name__", "").startswith("keras.src.")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ):
+        error.add_note(
+            "The program uses Keras 3, which does not work in the graphs of TensorFlow 1: build "
+            "the model with tf.keras or `import keras`, which are Keras 2 here, or run the program "
+            "without --tf1."
+        )
     raise error
+
+
+def _describe_unknown(name: str) -> str:
+    """Say whether a name such as `nn.seq2seq`, which is not of TensorFlow 1, is of TensorFlow 2."""
+    found: ModuleType | None = sys.modules.get("tensorflow")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    describe = describe_missing if found is None else describe_newer
+    return describe(f"tensorflow.{name}")

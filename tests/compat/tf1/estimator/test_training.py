@@ -20,6 +20,7 @@ from phalanx.compat.tf1.estimator import (
     export,
     train_and_evaluate,
 )
+from phalanx.train.model_dir.metrics_log import read_evaluations
 from phalanx.train.model_dir.status import State, Status, read_status, write_status
 
 Input = Callable[[], Any]
@@ -95,6 +96,37 @@ def test_evaluator_ends_when_the_chief_is_done(
     assert list(Path(evaluator.eval_dir()).glob("events*"))
     with pytest.raises(ValueError, match="train was called on a task 'evaluator'"):
         evaluator.train(train_input)
+
+
+def test_evaluator_goes_on_when_the_checkpoint_that_it_exports_is_deleted(
+    make_estimator: MakeEstimator,
+    train_input: Input,
+    eval_input: Input,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = make_estimator()
+    trained.train(train_input, max_steps=40)
+
+    class Training(LatestExporter):
+        """Trains on while step 40 is exported, until its checkpoint is deleted."""
+
+        def export(self, estimator: Any, export_path: Any, checkpoint_path: Any, *rest: Any) -> Any:
+            if checkpoint_path.endswith("-40"):
+                trained.train(train_input, max_steps=60)
+                for file in Path(trained.model_dir).glob("model.ckpt-40.*"):
+                    file.unlink()
+            return super().export(estimator, export_path, checkpoint_path, *rest)
+
+    cluster = {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}
+    task = {"type": "evaluator", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    evaluator = make_estimator()
+    spec = EvalSpec(
+        eval_input, start_delay_secs=0, throttle_secs=0, exporters=Training("latest", receive)
+    )
+    train_and_evaluate(evaluator, TrainSpec(train_input, max_steps=60), spec)
+    assert exports(evaluator, "latest") == 1
+    assert [entry.step for entry in read_evaluations(evaluator.model_dir)] == [40, 60]
 
 
 def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Input) -> None:

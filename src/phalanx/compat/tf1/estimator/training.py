@@ -185,10 +185,22 @@ class Evaluation:
         return self._estimator.latest_checkpoint() not in (None, self._evaluated)
 
     def run(self, *, is_final: bool = False) -> None:
-        """Evaluate the latest checkpoint, and export it."""
+        """Evaluate the latest checkpoint, and export it; not if it is deleted meanwhile."""
         path = self._estimator.latest_checkpoint()
         if path is None:
             return
+        try:
+            self._evaluate(path, is_final=is_final)
+        except (ValueError, tf.errors.OpError):
+            if tf.train.checkpoint_exists(path):
+                raise
+            LOG.warning(
+                "%s was deleted while it was evaluated: the next checkpoint is evaluated instead. "
+                "To keep more of them, set RunConfig(keep_checkpoint_max=...)",
+                path,
+            )
+
+    def _evaluate(self, path: str, *, is_final: bool) -> None:
         spec = self._spec
         self.metrics = self._estimator.evaluate(
             spec.input_fn, spec.steps, list(spec.hooks), path, spec.name
@@ -198,10 +210,10 @@ class Evaluation:
 
     def finish(self) -> None:
         """Evaluate the last checkpoint, unless that was done, and make the final exports."""
-        if self.has_new_checkpoint():
-            self.run(is_final=True)
-        elif self._evaluated is not None:
+        if not self.has_new_checkpoint() and self._evaluated is not None:
             self._export(self._evaluated, is_final=True)
+        while self.has_new_checkpoint():
+            self.run(is_final=True)
 
     def _export(self, path: str, *, is_final: bool) -> None:
         base = f"{self.model_dir}/export"

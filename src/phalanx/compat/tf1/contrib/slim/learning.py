@@ -6,7 +6,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from phalanx.compat.tf1.session import STOP_GRACE_SECONDS
+
 LOG = logging.getLogger("tensorflow")
+
+_WITHOUT_EFFECT = ("startup_delay_steps", "trace_every_n_steps", "ignore_live_threads")
 Pairs = list[tuple[Any, Any]]
 
 
@@ -113,6 +117,8 @@ def train(
     summary_op: Any = None,
     sync_optimizer: Any = None,
     session_config: Any = None,
+    init_feed_dict: Any = None,
+    ready_op: Any = None,
     **more: Any,
 ) -> Any:
     """Run a train_op until the number of steps is reached, or the data ends.
@@ -134,16 +140,25 @@ def train(
         summary_op: The summaries; by default all.
         sync_optimizer: The `tf.train.SyncReplicasOptimizer` of the train_op.
         session_config: A `tf.ConfigProto`.
-        **more: Not supported.
+        init_feed_dict: What `init_op` is fed.
+        ready_op: Says which variables are not initialized.
+        **more: `startup_delay_steps`, `trace_every_n_steps` and `ignore_live_threads` have no
+            effect. Others are not supported.
 
     Returns:
         The last loss.
     """
-    if more:
-        raise ValueError(f"slim.learning.train: {', '.join(sorted(more))} is not supported")
+    refused = sorted(set(more) - set(_WITHOUT_EFFECT))
+    if refused:
+        raise ValueError(f"slim.learning.train: {', '.join(refused)} is not supported")
+    if any(more.values()):
+        given = ", ".join(name for name, value in more.items() if value)
+        LOG.info("slim.learning.train: %s has no effect here", given)
     step = global_step if global_step is not None else tf.train.get_or_create_global_step()
     scaffold = tf.train.Scaffold(
         init_op=init_op,
+        init_feed_dict=init_feed_dict,
+        ready_op=ready_op,
         init_fn=None if init_fn is None else lambda _, session: init_fn(session),
         local_init_op=local_init_op,
         summary_op=summary_op,
@@ -165,6 +180,7 @@ def train(
         save_summaries_steps=None,
         save_summaries_secs=save_summaries_secs,
         config=session_config,
+        stop_grace_period_secs=STOP_GRACE_SECONDS,
     ) as session:
         while not session.should_stop():
             loss, at = session.run([train_op, step])
