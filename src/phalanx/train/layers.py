@@ -1,18 +1,27 @@
-"""Embedding: a Keras layer on a sparse table."""
+"""Embedding and DynamicEmbedding: Keras layers on sparse tables."""
 
 import json
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
 from phalanx.train.types import KerasVariable, Optimizer, Tensor
-from phalanx.train.variables.sparse_tables import current_lookups
+from phalanx.train.variables.sparse_tables import TracedLookups, current_lookups
 from phalanx.train.variables.table import Table
+from phalanx.train.variables.table_index import (
+    EVICTIONS,
+    WAYS,
+    GrowthRules,
+    TableGrowth,
+    TableIndex,
+    TableStatistics,
+)
 
-__all__ = ["Embedding"]
+__all__ = ["DynamicEmbedding", "Embedding"]
 
 
 @keras.saving.register_keras_serializable(package="phalanx")
@@ -186,6 +195,139 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     def _optimizer_config(self) -> dict[str, Any] | None:
         return None if self._optimizer is None else json.loads(self._optimizer)
+
+
+@keras.saving.register_keras_serializable(package="phalanx")
+class DynamicEmbedding(Embedding):
+    """An embedding layer for ids that are not known before: they get rows while it is trained.
+
+        users = phalanx.layers.DynamicEmbedding(32, max_rows=1_000_000, min_count=3)
+        vectors = users(user_ids)
+
+    The ids are any integers or strings. A step looks up the rows that its ids have; then the ids
+    are counted, and those that were seen often enough get a row with initial values. All other ids
+    share some rows. `max_rows` is the budget: an id is hashed to a bucket of 16 rows, and if all of
+    these are taken, another id of the bucket has to leave. Evaluation, prediction and exported
+    models look up rows, and change nothing.
+
+    The layer is trained in one process, on one device.
+
+    Args:
+        output_dim: The size of each vector.
+        max_rows: The number of rows. From 16 on, the next lower multiple of 16 is used.
+        min_count: How often an id must be seen to get a row. As many ids as there are rows are
+            counted at a time; one that was not seen for longest is forgotten.
+        max_age: After how many steps an id that was not seen loses its row; at most an eighth of
+            them later. Never, by default.
+        evict: Which id leaves a bucket that is full: the "oldest", which was not seen for longest,
+            or the "rarest", which was seen less often than the id that needs a row.
+        embeddings_initializer: The initializer of the rows.
+        mask_zero: As for `Embedding`; padding is not counted.
+        combiner: As for `Embedding`.
+        num_oov_indices: The number of rows that ids without a row of their own share.
+        embeddings_regularizer: As for `Embedding`.
+        optimizer: As for `Embedding`.
+        options: Other arguments of `keras.layers.Layer`, such as `name`.
+    """
+
+    def __init__(
+        self,
+        output_dim: int,
+        max_rows: int = 1_000_000,
+        *,
+        min_count: int = 1,
+        max_age: int | None = None,
+        evict: str = "oldest",
+        embeddings_initializer: str | keras.initializers.Initializer = "uniform",
+        mask_zero: bool = False,
+        combiner: str | None = None,
+        num_oov_indices: int = 1,
+        embeddings_regularizer: str | keras.regularizers.Regularizer | None = None,
+        optimizer: str | dict[str, Any] | Optimizer | None = None,
+        **options: Any,
+    ) -> None:
+        sizes = {"max_rows": max_rows, "min_count": min_count, "num_oov_indices": num_oov_indices}
+        if max_age is not None:
+            sizes["max_age"] = max_age
+        for name, size in sizes.items():
+            if not isinstance(size, int) or size < 1:
+                raise ConfigurationError(f"{name} is {size!r}: it must be an integer above 0")
+        if evict not in EVICTIONS:
+            raise ConfigurationError(f"evict is {evict!r}: it must be {' or '.join(EVICTIONS)}")
+        ways = min(WAYS, max_rows)
+        buckets = max_rows // ways
+        super().__init__(
+            buckets * ways, output_dim, embeddings_initializer, mask_zero, combiner=combiner,
+            num_oov_indices=num_oov_indices, embeddings_regularizer=embeddings_regularizer,
+            optimizer=optimizer, **options,
+        )  # fmt: skip
+        self.max_rows = max_rows
+        self._buckets, self._ways = buckets, ways
+        self._rules = GrowthRules(min_count, max_age, evict)
+
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+        super().build(input_shape)
+        index = TableIndex(self._buckets, self._ways, self._rules)
+        # As attributes, so that Keras saves them with the layer.
+        self.ids, self.counts, self.seen, self.totals = index.tables
+        self._index = index
+        shape = (self._buckets * self._ways + self.num_oov_indices, self.output_dim)
+        self.table.growth = TableGrowth(
+            index, self.embeddings_initializer, shape, self.variable_dtype
+        )
+
+    def call(
+        self, inputs: Tensor, weights: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        if training is True and current_lookups() is None and not in_symbolic_scope():
+            raise ConfigurationError(
+                f"{self.name} is trained outside of phalanx.run and phalanx.fit, where no id gets "
+                "a row: train it with one of these, or use phalanx.layers.Embedding"
+            )
+        return super().call(inputs, weights)
+
+    def statistics(self) -> TableStatistics:
+        """Return how many ids have a row, and how many have got and lost one, exactly."""
+        if not self.built:
+            raise ConfigurationError(f"{self.name} has no rows yet: build its model first")
+        return self._index.statistics()
+
+    def _find_rows(self, values: Tensor) -> Tensor:
+        ids = self._find_ids(values)
+        lookups = current_lookups()
+        if isinstance(lookups, TracedLookups) or in_symbolic_scope():
+            return tf.zeros_like(ids)
+        flat = tf.reshape(ids, [-1])
+        unique, positions, counts = tf.unique_with_counts(flat, tf.int64)
+        if lookups is not None and lookups.tape is not None:
+            is_counted = tf.ones_like(unique, tf.bool)
+            if self.mask_zero:
+                padding = self._find_ids(tf.zeros([], values.dtype))
+                is_counted = unique != padding
+            lookups.note_ids(self.table, unique[is_counted], counts[is_counted])
+        rows, is_found = self._index.find(unique)
+        shared = self.input_dim + hash_values(unique, self.num_oov_indices)
+        return tf.reshape(tf.gather(tf.where(is_found, rows, shared), positions), tf.shape(ids))
+
+    def _find_ids(self, values: Tensor) -> Tensor:
+        if values.dtype == tf.string:
+            return tf.strings.to_hash_bucket_fast(values, 2**63 - 1)
+        if not values.dtype.is_integer:
+            raise ConfigurationError(
+                f"{self.name} gets {values.dtype.name}: give it integers or strings"
+            )
+        return tf.cast(values, tf.int64)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["input_dim"], config["hash_inputs"]
+        return {
+            **config,
+            "max_rows": self.max_rows,
+            "min_count": self._rules.min_count,
+            "max_age": self._rules.max_age,
+            "evict": self._rules.evict,
+        }
 
 
 def _serialize_optimizer(optimizer: str | dict[str, Any] | Optimizer) -> str:

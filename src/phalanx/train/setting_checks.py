@@ -9,6 +9,8 @@ from phalanx.train.config import RunConfig
 from phalanx.train.step.step_function import StepFunction, stateful_layers
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import is_table
+from phalanx.train.variables.store import ELEMENTWISE
+from phalanx.train.variables.table import Table
 
 LOG = logging.getLogger("phalanx")
 
@@ -22,6 +24,31 @@ def check_recurrent_layers(config: RunConfig, step_function: StepFunction, repli
                 f"the layer {layer.name} ({type(layer).__name__}) is stateful, so each batch "
                 f"continues the sequences of the one before it, but {found}: train in one process "
                 "on one device, without accumulation, or set stateful=False"
+            )
+
+
+def check_growing_tables(
+    config: RunConfig, host_variables: HostVariables, is_one_device: bool
+) -> None:
+    """Raise an error if growing tables cannot be trained in this way."""
+    for table in host_variables.trainable:
+        if not isinstance(table, Table) or table.growth is None:
+            continue
+        optimizer = table.optimizer or host_variables.optimizer
+        problem = ""
+        if not is_one_device:
+            problem = "several devices, workers or parameter servers train"
+        elif config.accumulate > 1:
+            problem = f"accumulate is {config.accumulate}"
+        elif config.xla:
+            problem = "xla is set"
+        elif type(optimizer) not in ELEMENTWISE:
+            problem = f"{type(optimizer).__name__} does not update each element by itself"
+        if problem:
+            raise ConfigurationError(
+                f"{table.path} belongs to a DynamicEmbedding, which is trained in one process on "
+                f"one device, without accumulation, but {problem}: change that, or use "
+                "phalanx.layers.Embedding with hash_inputs=True"
             )
 
 

@@ -45,7 +45,12 @@ from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
 from phalanx.train.runtime.topology import Strategy, Topology
 from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
-from phalanx.train.setting_checks import check_fits_ps, check_in_place, check_recurrent_layers
+from phalanx.train.setting_checks import (
+    check_fits_ps,
+    check_growing_tables,
+    check_in_place,
+    check_recurrent_layers,
+)
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Callback, Dataset, Model
 from phalanx.train.variables.clipping import Clipping
@@ -263,6 +268,9 @@ class TaskRun:
         check_recurrent_layers(self.config, step_function, context.num_replicas)
         check_in_place(self.config, step_function)
         host_variables = step_function.make_host_variables()
+        if self.trains:
+            is_alone = self.topology.strategy is Strategy.ONE_PROCESS and context.num_replicas == 1
+            check_growing_tables(self.config, host_variables, is_alone)
         data = TaskData(
             train_data,
             make_evaluation,

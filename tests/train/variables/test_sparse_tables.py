@@ -123,7 +123,7 @@ def test_table_is_split_by_rows_and_pulled_back(stores: int) -> None:
     @tf.function  # type: ignore[untyped-decorator]
     def update(batch: Any) -> Any:
         buffers, state = weights.read(), weights.read_state()
-        gradients, _, report = step.train(weights, buffers, state, batch, 0, 0)
+        gradients, _, report, _ = step.train(weights, buffers, state, batch, 0, 0)
         weights.apply(gradients)
         return report
 

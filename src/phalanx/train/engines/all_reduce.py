@@ -269,6 +269,7 @@ class AllReduceEngine(TrainingEngine):
                     )
                     copy.apply(result.gradients)
                     copy.write_changing_state(result.state)
+                    copy.grow(result.sightings)
                     report += result.report
                     done += 1
                     batches += 1

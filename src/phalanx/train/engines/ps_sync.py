@@ -334,7 +334,7 @@ class SyncPSEngine(ParameterServerEngine):
         self, contribution: StepResult, trainer: Tensor
     ) -> tuple[list[Tensor], list[Rows]]:
         """Return what a contribution adds to the sum on each server, and to the sparse rows."""
-        gradients, state, report = contribution
+        gradients, state, report, _ = contribution
         takes_part = tf.cast(report[0] > 0, tf.float32)
         sums = []
         for store in range(len(self._sums)):

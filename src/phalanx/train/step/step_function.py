@@ -60,6 +60,7 @@ from phalanx.train.types import (
 )
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
+from phalanx.train.variables.sparse_tables import is_index
 
 LOG = logging.getLogger("phalanx")
 
@@ -70,6 +71,8 @@ class StepResult(NamedTuple):
     gradients: list[Tensor]
     state: list[Tensor]
     report: Tensor
+    sightings: Sequence[tuple[Tensor, Tensor]] = ()
+    """The ids that were looked up in each growing table, and how often."""
 
 
 class StepFunction:
@@ -173,7 +176,8 @@ class StepFunction:
             others = [v for v in self.named.values() if not v.trainable]
         else:
             trainable = list(self.model.trainable_variables)
-            others = list(self.model.non_trainable_variables)
+            # The index of a growing table changes only after a step.
+            others = [v for v in self.model.non_trainable_variables if not is_index(v)]
             others += [v for layer in stateful_layers(self.model) for v in layer.states]
         if self._train_step is not None:
             return self._make_model_step_variables(trainable, others)
@@ -309,7 +313,8 @@ class StepFunction:
         report = self.report.make(values, count, self._weigh(scope.get_current_value, count))
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         changed = variables.select_changing(variables.state_layout.flatten(new_state))
-        return StepResult(gradients, changed, report)
+        noted = tuple(lookups.merge_sightings(table) for table in variables.growing_tables())
+        return StepResult(gradients, changed, report, noted)
 
     def _train_by_model_step(
         self,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, PhalanxError
 from phalanx.train.step.seeds import CountingScope
 from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
-from phalanx.train.variables.sparse_tables import TracedLookups, is_table
+from phalanx.train.variables.sparse_tables import TracedLookups, is_index, is_table
 
 LOG = logging.getLogger("phalanx")
 
@@ -80,7 +80,9 @@ def trace_updates(
     def trace(batch: Batch) -> None:
         # Regularizers read the value of their weight from the scope.
         mapped = {id(v): v for v in [*variables, *others]}
-        is_read = [v for v in mapped.values() if not (is_table(v) and v.trainable)]
+        is_read = [
+            v for v in mapped.values() if not is_table(v) or not (v.trainable or is_index(v))
+        ]
         mapping = [(v, tf.identity(v.value)) for v in is_read]
         with CountingScope(mapping) as scope, TracedLookups().activate():
             before = [scope.get_current_value(variable) for variable in variables]

@@ -188,6 +188,21 @@ class DeviceVariables:
         for number, store in enumerate(self.stores):
             store.apply([clipped[index] for index in self.layout.in_store(number)])
 
+    def growing_tables(self) -> list[Table]:
+        weights = self.host_variables.trainable
+        return [w for w in weights if isinstance(w, Table) and w.growth is not None]
+
+    def grow(self, sightings: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Count the ids that a step has looked up in each growing table, and admit new ones."""
+        store = self.stores[0]
+        for table, (ids, counts) in zip(self.growing_tables(), sightings, strict=True):
+            position = next(
+                p for p, i in enumerate(self.layout.in_store(0)) if self._first_variable(i) is table
+            )
+            with tf.device(store.device):
+                assert table.growth is not None
+                store.row_optimizers[position].reset(*table.growth.observe(ids, counts))
+
     def apply_call(
         self, optimizer: Optimizer, gradients: Sequence[Tensor], variables: Sequence[KerasVariable]
     ) -> None:

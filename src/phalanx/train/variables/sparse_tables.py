@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.train.autograph import unconverted
-from phalanx.train.types import GradientTape, KerasVariable, Optimizer, Tensor
+from phalanx.train.types import Array, GradientTape, KerasVariable, Optimizer, Tensor
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
 
@@ -23,6 +23,11 @@ _BLOCK_ROWS = 1024
 def is_table(variable: KerasVariable) -> bool:
     """Return whether layers read a variable by looking up rows, and in no other way."""
     return isinstance(variable, Table)
+
+
+def is_index(variable: KerasVariable) -> bool:
+    """Return whether a variable is a part of the index of a growing table."""
+    return isinstance(variable, Table) and variable.is_index
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Lookups:
     buffers: list[int] = field(default_factory=list)
     indices: list[Tensor] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
+    sightings: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    """By the id of a growing table's variable: ids that were looked up, and how often."""
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -59,6 +66,20 @@ class Lookups:
         else:
             rows = self._gather(self._find_shards(variable), flat)
         return tf.reshape(rows, tf.concat([tf.shape(indices), rows.shape[1:]], 0))
+
+    def note_ids(self, variable: KerasVariable, ids: Tensor, counts: Tensor) -> None:
+        """Note that ids of a growing table were looked up, and how often each of them was."""
+        self.sightings.setdefault(id(variable), []).append((ids, counts))
+
+    def merge_sightings(self, variable: KerasVariable) -> tuple[Tensor, Tensor]:
+        """Return the ids that all lookups in a growing table have noted, each of them once."""
+        noted = self.sightings.get(id(variable), [])
+        if len(noted) == 1:
+            return noted[0]
+        empty = tf.zeros([0], tf.int64)
+        ids, positions = tf.unique(tf.concat([empty, *(each for each, _ in noted)], 0))
+        counts = tf.concat([empty, *(each for _, each in noted)], 0)
+        return ids, tf.math.unsorted_segment_sum(counts, positions, tf.size(ids))
 
     def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
         return self.shards[id(variable)]
@@ -167,6 +188,8 @@ class RowOptimizer:
     """A block, and the buffer that it copies: for the rows, and for each of their slots."""
     shared: Sequence[tuple[KerasVariable, KerasVariable]]
     """The shared variables of this optimizer, and those of the optimizer of the store."""
+    initial_slots: Sequence[Array] = ()
+    """The first row of each slot in `copies`, as the optimizer initializes it."""
     is_own: bool = False
     """Whether the table has this optimizer alone, so that no dense weight advances it."""
 
@@ -199,6 +222,14 @@ class RowOptimizer:
         )  # fmt: skip
         if self.is_own:
             self.advance_shared()
+
+    def reset(self, indices: Tensor, rows: Tensor) -> None:
+        """Give rows new values, and their slots the initial ones."""
+        (_, weight), *slots = self.copies
+        weight.value.scatter_update(tf.IndexedSlices(rows, indices))
+        for (_, slot), initial in zip(slots, self.initial_slots, strict=True):
+            values = tf.repeat(tf.constant(initial), tf.size(indices), 0)
+            slot.value.scatter_update(tf.IndexedSlices(values, indices))
 
     def advance_shared(self) -> None:
         """Write the shared variables back, where no dense weight of the store advances them."""

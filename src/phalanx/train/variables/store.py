@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
@@ -229,11 +230,12 @@ def _make_row_optimizer(
     _exclude_from_weight_decay(clone, [] if buffer.weight_decay else [block])
     local = build_optimizer(clone, [block])
     copies = [(block, weight)]
+    initial = [np.asarray(local.by_name[name][0].value)[:1] for name in local.by_name]
     copies += [(local.by_name[name][0], slots.by_name[name][position]) for name in local.by_name]
     ids = {id(variable) for variable in stored.variables}
     shared = [variable for variable in slots.shared if id(variable) in ids]
     pairs = list(zip(local.shared, shared, strict=True))
-    return RowOptimizer(clone, block, copies, pairs, is_own)
+    return RowOptimizer(clone, block, copies, pairs, initial, is_own)
 
 
 def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -33,6 +33,13 @@ class _Identity:
     _unique_id: str
 
 
+class Growth(Protocol):
+    """Gives rows of a growing table to ids."""
+
+    def observe(self, ids: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Count ids; return the rows that have got another id, and their initial values."""
+
+
 class Table(keras.Variable):  # type: ignore[misc]
     """The rows of a sparse table, or a slot of an optimizer for such rows.
 
@@ -52,6 +59,10 @@ class Table(keras.Variable):  # type: ignore[misc]
     ) -> None:
         self.optimizer: Optimizer | None = None
         """The optimizer of this table alone, if it has one."""
+        self.growth: Growth | None = None
+        """How ids get rows, if it is a growing table."""
+        self.is_index = False
+        """Whether it is a part of the index of a growing table: no step has it as state."""
         self._local: TFVariable = None
         self._shards: tuple[TFVariable, ...] = ()
         self._is_filled = False
