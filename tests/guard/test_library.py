@@ -6,13 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.guard.library import find_library, find_obstacle, guard_variables, is_active
+from phalanx.errors import ConfigurationError
+from phalanx.guard.library import (
+    find_library,
+    find_obstacle,
+    find_path_obstacle,
+    guard_variables,
+    is_active,
+    is_off,
+)
 from phalanx.guard.own_address import find_own_address
 
 
 def test_library_works_here_and_is_not_loaded_into_this_process() -> None:
     assert find_obstacle("python3") is None
     assert not is_active()
+
+
+@pytest.mark.parametrize("directory", ["my env", "a:b", "a\tb"])
+def test_path_that_cannot_be_preloaded_is_an_obstacle(directory: str) -> None:
+    assert "without spaces and colons" in str(find_path_obstacle(Path("/", directory, "lib.so")))
+    assert find_path_obstacle(Path("/env/lib.so")) is None
+
+
+def test_misspelt_setting_is_an_error() -> None:
+    assert is_off({"PHALANX_GUARD": "off"})
+    assert not is_off({"PHALANX_GUARD": "required"})
+    assert not is_off({})
+    with pytest.raises(ConfigurationError, match="PHALANX_GUARD is 'requried': set it to off or"):
+        is_off({"PHALANX_GUARD": "requried"})
 
 
 def test_static_program_is_an_obstacle(tmp_path: Path) -> None:

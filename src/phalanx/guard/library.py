@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from phalanx.errors import ConfigurationError
+
 # What the user may set: `off`, or `required` to fail where the library cannot work.
 SWITCH = "PHALANX_GUARD"
 BIND = "PHALANX_GUARD_BIND"
@@ -21,8 +23,11 @@ _PROGRAM_INTERPRETER = 3
 
 
 def is_off(environ: Mapping[str, str]) -> bool:
-    """Whether the user has switched the guard off."""
-    return environ.get(SWITCH) == "off"
+    """Whether the user has switched the guard off; a ConfigurationError for an unknown setting."""
+    setting = environ.get(SWITCH, "")
+    if setting not in ("", "off", "required"):
+        raise ConfigurationError(f"{SWITCH} is {setting!r}: set it to off or required, or unset it")
+    return setting == "off"
 
 
 def is_active() -> bool:
@@ -44,12 +49,23 @@ def find_obstacle(program: str | None = None) -> str | None:
     library = find_library()
     if library is None:
         return "its library was not built (install gcc, then Phalanx again: pip install .)"
+    if path_obstacle := find_path_obstacle(library):
+        return path_obstacle
     try:
         ctypes.CDLL(str(library))
     except OSError as error:
         return f"its library cannot be loaded: {error}"
     path = shutil.which(program) if program else None
     return _find_program_obstacle(Path(path)) if path else None
+
+
+def find_path_obstacle(library: Path) -> str | None:
+    """Return why a library at this path cannot be preloaded; None if it can."""
+    # LD_PRELOAD separates libraries by these, and has no way to escape them.
+    if any(character in ":" or character.isspace() for character in str(library)):
+        where = f"its library is at {str(library)!r}"
+        return f"{where}: install Phalanx at a path without spaces and colons"
+    return None
 
 
 def _find_program_obstacle(path: Path) -> str | None:
