@@ -71,9 +71,12 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 	    --num-layers 20 --schedule one-cycle --epochs 3 --learning-rate 0.05 --no-chief-trains \
 	    --log-steps 20 --contact-sheet runs/demo/pictures.png
 
+# Several files at once, in the order of the collection: those that start clusters come first.
+FAST   := $(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: $(READY)   ## check the code, then run the test suite
 	@$(MAKE) --no-print-directory check
-	$(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile
+	$(FAST)
 
 # Real servers and clusters of TensorFlow processes use all processors: one slow test at a time.
 TABLE  := --continue-on-collection-errors --suite-table build/suites.json
@@ -84,7 +87,7 @@ test-all:        ## also run the slow tests, against real servers; as root on De
 	-@$(MAKE) --no-print-directory $(HDFS)
 	@$(MAKE) --no-print-directory check
 	@rm -f build/suites.json
-	@set -x; $(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile $(TABLE); fast=$$?; \
+	@set -x; $(FAST) $(TABLE); fast=$$?; \
 	    $(BIN)/pytest -m slow $(TABLE) && exit $$fast
 
 check: $(READY) $(AUDITED) ## check format, lint, types, docs and, after a change of the lock, its packages

@@ -32,6 +32,11 @@ COMMAND = [sys.executable, "-m", "phalanx"]
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the tests that take longest, so that no process waits for another at the end."""
+    items.sort(key=lambda item: not item.path.stem.endswith("_integration"))
+
+
 @pytest.fixture
 def environ() -> dict[str, str]:
     """The environment without variables that describe a task or a cluster."""

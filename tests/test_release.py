@@ -59,6 +59,7 @@ def test_other_packages_add_launchers_and_detectors(installed_extension: Path, r
     assert run(sys.executable, "-c", code, **path) == "chief-0\n"
 
 
+@pytest.mark.slow
 def test_other_packages_add_hooks(installed_extension: Path, run: Run) -> None:
     code = (
         "import phalanx\n"

@@ -43,6 +43,7 @@ def accuracy(output: str) -> float:
     return float(match[1])
 
 
+@pytest.mark.slow
 def test_one_master_two_ps_and_two_workers_by_phalanx_run(phalanx: Phalanx) -> None:
     done = phalanx("run", "--workers", 2, "--ps", 2, "--linger", 0, TF2, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

@@ -36,7 +36,7 @@ def test_first_program_of_the_guide_trains_and_evaluates(tmp_path: Path) -> None
     ("example", "shape", "shown"),
     [
         ("mnist", ["--workers", "2", "--ps", "1"], "on the test images"),
-        ("custom_step", ["--workers", "1"], "at worst"),
+        pytest.param("custom_step", ["--workers", "1"], "at worst", marks=pytest.mark.slow),
         pytest.param("recommender", ["--workers", "2", "--ps", "2"], "AUC", marks=pytest.mark.slow),
     ],
 )

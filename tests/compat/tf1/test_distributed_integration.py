@@ -27,6 +27,7 @@ def run_alone(program: Path, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_last_worker_evaluates_what_the_others_train_from_feeds(
     phalanx: Phalanx, tmp_path: Path
 ) -> None:

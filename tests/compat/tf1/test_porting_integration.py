@@ -29,6 +29,7 @@ def read_accuracy(output: str) -> float:
     return float(accuracy)
 
 
+@pytest.mark.slow
 def test_stages_reach_the_same_accuracy_and_read_each_others_checkpoints(tmp_path: Path) -> None:
     tf1 = ("-m", "phalanx.compat.tf1", str(STAGES / "estimator.py"))
     unchanged = run(tmp_path, *tf1, "--model_dir=one")

@@ -68,6 +68,7 @@ def test_stop_at_time_ends_all_tasks_and_the_final_checkpoint_is_evaluated(
     assert "5 seconds have passed" in tasks.log("worker-0")
 
 
+@pytest.mark.slow
 def test_sharded_example_runs_on_a_cluster_described_by_job_name(tmp_path: Path) -> None:
     flags = ("--checkpoint-dir", str(tmp_path / "run"), "--steps", "40")
     tasks = start_by_variables(tmp_path, EXAMPLES / "sharded.py", *flags)
@@ -117,6 +118,7 @@ def test_two_workers_train_the_same_weights_as_one_process(
         np.testing.assert_allclose(two[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_sigterm_to_a_worker_interrupts_all_tasks(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

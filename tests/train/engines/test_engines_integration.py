@@ -165,6 +165,7 @@ def test_restarted_worker_builds_its_data_again(start_cluster: Any, tmp_path: Pa
     assert set(tasks.wait().values()) == {75}
 
 
+@pytest.mark.slow
 def test_async_resumes_in_the_middle_of_the_data(start_cluster: Any, tmp_path: Path) -> None:
     # One trainer has 4 batches, the other 3, and they read them 5 times: 35 updates.
     flags = ["--model-dir", str(tmp_path), *FLAGS, "--epochs", "5", "--steps-per-call", "1"]

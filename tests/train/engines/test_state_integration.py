@@ -30,7 +30,7 @@ def read_state(tasks: Any) -> Any:
             marks=pytest.mark.slow,
         ),
         pytest.param("c w", [], id="two workers", marks=pytest.mark.slow),
-        pytest.param("c w p", ["--sync"], id="synchronous ps"),
+        pytest.param("c w p", ["--sync"], id="synchronous ps", marks=pytest.mark.slow),
         pytest.param("c w p p", [], id="asynchronous ps"),
     ],
 )
@@ -49,6 +49,7 @@ def test_state_is_exact_with_every_engine(
     assert state["variance"] == pytest.approx(4.0, abs=1.0)
 
 
+@pytest.mark.slow
 def test_pass_with_backups_continues_until_every_trainer_has_read_its_data(
     start_cluster: Any, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def test_synchronous_training_with_callbacks_equals_one_process(
         np.testing.assert_allclose(weights[name], wanted_weights[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_asynchronous_training_ends_each_epoch_for_callbacks(
     start_cluster: Any, tmp_path: Path
 ) -> None:

@@ -25,13 +25,14 @@ def run(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
         (["--workers", "1"], "arrays"),
-        pytest.param(["--workers", "1"], "python", marks=pytest.mark.slow),
-        pytest.param(["--workers", "1", "--ps", "1"], "python", marks=pytest.mark.slow),
-        pytest.param(["--workers", "1", "--ps", "1"], "arrays", marks=pytest.mark.slow),
+        (["--workers", "1"], "python"),
+        (["--workers", "1", "--ps", "1"], "python"),
+        (["--workers", "1", "--ps", "1"], "arrays"),
     ],
 )
 def test_after_a_kill_of_the_chief_the_result_is_that_of_a_whole_run(

@@ -73,6 +73,7 @@ def test_every_task_shows_why_the_chief_failed(start_cluster: Any, tmp_path: Pat
         assert f"phalanx: chief-0 failed: {mistake}\n" in tasks.log(task)
 
 
+@pytest.mark.slow
 def test_the_other_tasks_exit_when_the_chief_is_killed(start_cluster: Any, tmp_path: Path) -> None:
     tasks = start_cluster("c w p", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000")
     tasks.wait_for_line("chief-0", "Average examples/sec")
