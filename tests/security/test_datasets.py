@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from tests.security.measured import run_measured
 
+from phalanx.data.datasets import convert_cifar10
+
 PARTS = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
 
@@ -50,6 +52,14 @@ BAD_PICKLES = {
     "named by tuples": opcodes(
         b"N", b"".join(b"q%ch%c\x86" % (n, n) for n in range(99)), b"\x8c\x01x\x93"
     ),
+    # Texts that are written once and used a hundred thousand times.
+    "long function": opcodes(
+        b"X", struct.pack("<I", 1 << 24), b"x" * (1 << 24), b"q\x00", b"h\x00h\x00\x93" * 100_000
+    ),
+    "long key": opcodes(
+        b"}B", struct.pack("<I", 1 << 24), b"x" * (1 << 24), b"q\x00N", b"sh\x00N" * 100_000
+    ),
+    "long name": opcodes(b"cnumpy\n", b"x" * (1 << 24), b"\n"),
     "empty stack": opcodes(b"R"),
     "no mark": opcodes(b"NNNu"),
     "nothing": b"",
@@ -65,6 +75,7 @@ def test_a_hostile_batch_of_cifar10_is_an_error(name: str, tmp_path: Path) -> No
     )
     assert done.returncode == 2, done.stderr
     assert "data_batch_1 is not a batch of CIFAR-10" in done.stderr
+    assert len(done.stderr) < 1000
     assert done.peak < 400
     assert not (tmp_path / "out").exists()
 
@@ -110,6 +121,49 @@ def test_an_archive_that_expands_without_limit_is_an_error(
     assert done.returncode == 2, done.stderr
     assert "MiB" in done.stderr
     assert done.peak < 400
+
+
+# Python's tarfile searches such a header for more than ten minutes.
+DIGITS = b"1" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (tarfile.XHDTYPE, DIGITS),
+        (tarfile.XGLTYPE, DIGITS),
+        (tarfile.XHDTYPE, b"1" * 4096),
+        (tarfile.XHDTYPE, b"9" * 4000 + b" path=x\n"),
+        (tarfile.GNUTYPE_SPARSE, DIGITS),
+        (tarfile.GNUTYPE_LONGNAME, DIGITS),
+    ],
+    ids=["pax", "pax of all", "many pax", "long number", "sparse", "long name"],
+)
+def test_headers_of_an_archive_are_read_in_linear_time(
+    kind: bytes, text: bytes, tmp_path: Path
+) -> None:
+    header = make_member("header", len(text), kind).tobuf() + text
+    with (tmp_path / "cifar.tar").open("wb") as file:
+        for _ in range(min((1 << 23) // len(header), 1500)):
+            file.write(header + bytes(-len(header) % 512))
+    done = run_measured(
+        tmp_path,
+        *("dataset", "cifar10", "--source", tmp_path / "cifar.tar", "--out", tmp_path / "out"),
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "CIFAR-10" in done.stderr
+    assert len(done.stderr) < 1000
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_archives_with_long_paths_can_be_read(form: int, tmp_path: Path) -> None:
+    data = pickled_by_python_2()
+    with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz", format=form) as archive:
+        for part in ("._data_batch_1", *PARTS):
+            member = make_member(f"{'d' * 90}/{'e' * 40}/{part}", len(data))
+            archive.addfile(member, io.BytesIO(data))
+    assert convert_cifar10(tmp_path / "cifar.tar.gz", tmp_path / "out") == {"train": 10, "eval": 2}
 
 
 def test_a_file_of_mnist_that_expands_without_limit_is_an_error(tmp_path: Path) -> None:
@@ -159,7 +213,6 @@ def pickled_in_columns() -> bytes:
 def test_genuine_batches_of_any_version_can_be_read(
     write: Callable[[], bytes], tmp_path: Path
 ) -> None:
-    from phalanx.data.datasets import convert_cifar10
     from phalanx.records import read_arrays
 
     with tarfile.open(tmp_path / "cifar.tar", "w") as archive:

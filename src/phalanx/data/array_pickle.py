@@ -15,6 +15,7 @@ import numpy as np
 from phalanx.data.types import Array
 
 _MOST_OPCODES = 1_000_000
+_MOST_NAME_LENGTH = 200
 _MARK = object()
 _TEXT_ENCODING = "latin-1"
 
@@ -70,9 +71,15 @@ def _to_images(value: object) -> Array:
 
 def _to_text(value: object) -> object:
     """A name that Python 2 wrote as text, and Python 3 as bytes or as an encoded text."""
-    if isinstance(value, _Call) and value.function == "_codecs.encode" and value.arguments:
-        value = value.arguments[0]
+    value = _unwrap(value)
     return value.decode(_TEXT_ENCODING) if isinstance(value, bytes) else value
+
+
+def _unwrap(value: object) -> object:
+    """What a call of `_codecs.encode` encodes."""
+    if isinstance(value, _Call) and value.function == "_codecs.encode" and value.arguments:
+        return value.arguments[0]
+    return value
 
 
 def _to_bytes(value: object) -> bytes:
@@ -121,13 +128,10 @@ class _Machine:
         elif name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS"):
             self._add(name)
         elif name == "GLOBAL":
-            self._stack.append(_Global(argument.replace(" ", ".")))
+            self._stack.append(_Global(_check_name(argument).replace(" ", ".")))
         elif name == "STACK_GLOBAL":
             function, module = self._stack.pop(), self._stack.pop()
-            # Nested tuples that share their items would print without end.
-            if not isinstance(module, str) or not isinstance(function, str):
-                raise ValueError("it has a function without a name")
-            self._stack.append(_Global(f"{module}.{function}"))
+            self._stack.append(_Global(f"{_check_name(module)}.{_check_name(function)}"))
         elif name == "REDUCE":
             arguments, function = self._stack.pop(), self._stack.pop()
             if not isinstance(function, _Global) or not isinstance(arguments, tuple):
@@ -163,6 +167,13 @@ class _Machine:
             raise ValueError("it extends something that is not a list or dictionary")
 
 
+def _check_name(value: object) -> str:
+    """A short text: a file can refer to a long one again and again, and each copy would cost."""
+    if not isinstance(value, str) or len(value) > _MOST_NAME_LENGTH:
+        raise ValueError("it has a name that is too long, or not text")
+    return value
+
+
 def _call(function: str, arguments: tuple[Any, ...]) -> _Call:
     known = function.replace("numpy.core.", "numpy._core.")
     if known not in _FUNCTIONS:
@@ -170,11 +181,15 @@ def _call(function: str, arguments: tuple[Any, ...]) -> _Call:
     return _Call(known, arguments)
 
 
-def _to_dict(items: list[Any]) -> dict[object, Any]:
-    pairs = [(_to_text(key), value) for key, value in zip(items[::2], items[1::2], strict=True)]
-    if not all(isinstance(key, str) for key, _ in pairs):
-        raise ValueError("it has a key that is not text")
-    return dict(pairs)
+def _to_dict(items: list[Any]) -> dict[str, Any]:
+    return {_to_name(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
+
+
+def _to_name(value: object) -> str:
+    text = _unwrap(value)
+    if isinstance(text, bytes) and len(text) <= _MOST_NAME_LENGTH:
+        text = text.decode(_TEXT_ENCODING)
+    return _check_name(text)
 
 
 _FUNCTIONS = {

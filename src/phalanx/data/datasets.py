@@ -13,14 +13,13 @@ import gzip
 import hashlib
 import math
 import struct
-import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -28,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.data.array_pickle import load_batch
+from phalanx.data.tar_archive import TarMember, find_members
 from phalanx.data.types import Array
 from phalanx.errors import DataError
 from phalanx.records import Feature, Kind, Schema, write_examples
@@ -55,7 +55,6 @@ _WRITE_BATCH = 2048
 _DRAW_BATCH = 4096
 _MOST_FILE_BYTES = 64 << 20
 _MOST_ARCHIVE_BYTES = 512 << 20
-_MOST_MEMBERS = 1000
 
 Progress = Callable[[int, int], None]
 """A function that is called with the bytes downloaded so far and in all."""
@@ -198,13 +197,10 @@ def _open_cifar10(source: str | Path | None, progress: Progress | None) -> Itera
             f"there is no {path}: give the directory cifar-10-batches-py or its archive"
         )
     try:
-        with (
-            _BoundedFile(_open_compressed(path), path) as file,
-            tarfile.open(fileobj=file, mode="r:") as archive_file,
-        ):
-            members = _list_members(path, archive_file)
-            yield lambda name: _read_member(archive_file, members.get(name))
-    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
+        with _open_compressed(path) as file:
+            members = find_members(file, _MOST_ARCHIVE_BYTES)
+            yield lambda name: _read_member(path, file, name, members.get(name))
+    except (EOFError, OSError, zlib.error, ValueError) as error:
         raise DataError(
             f"{path} is not an archive of CIFAR-10 (.tar.gz or .tar): {error}"
         ) from None
@@ -233,47 +229,13 @@ def _read_file(path: Path) -> bytes:
     return data
 
 
-class _BoundedFile:
-    """The file of an archive: headers that demand large reads, and bombs, are errors."""
-
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file, self._path = file, path
-
-    def __enter__(self) -> IO[bytes]:
-        return cast(IO[bytes], self)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= _MOST_FILE_BYTES:
-            raise _too_large(self._path, _MOST_FILE_BYTES)
-        return self._file.read(size)
-
-    def seek(self, position: int) -> int:
-        if not 0 <= position <= _MOST_ARCHIVE_BYTES:
-            raise _too_large(self._path, _MOST_ARCHIVE_BYTES)
-        return self._file.seek(position)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-
-def _list_members(path: Path, archive: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
-    members = {}
-    for number, member in enumerate(archive):
-        if not 0 <= member.size <= _MOST_FILE_BYTES:
-            raise _too_large(f"{member.name!r} in {path}", _MOST_FILE_BYTES)
-        if number == _MOST_MEMBERS:
-            raise DataError(f"{path} has more than {_MOST_MEMBERS} files: it is not CIFAR-10")
-        if member.isfile():
-            members[Path(member.name).name] = member
-    return members
-
-
-def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> bytes | None:
-    file = None if member is None else archive.extractfile(member)
-    return None if file is None else file.read()
+def _read_member(path: Path, file: BinaryIO, name: str, member: TarMember | None) -> bytes | None:
+    if member is None:
+        return None
+    if member.size > _MOST_FILE_BYTES:
+        raise _too_large(f"{name} in {path}", _MOST_FILE_BYTES)
+    file.seek(member.offset)
+    return file.read(member.size)
 
 
 def _read_cifar10_part(read: Reader, name: str) -> LabelledImages:
