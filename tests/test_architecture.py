@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "join_on_import": set[str](),
     "lazy_names": set[str](),
     "version": set[str](),
+    "printable": set[str](),
     "open_files": {"errors"},
     "metrics_endpoint": {"errors"},
     "cluster": {"errors", "open_files"},
@@ -49,6 +50,7 @@ MAY_IMPORT = {
     "data": {"errors", "open_files", "cluster", "records"},
     "train": {
         "errors",
+        "printable",
         "open_files",
         "join_on_import",
         "metrics_endpoint",
@@ -83,6 +85,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "errors",
+        "printable",
         "open_files",
         "metrics_endpoint",
         "cluster",
@@ -353,3 +356,9 @@ def test_paths_in_the_architecture_page_exist() -> None:
     assert paths
     roots = (SOURCE, SOURCE.parent, ROOT)
     assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "cli").rglob("*.py")), ids=module_name)
+def test_commands_print_through_the_module_that_escapes_control_characters(path: Path) -> None:
+    printing = re.search(r"click\.s?echo\(|(?<!\.)\bprint\(", path.read_text())
+    assert (printing is None) == (path.name != "printing.py")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 
 import pytest
@@ -35,22 +34,6 @@ def test_misspelt_setting_is_an_error() -> None:
     assert not is_off({})
     with pytest.raises(ConfigurationError, match="PHALANX_GUARD is 'requried': set it to off or"):
         is_off({"PHALANX_GUARD": "requried"})
-
-
-def test_static_program_is_an_obstacle(tmp_path: Path) -> None:
-    program = tmp_path / "static"
-    header = b"\x7fELF\x02\x01\x01".ljust(32, b"\0") + struct.pack("<Q", 64)
-    program.write_bytes(header.ljust(54, b"\0") + struct.pack("<HH", 56, 0) + bytes(6))
-    program.chmod(0o755)
-    assert find_obstacle(str(program)) == f"{program} is linked statically"
-
-
-def test_damaged_programs_and_scripts_are_no_obstacle(tmp_path: Path) -> None:
-    for content in (b"\x7fELF\x02\x01", b"#!/bin/sh\n", b""):
-        program = tmp_path / "program"
-        program.write_bytes(content)
-        program.chmod(0o755)
-        assert find_obstacle(str(program)) is None
 
 
 def test_library_is_preloaded_once_before_others() -> None:

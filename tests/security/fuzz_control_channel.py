@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.security.fuzzing import fuzz, vary
 
+from phalanx.printable import make_printable
 from phalanx.train.runtime.messages import (
     MAX_BYTES,
     Message,
     MessageReader,
     MessageType,
-    make_printable,
     seal,
 )
 

@@ -114,7 +114,8 @@ def test_control_characters_do_not_reach_the_terminal(channel: Channel) -> None:
     line = seal(Message(MessageType.FAILED, "chief-0", text), "ps-0", channel.secret)
     received = channel.next_after(line)
     assert received is not None
-    assert received.text == "a[2J]0;titleb31mc\n\td"
+    shown = r"a\u001b[2J\u001b]0;title\u0007b\r\u009b31m\u202ec\ud800"
+    assert received.text == f"{shown}\n\td"
 
 
 def test_log_of_bad_lines_is_short_and_printable(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.printing import echo
 from phalanx.errors import PhalanxError
 
 # Where each command is, and what `phalanx --help` says of it without importing anything.
@@ -64,6 +65,16 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            # Values of a job file are in these messages.
+            message = io.StringIO()
+            error.show(message)
+            echo(message.getvalue(), err=True, nl=False)
+            return ctx.exit(error.exit_code)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, group in _GROUPS.items():
             with formatter.section(title):
@@ -103,5 +114,5 @@ def main() -> None:
     try:
         cli(prog_name="phalanx")
     except PhalanxError as error:
-        click.echo(f"phalanx: {error}", err=True)
+        echo(f"phalanx: {error}", err=True)
         sys.exit(error.exit_code)

@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
+from phalanx.cli.guard import show_warning
 from phalanx.cli.options import ARGUMENTS, MODULE, ProgramCommand, add_options, make_job
+from phalanx.cli.printing import echo
 from phalanx.cli.terminal import print_table
 from phalanx.cluster.spec import Task, count_roles
 from phalanx.errors import LaunchError
-from phalanx.guard.plan import LOOPBACK, plan_guard
 from phalanx.launch.backends.local.launcher import LocalLauncher, TaskHost
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
@@ -24,6 +25,7 @@ from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.chaos.injector import Injector, Outcome, render_table
 from phalanx.launch.chaos.network import Network, find_obstacle, open_network
 from phalanx.launch.chaos.scenarios import SCENARIOS, Fault, plan_faults
+from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job
 from phalanx.launch.options import ENV_FROM_FILE, GRACE_PERIODS, SHAPE, Option, make_grace_periods
 from phalanx.launch.values import parse_duration
@@ -94,6 +96,8 @@ def command(**values: Any) -> None:
     job = make_job(values)
     job = replace(job, restarts=job.restarts or _RESTARTS)
     check_program(job.program)
+    guard = plan_local_guard(job, os.environ)
+    show_warning(guard)
     faults = plan_faults(
         job.all_tasks(), values["scenario"], values["faults"], values["seed"], find_obstacle()
     )
@@ -111,7 +115,7 @@ def command(**values: Any) -> None:
             log_dir=log_dir,
             run_id=uuid.uuid4().hex,
             grace_periods=make_grace_periods(values),
-            guard=plan_guard(LOOPBACK, (), {**os.environ, **job.environment}).variables,
+            guard=guard.variables,
             stop_limit=values["stop_limit"] or None,
             hang_limit=values["recovery_limit"],
             progress_file=log_dir / "progress.json",
@@ -141,7 +145,7 @@ def _run(
     assert launcher.progress_file is not None
     launcher.progress_file.unlink(missing_ok=True)
     handle = launcher.submit(launcher.plan(job), _Notes())
-    click.echo(f"phalanx: {count_roles(job.all_tasks())}; output in {launcher.log_dir}", err=True)
+    echo(f"phalanx: {count_roles(job.all_tasks())}; output in {launcher.log_dir}", err=True)
     injector = Injector(
         handle, launcher.run_id, launcher.progress_file, limit, pause, _Notes().note, network
     )
@@ -157,7 +161,7 @@ def _run(
     if not has_recovered:
         raise LaunchError(_explain(outcomes))
     assert result is not None
-    click.echo(f"phalanx: the job {result.reason}", err=True)
+    echo(f"phalanx: the job {result.reason}", err=True)
     return result.exit_code
 
 
@@ -176,4 +180,4 @@ class _Notes:
     def changed(self, status: object) -> None: ...
 
     def note(self, message: str) -> None:
-        click.echo(f"phalanx: {message}", err=True)
+        echo(f"phalanx: {message}", err=True)

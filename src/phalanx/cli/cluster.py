@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.option_factories import time_option
 from phalanx.cli.options import POSITIVE_DURATION
+from phalanx.cli.printing import echo
 from phalanx.cluster import detect
 from phalanx.cluster.lint import Problem, lint
 from phalanx.cluster.preflight import check_peers
@@ -72,7 +73,7 @@ def make(
     text = TFConfig(cluster, Task(Role.parse(role), index), trial, model_dir, environment).dumps()
     if problems := lint(text):
         raise ClusterError("the cluster is invalid:" + _list_problems(problems))
-    click.echo(text)
+    echo(text)
 
 
 @tf_config.command(name="lint")
@@ -90,9 +91,9 @@ def lint_command(config: str | None) -> None:
     text, source = _read_config(config, sys.stdin.buffer)
     if problems := lint(text):
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        click.echo(f"{count} in {source}:{_list_problems(problems)}")
+        echo(f"{count} in {source}:{_list_problems(problems)}")
         sys.exit(1)
-    click.echo(f"no problems in {source}")
+    echo(f"no problems in {source}")
 
 
 def _read_config(config: str | None, stdin: BinaryIO) -> tuple[str, str]:
@@ -141,13 +142,13 @@ def check(timeout: float, wait: bool, verbose: bool) -> None:
     config = detect(argv=[])
     reports = check_peers(config, timeout=timeout, wait=wait)
     if not reports:
-        click.echo(f"{config.task} has no peers: there is nothing to reach")
+        echo(f"{config.task} has no peers: there is nothing to reach")
         return
     for report in reports:
         if report.reason:
-            click.echo(f"FAIL  {report}")
+            echo(f"FAIL  {report}")
         elif verbose:
-            click.echo(f"ok    {report} ({report.seconds * 1000:.0f} ms)")
+            echo(f"ok    {report} ({report.seconds * 1000:.0f} ms)")
     failed = sum(report.reason is not None for report in reports)
-    click.echo(f"{config.task}: {len(reports) - failed} of {len(reports)} peers answer")
+    echo(f"{config.task}: {len(reports) - failed} of {len(reports)} peers answer")
     sys.exit(1 if failed else 0)

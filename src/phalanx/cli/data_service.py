@@ -1,5 +1,6 @@
 """`phalanx data-service`: run the servers of tf.data service."""
 
+import os
 import signal
 import socket
 import sys
@@ -9,7 +10,9 @@ from functools import partial
 
 import click
 
+from phalanx.cli.printing import echo
 from phalanx.cluster.lint import find_address_problem
+from phalanx.guard.exposure import describe_exposure
 from phalanx.launch.processes.runtime_lines import import_tensorflow
 
 _PORT = click.IntRange(1, 65535)
@@ -43,6 +46,7 @@ def dispatcher(port: int, work_dir: str | None) -> None:
     Example:
       phalanx data-service dispatcher --port 5050
     """
+    _check_guard()
     import_tensorflow()
     from phalanx.data.tensors import run_dispatcher  # noqa: PLC0415
 
@@ -66,6 +70,7 @@ def worker(address: str, port: int, host: str | None) -> None:
     if problem := find_address_problem("DISPATCHER", address):
         raise click.UsageError(str(problem))
     name = host or socket.gethostname()
+    _check_guard()
     import_tensorflow()
     from phalanx.data.tensors import run_data_worker  # noqa: PLC0415
 
@@ -73,9 +78,14 @@ def worker(address: str, port: int, host: str | None) -> None:
     _run(serve, f"data worker of {address} at {name}:{port}")
 
 
+def _check_guard() -> None:
+    if warning := describe_exposure(os.environ):
+        echo(f"phalanx: warning: {warning}", err=True)
+
+
 def _run(serve: Callable[[], None], what: str) -> None:
     """Run the server until SIGTERM or SIGINT, and exit with 0."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    click.echo(f"phalanx: {what} (stop with Ctrl-C)", err=True)
+    echo(f"phalanx: {what} (stop with Ctrl-C)", err=True)
     serve()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.option_factories import count_option
+from phalanx.cli.printing import echo
 from phalanx.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def synthetic(out: str, suffix: str, image_feature: str, **options: Any) -> None
 
 def _print_counts(out: str, names: "RecordNames", counts: dict[str, int]) -> None:
     for split, count in counts.items():
-        click.echo(f"{count}\t{out.rstrip('/')}/{names.file(split)}")
+        echo(f"{count}\t{out.rstrip('/')}/{names.file(split)}")
 
 
 def _download(

@@ -10,6 +10,7 @@ from typing import TextIO
 from phalanx.cluster.spec import Task
 from phalanx.launch.base import TaskStatus
 from phalanx.launch.processes.supervisor import NullObserver, Observer
+from phalanx.printable import make_printable
 
 
 class QueuedDisplay:
@@ -84,7 +85,7 @@ class PlainDisplay:
         """State changes are not printed."""
 
     def note(self, message: str) -> None:
-        _write(sys.stderr, f"phalanx: {message}\n")
+        _write(sys.stderr, f"phalanx: {make_printable(message)}\n")
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -12,6 +12,7 @@ import click
 
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.options import add_options
+from phalanx.cli.printing import echo
 from phalanx.cli.terminal import print_table
 from phalanx.cluster import Cluster
 from phalanx.cluster.spec import Role
@@ -61,7 +62,7 @@ def command(
     loaded = load_program(program, arguments)
     estimate = estimate_run(loaded.experiment, loaded.config, make_cluster(workers, ps))
     if as_json:
-        click.echo(json.dumps(_describe(estimate), indent=2))
+        echo(json.dumps(_describe(estimate), indent=2))
     else:
         _show(estimate)
     limits: dict[Role, int] = {}
@@ -102,17 +103,17 @@ def check_memory(tasks: Sequence[TaskEstimate], limits: Mapping[Role, int]) -> N
 
 
 def _show(estimate: RunEstimate) -> None:
-    click.echo(f"trains {estimate.strategy}\n")
+    echo(f"trains {estimate.strategy}\n")
     rows = []
     # Tasks of a role with the same figures share a row.
     for (_, cells), group in groupby(estimate.tasks, lambda each: (each.task.role, _cells(each))):
         first, *others = (each.task for each in group)
         rows.append((f"{first} to {others[-1]}" if others else str(first), *cells))
     print_table(_HEADER, rows, numbers=_HEADER[1:])
-    click.echo()
+    echo()
     for path, count in estimate.looked_up.items():
-        click.echo(f"a step of a trainer looks up {count:,} rows of {path}")
-    click.echo(
+        echo(f"a step of a trainer looks up {count:,} rows of {path}")
+    echo(
         f"a checkpoint has {format_bytes(estimate.checkpoint_bytes)}; a save stops the training "
         f"for about {estimate.stall_seconds:.2g} s"
     )

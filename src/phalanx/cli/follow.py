@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NoReturn
 
-import click
-
 from phalanx.cli.display import PlainDisplay
+from phalanx.cli.printing import echo, echo_output
 from phalanx.cluster.spec import Task
 from phalanx.errors import LaunchError, OutputGoneError
 from phalanx.launch.base import Handle, JobResult, ReportingHandle, TaskState
+from phalanx.printable import make_printable
 
 _OUTAGE_LIMIT_SECONDS = 300.0
 _RETRY_SECONDS = 2.0
@@ -32,7 +32,7 @@ def follow_job(name: str, handle: Handle) -> int:
         _follow_output(handle, tasks)
         result = _wait(handle)
     except KeyboardInterrupt:
-        click.echo(f"\nphalanx: {name} continues; end it with: phalanx cancel {name}", err=True)
+        echo(f"\nphalanx: {name} continues; end it with: phalanx cancel {name}", err=True)
         return 130
     print_result(result, f"{name} {result.describe()}")
     return result.exit_code
@@ -108,7 +108,7 @@ def read_lines(
 
 def print_message(message: str) -> None:
     """Print a message of Phalanx to stderr, apart from the job's output."""
-    click.echo(f"phalanx: {message}", err=True)
+    echo(f"phalanx: {message}", err=True)
 
 
 def _print_outcome(message: str, succeeded: bool) -> None:
@@ -120,7 +120,9 @@ def _print_outcome(message: str, succeeded: bool) -> None:
 
     from phalanx.cli.terminal import make_console  # noqa: PLC0415
 
-    text = Text("phalanx: ").append(message, style="bold green" if succeeded else "bold red")
+    text = Text("phalanx: ").append(
+        make_printable(message), style="bold green" if succeeded else "bold red"
+    )
     make_console(stderr=True).print(text, soft_wrap=True)
 
 
@@ -128,7 +130,8 @@ def print_result(result: JobResult, sentence: str) -> None:
     """Print the last lines of the task that failed, if any, and the sentence."""
     if result.last_lines:
         print_message(f"the last lines of {result.failed}:")
-        click.echo("".join(f"    {line}\n" for line in result.last_lines), err=True, nl=False)
+        for line in result.last_lines:
+            echo_output(f"    {line}", err=True)
     _print_outcome(sentence, result.exit_code == 0)
 
 

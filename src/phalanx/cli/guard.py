@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from phalanx.cli.printing import echo
 from phalanx.cluster import TFConfig, detect
 from phalanx.cluster.job_environment import find_dispatcher
 from phalanx.cluster.spec import split_address
@@ -65,7 +66,7 @@ def _plan(
 
 def show_warning(guard: Guard) -> None:
     if guard.warning:
-        click.echo(f"phalanx: warning: {guard.warning}", err=True)
+        echo(f"phalanx: warning: {guard.warning}", err=True)
 
 
 def _find_task(environ: Mapping[str, str], command: Sequence[str]) -> TFConfig:

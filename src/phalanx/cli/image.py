@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.follow import print_message
 from phalanx.cli.options import CheckedCommand
+from phalanx.cli.printing import echo
 from phalanx.errors import JobError
 from phalanx.launch.containers import image
 from phalanx.launch.containers.container import check_image
@@ -95,7 +96,7 @@ def command(
         contents = replace(contents, packages=packages)
     plan = image.plan_image(contents)
     if dry_run:
-        click.echo(plan.render(), nl=False)
+        echo(plan.render(), nl=False)
         return
     plan.write(here)
     if "@" not in contents.base:

@@ -15,6 +15,7 @@ from phalanx.cli.follow import (
     read_lines,
 )
 from phalanx.cli.option_factories import time_option
+from phalanx.cli.printing import echo, echo_output
 from phalanx.cli.terminal import colour_state, make_console, print_table
 from phalanx.errors import JobError, LaunchError, PhalanxError
 from phalanx.launch import registry
@@ -48,7 +49,7 @@ def status(name: str | None, as_json: bool) -> None:
     result = handle.wait(0)
     statuses = handle.status()
     if as_json:
-        click.echo(json.dumps(_as_dict(name, result, statuses)))
+        echo(json.dumps(_as_dict(name, result, statuses)))
     else:
         _print(name, result, statuses)
     sys.exit(1 if result is not None and result.exit_code else 0)
@@ -80,7 +81,7 @@ def logs(name: str, task: str | None, follow: bool) -> None:
     if follow:
         print_reports(handle, print_message)
     for line in read_lines(handle, found, print_message) if follow else handle.logs(found):
-        click.echo(line)
+        echo_output(line)
     if follow:
         exit_at_once(0)
 

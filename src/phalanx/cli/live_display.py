@@ -18,6 +18,7 @@ from phalanx.cli.terminal import colour_state
 from phalanx.cluster.progress import RunProgress
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.base import TaskState, TaskStatus
+from phalanx.printable import make_printable
 
 _COLOURS = {
     Role.CHIEF: "green",
@@ -75,7 +76,7 @@ class LiveDisplay:
         self._statuses[status.task] = status
 
     def note(self, message: str) -> None:
-        self._console.print(Text(f"phalanx: {message}", style="bold"))
+        self._console.print(Text(f"phalanx: {make_printable(message)}", style="bold"))
 
     def _render(self) -> RenderableType:
         progress = self._read_progress()

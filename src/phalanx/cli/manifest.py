@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from phalanx.cli.options import CheckedCommand, ParsedType, add_options
+from phalanx.cli.printing import echo
 from phalanx.launch.containers.container import Container
 from phalanx.launch.containers.options import CREDENTIALS, LABEL, MOUNT
 from phalanx.launch.job import Resources, check_name, make_name
@@ -78,10 +79,10 @@ def command(kind: str, model: str, **values: Any) -> None:
     replicas, clients = values["replicas"], values["clients"]
     server = TensorFlowServing(name, model.rstrip("/"), container, needs, replicas, clients)
     if kind == "compose":
-        click.echo(render_compose(server))
+        echo(render_compose(server))
     else:
         key = Path(credentials).read_bytes() if credentials else None
         options = PodOptions(
             values["namespace"], credentials=key, run_as_user=values["run_as_user"]
         )
-        click.echo(render_kubernetes(server, options))
+        echo(render_kubernetes(server, options))

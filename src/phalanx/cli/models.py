@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from phalanx.cli.option_factories import time_option
+from phalanx.cli.printing import echo
 from phalanx.cli.progress import show_progress
 from phalanx.errors import ConfigurationError
 from phalanx.launch.processes.runtime_lines import hide_runtime_lines, import_tensorflow
@@ -165,7 +166,7 @@ def evaluate(
         def report(path: str) -> dict[str, float]:
             values = evaluate(path)
             shown = {name: v if math.isfinite(v) else None for name, v in values.items()}
-            click.echo(json.dumps({"step": step_of(path), **shown}))
+            echo(json.dumps({"step": step_of(path), **shown}))
             return values
 
         if chosen is not None:
@@ -230,12 +231,12 @@ def export(
                 out.rstrip("/"), version, lambda folder: estimator.export(folder, path)
             )
 
-        click.echo(load_first(find_checkpoints(estimator.model_dir), write)[1])
+        echo(load_first(find_checkpoints(estimator.model_dir), write)[1])
         return
     found, trained_model = load_model(program, arguments, model_dir, find_checkpoints)
     from phalanx.train.export.saved_model import export  # noqa: PLC0415
 
-    click.echo(export(found.experiment, trained_model, out.rstrip("/"), version))
+    echo(export(found.experiment, trained_model, out.rstrip("/"), version))
 
 
 @click.command()
@@ -294,7 +295,7 @@ def predict(
     with _show_rows(count_rows(files)) as notify, open_writer(out, sys.stdout) as writer:
         rows = predict(signatures, batches, writer, notify)
     if out != "-":
-        click.echo(f"{rows} predictions in {out}", err=True)
+        echo(f"{rows} predictions in {out}", err=True)
 
 
 def _split(flags: str) -> list[str]:
@@ -360,6 +361,6 @@ def _show_rows(total: int | None) -> Iterator[Callable[[int], None]]:
         nonlocal last
         if time.monotonic() - last >= _REPORT_SECONDS:
             last = time.monotonic()
-            click.echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
+            echo(f"{rows}{f' of {total}' if total else ''} rows predicted", err=True)
 
     yield notify

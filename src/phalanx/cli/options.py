@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from phalanx.cli.printing import echo
 from phalanx.cluster.spec import Role
 from phalanx.errors import ConfigurationError, JobError
 from phalanx.launch.job import Job, Program, ProgramKind, Resources, check_name, make_name
@@ -227,9 +228,9 @@ def _is_run_flag(flag: str) -> bool:
 
 def print_plan(text: str, values: OptionValues) -> None:
     """Print the plan of a dry run, and whether it is incomplete because of hidden values."""
-    click.echo(text)
+    echo(text)
     if hides_secrets(values) and HIDDEN in text:
-        click.echo(
+        echo(
             f"phalanx: values that may be secrets are printed as {HIDDEN}: add --show-secrets to "
             "print a plan that can be used",
             err=True,

@@ -29,12 +29,12 @@ from phalanx.cli.options import (
 )
 from phalanx.cluster.progress import RunProgress, read_progress
 from phalanx.cluster.spec import Task, count_roles
-from phalanx.guard.plan import LOOPBACK, plan_guard
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
+from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.options import (
     DATA_WORKERS,
     ENV_FROM_FILE,
@@ -142,7 +142,7 @@ def command(**values: Any) -> None:
     run_id = uuid.uuid4().hex
     default_log_dir = f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id[:4]}"
     log_dir = Path(values["log_dir"] or default_log_dir)
-    guard = plan_guard(LOOPBACK, (), {**os.environ, **job.environment})
+    guard = plan_local_guard(job, os.environ)
     show_warning(guard)
     with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(

@@ -13,6 +13,7 @@ import click
 
 from phalanx.cli.models import BEST, Best
 from phalanx.cli.option_factories import port_option
+from phalanx.cli.printing import echo
 from phalanx.errors import ConfigurationError
 from phalanx.train.model_dir.runs import RunSummary, find_runs, read_run
 
@@ -44,7 +45,7 @@ def runs(directory: str, metric: str | None, best: Best, as_json: bool) -> None:
         raise ConfigurationError(f"there is no run in {directory} or below it")
     if as_json:
         for run in found:
-            click.echo(json.dumps(_as_dict(run, metric, best)))
+            echo(json.dumps(_as_dict(run, metric, best)))
         return
     _print_table(found, directory, metric, best)
 
@@ -116,7 +117,7 @@ def compare(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
     if out is not None:
         plot(found, names, out)
     for name in names:
-        click.echo(name)
+        echo(name)
         curves = {
             f"{label_run(run, found)} {kind}": curve
             for run in found
@@ -128,9 +129,9 @@ def compare(runs: tuple[str, ...], metrics: tuple[str, ...], out: str | None) ->
             line = draw(curve, min(values), max(values))
             (_, first), (step, last) = curve[0], curve[-1]
             ends = f"{first:.4g} to {last:.4g} at step {step}"
-            click.echo(f"  {label:{width}} {line:{_WIDTH}} {ends}")
+            echo(f"  {label:{width}} {line:{_WIDTH}} {ends}")
     if out is not None:
-        click.echo(f"plotted to {out}")
+        echo(f"plotted to {out}")
 
 
 def label_run(run: RunSummary, runs: Sequence[RunSummary]) -> str:
@@ -222,7 +223,7 @@ def board(directory: str, host: str, port: int) -> None:
     root = Path(directory)
     if not any(next(root.rglob(name), None) for name in ("*.tfevents.*", "cluster/*.json")):
         raise ConfigurationError(f"there are no event files in {directory} or below it")
-    click.echo("phalanx: the page Cluster shows the tasks of each run", err=True)
+    echo("phalanx: the page Cluster shows the tasks of each run", err=True)
     # TensorBoard replaces this process: a signal that ends the command ends TensorBoard too.
     arguments = ["--logdir", directory, "--host", host, "--port", str(port)]
     sys.stdout.flush()

@@ -8,6 +8,7 @@ import click
 
 from phalanx.cli.option_factories import count_option, port_option, time_option
 from phalanx.cli.options import ParsedType
+from phalanx.cli.printing import echo
 from phalanx.errors import ConfigurationError
 from phalanx.launch.processes.runtime_lines import import_tensorflow
 from phalanx.launch.values import parse_size
@@ -151,7 +152,7 @@ def command(
         signal.signal(signal.SIGINT, lambda *_: server.shut_down())
         scheme = "https" if certificate else "http"
         url = f"{scheme}://{_show_host(host)}:{server.port}/v1/models/{name}:predict"
-        click.echo(f"{name} version {number} at {url}{metrics_url} (stop with Ctrl-C)")
+        echo(f"{name} version {number} at {url}{metrics_url} (stop with Ctrl-C)")
         server.run()
 
 

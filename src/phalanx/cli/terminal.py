@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from phalanx.printable import make_printable
+
 STATE_COLOURS = {
     "running": "bold",
     "waiting": "dim",
@@ -30,7 +32,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
 def colour_state(text: str) -> Text:
     """Colour a text that begins with a state, such as `failed: out of memory`."""
-    return Text(text, style=STATE_COLOURS.get(text.partition(":")[0], ""))
+    return Text(make_printable(text), style=STATE_COLOURS.get(text.partition(":")[0], ""))
 
 
 def print_table(
@@ -41,7 +43,8 @@ def print_table(
     for name in header:
         table.add_column(name, justify="right" if name in numbers else "left")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        cells = (Text(make_printable(cell)) if isinstance(cell, str) else cell for cell in row)
+        table.add_row(*cells)
     console = make_console()
     with console.capture() as capture:
         console.print(table)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.printing import echo
+
 
 @click.group()
 def command() -> None:
@@ -48,8 +50,8 @@ def check(paths: tuple[Path, ...], only_missing: bool) -> None:
         counts.update(finding.status for finding in findings)
         shown = [f for f in findings if f.status is Status.MISSING or not only_missing]
         if shown:
-            click.echo("\n".join([f"{file}:", *render(shown)]))
-    click.echo(
+            echo("\n".join([f"{file}:", *render(shown)]))
+    echo(
         f"{len(files)} file{'s' * (len(files) > 1)}: {counts[Status.WORKS]} names work, "
         f"{counts[Status.DIFFERS]} work differently, {counts[Status.MISSING]} are missing"
     )

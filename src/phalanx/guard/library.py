@@ -3,12 +3,12 @@
 import contextlib
 import ctypes
 import shutil
-import struct
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from phalanx.errors import ConfigurationError
+from phalanx.guard.program import find_program_obstacle
 
 # What the user may set: `off`, or `required` to fail where the library cannot work.
 SWITCH = "PHALANX_GUARD"
@@ -19,15 +19,22 @@ PRELOAD = "LD_PRELOAD"
 ANY = "*"
 """As PHALANX_GUARD_BIND: wildcard addresses stay; as PHALANX_GUARD_PEERS: any host may connect."""
 
-_PROGRAM_INTERPRETER = 3
-
 
 def is_off(environ: Mapping[str, str]) -> bool:
     """Whether the user has switched the guard off; a ConfigurationError for an unknown setting."""
+    return _read_switch(environ) == "off"
+
+
+def is_required(environ: Mapping[str, str]) -> bool:
+    """Whether nothing may start without the guard."""
+    return _read_switch(environ) == "required"
+
+
+def _read_switch(environ: Mapping[str, str]) -> str:
     setting = environ.get(SWITCH, "")
     if setting not in ("", "off", "required"):
         raise ConfigurationError(f"{SWITCH} is {setting!r}: set it to off or required, or unset it")
-    return setting == "off"
+    return setting
 
 
 def is_active() -> bool:
@@ -56,7 +63,7 @@ def find_obstacle(program: str | None = None) -> str | None:
     except OSError as error:
         return f"its library cannot be loaded: {error}"
     path = shutil.which(program) if program else None
-    return _find_program_obstacle(Path(path)) if path else None
+    return find_program_obstacle(Path(path)) if path else None
 
 
 def find_path_obstacle(library: Path) -> str | None:
@@ -66,38 +73,6 @@ def find_path_obstacle(library: Path) -> str | None:
         where = f"its library is at {str(library)!r}"
         return f"{where}: install Phalanx at a path without spaces and colons"
     return None
-
-
-def _find_program_obstacle(path: Path) -> str | None:
-    """Read an ELF file: only a dynamic program with the same C library loads ours."""
-    try:
-        interpreter = _read_interpreter(path)
-        own = _read_interpreter(Path(sys.executable))
-    except (OSError, struct.error):
-        return None
-    if interpreter == "":
-        return f"{path} is linked statically"
-    if interpreter and own and ("musl" in interpreter) != ("musl" in own):
-        return f"{path} uses another C library ({interpreter})"
-    return None
-
-
-def _read_interpreter(path: Path) -> str | None:
-    """Return the dynamic loader of a 64-bit program, "" if it is static, None if it is a script."""
-    with path.open("rb") as file:
-        header = file.read(64)
-        if header[:6] != b"\x7fELF\x02\x01":
-            return None
-        (offset,) = struct.unpack_from("<Q", header, 32)
-        size, count = struct.unpack_from("<HH", header, 54)
-        file.seek(offset)
-        table = file.read(size * count)
-        for start in range(0, size * count, size):
-            kind, _, position, _, _, length = struct.unpack_from("<IIQQQQ", table, start)
-            if kind == _PROGRAM_INTERPRETER:
-                file.seek(position)
-                return file.read(length).rstrip(b"\0").decode(errors="replace")
-    return ""
 
 
 def guard_variables(

@@ -11,6 +11,7 @@ from phalanx.guard.library import (
     find_obstacle,
     guard_variables,
     is_off,
+    is_required,
 )
 from phalanx.guard.own_address import find_own_address
 
@@ -43,7 +44,7 @@ def plan_guard(
     library, obstacle = find_library(), find_obstacle(program)
     if library is None or obstacle:
         what = f"phalanx guard cannot close the ports of this job to the network: {obstacle}"
-        if environ.get(SWITCH) == "required":
+        if is_required(environ):
             raise JobError(f"{what}; {SWITCH} is required")
         return Guard(warning=f"{what} (see SECURITY.md)")
     hosts, warning = list(dict.fromkeys(peers)), ""
@@ -53,5 +54,8 @@ def plan_guard(
         warning = f"{what}: {own.reason} (see SECURITY.md)"
     if len(",".join(hosts)) > _MAX_BYTES or ANY in hosts:
         what = "any host can connect to this task at its address"
-        warning, hosts = f"{what}: the job has too many hosts to list (see SECURITY.md)", [ANY]
+        reason = "the hosts are *" if ANY in hosts else "the job has too many hosts to list"
+        if is_required(environ):
+            raise JobError(f"{what}: {reason}; {SWITCH} is required")
+        warning, hosts = f"{what}: {reason} (see SECURITY.md)", [ANY]
     return Guard(guard_variables(library, own.address, hosts, environ), warning)

@@ -9,9 +9,15 @@ import sys
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.printable import make_printable
 from phalanx.train.runtime.background_calls import wait_for_background_calls
 
 LOG = logging.getLogger("phalanx")
+
+
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return make_printable(super().format(record))
 
 
 def show_log() -> None:
@@ -19,7 +25,7 @@ def show_log() -> None:
     if logging.getLogger().handlers or LOG.handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_PrintableFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
@@ -39,7 +45,7 @@ def explain_errors() -> None:
 
     def explain(kind: type[BaseException], error: BaseException, *trace: Any) -> None:
         if isinstance(error, PhalanxError):
-            print(f"phalanx: {error}", file=sys.stderr)
+            print(f"phalanx: {make_printable(str(error))}", file=sys.stderr)
         else:
             before(kind, error, *trace)
         code = getattr(error, "exit_code", 130 if kind is KeyboardInterrupt else 1)

@@ -8,6 +8,7 @@ import click
 
 from phalanx import records
 from phalanx.cli.option_factories import count_option
+from phalanx.cli.printing import echo
 from phalanx.cli.records import view
 from phalanx.cli.records.rewrite import FILES, OUT, convert, merge, shuffle, split
 from phalanx.cli.terminal import print_table
@@ -61,15 +62,15 @@ def info(files: tuple[str, ...]) -> None:
             rows.append((path, count, format_bytes(file_size(path)), compressions[0].value))
     header = ("file", "records", "size", "compression")
     print_table(header, rows, numbers=("records", "size"))
-    click.echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
+    echo(f"\n{sizes.count:,} records in {len(paths)} file{'s' * (len(paths) > 1)}")
     if not sizes.count:
         return
     least, greatest = format_bytes(sizes.least), format_bytes(sizes.greatest)
-    click.echo(f"record sizes {least} {sizes.draw()} {greatest}")
+    echo(f"record sizes {least} {sizes.draw()} {greatest}")
     try:
         summary = records.summarize(paths)
     except RecordError as error:
-        click.echo(f"\nnot Examples: {error}")
+        echo(f"\nnot Examples: {error}")
     else:
         view.print_summary(summary)
 
@@ -92,12 +93,12 @@ def head(files: tuple[str, ...], count: int, as_json: bool) -> None:
         raise DataError("there are no records")
     for number, row in enumerate(records.decode_examples(messages).to_pylist()):
         if as_json:
-            click.echo(row_to_json(row))
+            echo(row_to_json(row))
             continue
-        click.echo(f"record {number} ({format_bytes(len(messages[number]))})")
+        echo(f"record {number} ({format_bytes(len(messages[number]))})")
         for name, value in row.items():
             if value is not None:
-                click.echo(f"  {name}: {view.format_value(value)}")
+                echo(f"  {name}: {view.format_value(value)}")
 
 
 @command.command()
@@ -118,9 +119,9 @@ def schema(files: tuple[str, ...], as_json: bool, save: str | None, most: int | 
     if not summary.records:
         raise DataError("there are no records")
     if as_json:
-        click.echo(summary.schema.dumps(), nl=False)
+        echo(summary.schema.dumps(), nl=False)
     else:
-        click.echo(f"{summary.records:,} records")
+        echo(f"{summary.records:,} records")
         view.print_summary(summary)
     if save:
         summary.schema.save(save)
@@ -138,9 +139,9 @@ def count(files: tuple[str, ...]) -> None:
     total = 0
     for path in (paths := records.expand(files)):
         total += (found := records.count_records(path))
-        click.echo(f"{found}\t{path}")
+        echo(f"{found}\t{path}")
     if len(paths) > 1:
-        click.echo(f"{total}\ttotal")
+        echo(f"{total}\ttotal")
 
 
 @command.command()
@@ -162,21 +163,21 @@ def verify(files: tuple[str, ...], threads: int | None, as_json: bool) -> None:
     damaged = [report for report in reports if not report.is_sound]
     if as_json:
         for report in reports:
-            click.echo(json.dumps(_as_dict(report)))
+            echo(json.dumps(_as_dict(report)))
     else:
         for report in reports:
             for damage in report.damage:
-                click.echo(str(damage))
+                echo(str(damage))
         total = sum(report.records for report in reports)
         size = format_bytes(sum(report.size for report in reports))
         suffix = f"; {len(damaged)} damaged" if damaged else ""
-        click.echo(f"{total:,} sound records in {len(reports)} files ({size}){suffix}")
+        echo(f"{total:,} sound records in {len(reports)} files ({size}){suffix}")
         for report in reports:
             if report.size == 0:
-                click.echo(f"{report.path} is empty")
+                echo(f"{report.path} is empty")
         if damaged:
             path = damaged[0].path
-            click.echo(f"save the rest with: phalanx records repair {path} --out NEW")
+            echo(f"save the rest with: phalanx records repair {path} --out NEW")
     sys.exit(1 if damaged else 0)
 
 
@@ -196,9 +197,9 @@ def repair(file: str, out: str) -> None:
     with view.show_bytes([path], "repairing") as advance:
         report = records.repair(path, out, progress=advance)
     for damage in report.damage:
-        click.echo(f"dropped {format_bytes(damage.size)}: {damage}")
+        echo(f"dropped {format_bytes(damage.size)}: {damage}")
     suffix = "" if report.damage else "; nothing was damaged"
-    click.echo(f"{report.records:,} records written to {out}{suffix}")
+    echo(f"{report.records:,} records written to {out}{suffix}")
 
 
 @command.command()
@@ -214,7 +215,7 @@ def index(files: tuple[str, ...]) -> None:
     """
     for path in records.expand(files):
         built = records.RecordIndex.build(path)
-        click.echo(f"{len(built)}\t{built.save()}")
+        echo(f"{len(built)}\t{built.save()}")
 
 
 def _as_dict(report: records.Report) -> dict[str, object]:

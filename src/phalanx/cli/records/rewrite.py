@@ -7,6 +7,7 @@ import click
 
 from phalanx import records
 from phalanx.cli.option_factories import count_option
+from phalanx.cli.printing import echo
 from phalanx.cli.progress import show_progress
 from phalanx.cli.records.view import show_bytes
 from phalanx.records import file_operations
@@ -45,7 +46,7 @@ def split(
         else:
             written = file_operations.split_by_shares(files, parsed, progress=advance)
     for path, number in written:
-        click.echo(f"{number}\t{path}")
+        echo(f"{number}\t{path}")
 
 
 def _parse_share(text: str) -> tuple[str, float]:
@@ -68,7 +69,7 @@ def merge(files: tuple[str, ...], out: str) -> None:
     """
     with show_bytes(records.expand(files), "merging") as advance:
         number = file_operations.merge(files, out, progress=advance)
-    click.echo(f"{number:,} records written to {out}")
+    echo(f"{number:,} records written to {out}")
 
 
 @click.command()
@@ -90,7 +91,7 @@ def shuffle(
         number = file_operations.shuffle(
             files, out, seed=seed, shards=shards, memory=memory << 20, progress=advance
         )
-    click.echo(f"{number:,} records written to {out}")
+    echo(f"{number:,} records written to {out}")
 
 
 @click.command()
@@ -128,4 +129,4 @@ def convert(
             progress=lambda count: update and update(advance=count),
             **options,
         )
-    click.echo(f"{number:,} examples written to {out}")
+    echo(f"{number:,} examples written to {out}")

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
-
+from phalanx.cli.printing import echo
 from phalanx.cli.progress import show_progress
 from phalanx.cli.terminal import print_table
 from phalanx.records import Summary
@@ -49,8 +48,8 @@ def show_bytes(paths: list[str], description: str) -> Iterator[Callable[[int], N
 def print_summary(summary: Summary) -> None:
     rows = [found.describe(summary.records) for found in summary.features]
     if not rows:
-        return click.echo("\nno features: these records are not Examples, or are empty Examples")
-    click.echo()
+        return echo("\nno features: these records are not Examples, or are empty Examples")
+    echo()
     return print_table(SUMMARY_HEADER, rows)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from phalanx.train.runtime.exposure import check_guard
+
 LOG = logging.getLogger("phalanx")
 
 STOP_GRACE_SECONDS = 5
@@ -105,6 +107,7 @@ def start_server(config: Any) -> Any:
     """Return the server of this task, which is started once; `config` is a `RunConfig`."""
     name = f"{config.task_type}-{config.task_id}"
     if name not in _servers:
+        check_guard()
         ignore_cancelled_threads()
         _servers[name] = tf.train.Server(
             config.cluster_spec,

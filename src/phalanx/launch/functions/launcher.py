@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from phalanx.cluster.progress import read_progress
 from phalanx.errors import WorkerError
-from phalanx.guard.plan import LOOPBACK, plan_guard
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult
 from phalanx.launch.functions.cell_output import CellOutput
 from phalanx.launch.functions.task import CALL, VALUE, error_file, pickle_value
+from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.private_files import write_atomically
 from phalanx.launch.processes.runtime_lines import QuietObserver
@@ -114,7 +114,7 @@ def launch_local(
 def _run(job: Job, folder: Path, log_dir: Path) -> JobResult:
     job.validate()
     output = CellOutput()
-    guard = plan_guard(LOOPBACK, (), {**os.environ, **job.environment})
+    guard = plan_local_guard(job, os.environ)
     if guard.warning:
         output.note(f"warning: {guard.warning}")
     progress_file = folder / "progress.json"

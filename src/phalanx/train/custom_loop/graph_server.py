@@ -15,6 +15,7 @@ from phalanx.cluster import Cluster, Role, Task, TFConfig
 from phalanx.cluster.preflight import check_peers
 from phalanx.errors import Interrupted, PeerError
 from phalanx.train.runtime.control_channel import ControlChannel, is_listening, send
+from phalanx.train.runtime.exposure import check_guard
 from phalanx.train.runtime.messages import Message, MessageType
 from phalanx.train.runtime.signals import catch_sigterm
 from phalanx.train.types import Server, UserFunction
@@ -47,19 +48,24 @@ def make_device_setter(config: TFConfig) -> UserFunction:
 
 
 def start_server(config: TFConfig) -> str:
-    """Start the server of this task, and return the target for sessions.
+    """Start the server of a trainer, and return the target for sessions.
 
-    At the end of its program, a trainer tells the parameter servers that it is done.
+    At the end of its program, the trainer tells the parameter servers that it is done.
     """
+    check_guard()
+    server = _start_server(config)
+    atexit.register(_announce_end, config)
+    return str(server.target)
+
+
+def _start_server(config: TFConfig) -> Server:
     server = tf.distribute.Server(
         _make_cluster_spec(config.cluster),
         job_name=job_of(config.task),
         task_index=config.task.index,
     )
     _SERVERS.append(server)
-    if config.task.role is not Role.PS:
-        atexit.register(_announce_end, config)
-    return str(server.target)
+    return server
 
 
 def wait_for_peers(config: TFConfig) -> None:
@@ -81,7 +87,7 @@ def serve(config: TFConfig) -> None:
     """Serve variables until every trainer is done."""
     channel = ControlChannel()
     channel.open(config.cluster, config.task)
-    start_server(config)
+    _start_server(config)
     name, addresses = str(config.task), config.cluster.addresses
     LOG.info("%s serves at %s", name, addresses[config.task])
     training = {str(task): addresses[task] for task in config.cluster.trainers()}

@@ -22,7 +22,7 @@ from phalanx.cluster import Cluster, Task
 from phalanx.cluster.job_secret import read_secret
 from phalanx.cluster.spec import split_address
 from phalanx.open_files import allow_open_files
-from phalanx.train.runtime.exposure import warn_if_exposed
+from phalanx.train.runtime.exposure import check_guard, check_secret
 from phalanx.train.runtime.messages import Message, MessageReader, seal
 from phalanx.train.runtime.topology import job_and_index
 
@@ -56,8 +56,9 @@ class ControlChannel:
 
     def open(self, cluster: Cluster, receiver: Task) -> None:
         """Start to receive messages, as one of the tasks of a cluster."""
+        check_guard()
         secret = read_secret(os.environ)
-        warn_if_exposed(secret)
+        check_secret(secret)
         messages = MessageReader(str(receiver), list(map(str, cluster.tasks())), secret)
         reader, writer = os.pipe()
         duplicate_to(writer, CONTROL_CHANNEL)

@@ -1,21 +1,25 @@
-"""Warns when a task can be reached by others than the tasks of its job."""
+"""Warns when a task can be reached by others than the tasks of its job, or refuses to start it."""
 
 import logging
 import os
 
 from phalanx.cluster import job_secret
-from phalanx.guard.library import is_active, is_off
+from phalanx.guard.exposure import describe_exposure
 
 LOG = logging.getLogger("phalanx")
 
 
-def warn_if_exposed(secret: bytes | None) -> None:
-    """Log what is missing in a program that was not started by a launcher."""
-    if not is_active() and not is_off(os.environ):
-        LOG.warning(
-            "every host of the network can connect to TensorFlow's server in this process, and run "
-            "what it likes: start the program with `phalanx guard -- python ...` (see SECURITY.md)"
-        )
+def check_guard() -> None:
+    """Log that this process has no guard; an error if the user requires one.
+
+    Call it before a server of TensorFlow starts.
+    """
+    if warning := describe_exposure(os.environ):
+        LOG.warning(warning)
+
+
+def check_secret(secret: bytes | None) -> None:
+    """Log that the messages of this process are not authenticated."""
     if secret is None:
         LOG.warning(
             "messages between the tasks are not authenticated: set the same %s in all tasks, or %s "

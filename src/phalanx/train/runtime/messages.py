@@ -12,10 +12,11 @@ import json
 import logging
 import threading
 import time
-import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from phalanx.printable import make_printable
 
 LOG = logging.getLogger("phalanx")
 
@@ -150,18 +151,3 @@ class MessageReader:
         self._warnings += 1
         if self._warnings <= _MAX_WARNINGS:
             LOG.warning("ignored %s", make_printable(what))
-
-
-def make_printable(text: str) -> str:
-    """Remove what controls a terminal or reverses text; lines and tabs stay.
-
-    >>> make_printable("a\\x1b[31mb\\tc\\nd")
-    'a[31mb\\tc\\nd'
-    """
-    return "".join(
-        each for each in text if each in "\n\t" or unicodedata.category(each) not in _CONTROLS
-    )
-
-
-# Control and format characters, and halves of surrogate pairs, which cannot be printed at all.
-_CONTROLS = frozenset({"Cc", "Cf", "Cs"})
