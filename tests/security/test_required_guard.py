@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ class Line(phalanx.Experiment):
         return build()
     def train_data(self, context):
         return tf.data.Dataset.from_tensors((tf.ones([4, 2]), tf.ones([4, 1]))).repeat()
-phalanx.run(Line(), phalanx.RunConfig(train_steps=1))
+phalanx.run(Line(), phalanx.RunConfig(model_dir="model", train_steps=1))
 """
 )
 FIT = KERAS + "phalanx.fit(build(), np.ones((8, 2)), np.ones((8, 1)), batch_size=4)\n"
@@ -36,7 +37,7 @@ CUSTOM_LOOP = """
 import tensorflow as tf
 import phalanx
 spec = phalanx.TaskSpec()
-with phalanx.DistributedSession(spec) as session:
+with phalanx.DistributedSession(spec, "model") as session:
     pass
 """
 GRAPH = """
@@ -58,7 +59,7 @@ tf.estimator.train_and_evaluate(
     tf.estimator.Estimator(model_fn, "model"),
     tf.estimator.TrainSpec(data, 5), tf.estimator.EvalSpec(data, 1))
 """
-PS = {"chief": 1, "ps": 1}
+PS = {"chief": 1, "worker": 1, "ps": 1}
 WORKERS = {"worker": 2}
 
 
@@ -66,7 +67,10 @@ def start(
     tmp_path: Path, command: list[str], cluster: dict[str, int], role: str, guard: str
 ) -> subprocess.CompletedProcess[str]:
     # No task gets as far as binding its port.
-    addresses = {each: [f"127.0.0.1:{4000 + i}" for i in range(n)] for each, n in cluster.items()}
+    ports = count(4000)
+    addresses = {
+        each: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for each, n in cluster.items()
+    }
     config = json.dumps({"cluster": addresses, "task": {"type": role, "index": 0}})
     environ = {**os.environ, "TF_CONFIG": config, "PHALANX_GUARD": guard}
     return subprocess.run(

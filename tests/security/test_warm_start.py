@@ -105,8 +105,11 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize(("attack", "reason"), ATTACKS, ids=[a.__name__ for a, _ in ATTACKS])
-@pytest.mark.parametrize("prefix", ["", "encoder/"], ids=["whole", "by name"])
-@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+@pytest.mark.parametrize(
+    ("prefix", "suffix"),
+    [("", ".keras"), ("encoder/", ".weights.h5")],
+    ids=["whole", "by name"],
+)
 def test_hostile_hdf5_files_are_refused(
     attack: Callable[[Any, Path], None],
     reason: str,
