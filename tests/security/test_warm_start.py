@@ -15,6 +15,7 @@ import h5py
 from tests.train.model_dir.test_warm_start import load, make_model, values
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.model_dir import weights_check
 
 
 @pytest.fixture
@@ -154,6 +155,27 @@ def test_damaged_hdf5_files_are_refused(prefix: str, weights: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:700])
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load(weights, prefix)
+
+
+def find_free_space(content: bytes) -> int:
+    """Where the heap with the texts has the size of its free space, which is its object 0."""
+    position = content.index(b"GCOL") + 16
+    while int.from_bytes(content[position : position + 2], "little"):
+        size = int.from_bytes(content[position + 8 : position + 16], "little")
+        position += 16 + -(-size // 8) * 8
+    return position + 8
+
+
+def test_file_that_hdf5_reads_without_end_is_refused(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights_check, "_SECONDS", 2)
+    content = bytearray(weights.read_bytes())
+    size = find_free_space(content)
+    content[size : size + 8] = bytes(8)
+    weights.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="reading it does not end"):
+        load(weights)
 
 
 def test_compressed_weights_can_be_read(weights: Path, tmp_path: Path) -> None:

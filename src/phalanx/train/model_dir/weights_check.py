@@ -9,6 +9,7 @@ the training process reads it the same way.
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,10 +47,12 @@ def check_weights(path: str, local: str, model_bytes: int) -> None:
         raise ConfigurationError(f"{path} cannot be read as HDF5 within {10 * seconds} s") from None
     if done.returncode == ConfigurationError.exit_code:
         raise ConfigurationError(done.stdout.decode(errors="replace"))
+    if done.returncode == -signal.SIGXCPU:
+        raise ConfigurationError(f"{path} cannot be read as HDF5: reading it does not end")
     if done.returncode:
-        reason = (done.stderr.decode(errors="replace").strip().splitlines() or ["it crashed"])[-1]
-        code = done.returncode
-        raise ConfigurationError(f"{path} cannot be read as HDF5: exit code {code}, {reason}")
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = f"exit code {done.returncode}: {last}" if last else "it crashes the HDF5 library"
+        raise ConfigurationError(f"{path} cannot be read as HDF5: {reason}")
 
 
 def main() -> None:
