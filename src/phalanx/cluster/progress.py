@@ -61,7 +61,7 @@ def read_progress(path: Path) -> RunProgress | None:
             str(found["activity"]),
             {str(task): int(steps) for task, steps in dict(found["trainer_steps"]).items()},
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

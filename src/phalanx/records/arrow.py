@@ -1,10 +1,9 @@
 """Conversion of decoded features to Arrow columns without a copy, and of Arrow columns back."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +11,10 @@ import pyarrow as pa
 from phalanx.errors import DataError
 from phalanx.records.codec import RAGGED, RawColumn, SourceColumn
 from phalanx.records.schema import Feature, Kind, Schema
-from phalanx.records.types import Array, ArrayBuffer, Examples, Value
+from phalanx.records.types import Array, ArrayBuffer, Examples, Row, Value
 
 BATCH_SIZE = 4096
+_MOST_NULLS, _MOST_NULLS_PER_VALUE = 1 << 18, 16
 _TYPES = {Kind.BYTES: pa.binary(), Kind.FLOAT: pa.float32(), Kind.INT64: pa.int64()}
 
 
@@ -270,15 +270,31 @@ def to_batches(data: Examples) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.Table):
         yield from data.to_batches(max_chunksize=BATCH_SIZE)
         return
-    items = iter(data)
-    for first in items:
-        if isinstance(first, pa.RecordBatch):
-            yield first
+    rows: list[Row] = []
+    names: dict[str, None] = {}
+    values = 0
+    for item in data:
+        if isinstance(item, pa.RecordBatch):
+            if rows:
+                yield _from_rows(rows, names)
+            rows, names, values = [], {}, 0
+            yield item
             continue
-        rows = [first, *islice(items, BATCH_SIZE - 1)]
-        names = dict.fromkeys(chain.from_iterable(rows))
-        columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
-        yield pa.RecordBatch.from_pydict(columns) if names else empty_rows(len(rows))
+        rows.append(item)
+        names.update(dict.fromkeys(item))
+        values += len(item)
+        # A batch has a value or a null for each row and name: rows without common names fill it.
+        is_sparse = len(rows) * len(names) > _MOST_NULLS + _MOST_NULLS_PER_VALUE * values
+        if len(rows) == BATCH_SIZE or is_sparse:
+            yield _from_rows(rows, names)
+            rows, names, values = [], {}, 0
+    if rows:
+        yield _from_rows(rows, names)
+
+
+def _from_rows(rows: Sequence[Row], names: Iterable[str]) -> pa.RecordBatch:
+    columns = {name: _to_arrow(name, [row.get(name) for row in rows]) for name in names}
+    return pa.RecordBatch.from_pydict(columns) if columns else empty_rows(len(rows))
 
 
 def _to_arrow(name: str, values: "Array | Sequence[Value] | pa.Array") -> pa.Array:

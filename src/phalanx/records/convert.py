@@ -134,7 +134,7 @@ def _parse_lines(path: str, lines: Iterable[bytes]) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}, is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}, is not an object but {type(row).__name__}")

@@ -219,7 +219,7 @@ def _render(owner: Owner) -> str:
 def _parse(text: str) -> Owner | None:
     try:
         return Owner(**json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

@@ -60,7 +60,7 @@ def _read(path: str) -> list[MetricsEntry]:
             step, at = int(read.pop("step")), float(read.pop("time"))
             checkpoint = str(read.pop("checkpoint", ""))
             values = {name: float("nan") if v is None else float(v) for name, v in read.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue  # The writer may not have finished the line.
         found[step] = MetricsEntry(step, values, at, checkpoint)
     return [found[step] for step in sorted(found)]

@@ -54,5 +54,5 @@ def read_status(directory: str) -> Status | None:
         found = json.loads(read_text(f"{directory}/{STATUS}"))
         state, reason = State(found["state"]), str(found["reason"])
         return Status(state, int(found["step"]), reason, float(found["time"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

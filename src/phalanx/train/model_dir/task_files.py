@@ -94,7 +94,10 @@ class TaskReport:
     @classmethod
     def load(cls, text: str) -> "TaskReport":
         """Read a task file; raise ValueError if it is not one."""
-        found = json.loads(text)
+        try:
+            found = json.loads(text)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
         if not isinstance(found, dict):
             raise ValueError("not an object")
         known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}

@@ -73,6 +73,8 @@ def check_source(source: str, sources: Sources) -> list[Finding]:
         raise ConfigurationError("the file is not the source of a Python program")
     try:
         uses = find_uses(source)
+    except (RecursionError, MemoryError):
+        raise ConfigurationError("the program is nested too deeply for Python") from None
     except SyntaxError as error:
         note = "convert the program to Python 3 first"
         problem = f"line {error.lineno} is not Python 3: {error.msg}"
