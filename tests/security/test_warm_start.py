@@ -157,7 +157,7 @@ def test_damaged_hdf5_files_are_refused(prefix: str, weights: Path) -> None:
         load(weights, prefix)
 
 
-def find_free_space(content: bytes) -> int:
+def find_free_space(content: bytearray) -> int:
     """Where the heap with the texts has the size of its free space, which is its object 0."""
     position = content.index(b"GCOL") + 16
     while int.from_bytes(content[position : position + 2], "little"):
