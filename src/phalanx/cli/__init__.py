@@ -16,6 +16,7 @@ from phalanx.errors import PhalanxError
 _GROUPS = {
     "Train": {
         "run": ("run", "Run every task of a job on this machine."),
+        "scale": ("scale", "Change the number of workers of a job on this machine."),
         "chaos": ("chaos", "Run a job on this machine under faults, and see how it recovers."),
         "explain": ("explain", "Estimate the memory and messages of a run before it starts."),
         "launch": ("launch", "Start a job on a cluster: Slurm, Kubernetes, ssh, Ray and others."),

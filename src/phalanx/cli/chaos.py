@@ -27,7 +27,14 @@ from phalanx.launch.chaos.network import Network, find_obstacle, open_network
 from phalanx.launch.chaos.scenarios import SCENARIOS, Fault, plan_faults
 from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job
-from phalanx.launch.options import ENV_FROM_FILE, GRACE_PERIODS, SHAPE, Option, make_grace_periods
+from phalanx.launch.options import (
+    ELASTIC,
+    ENV_FROM_FILE,
+    GRACE_PERIODS,
+    SHAPE,
+    Option,
+    make_grace_periods,
+)
 from phalanx.launch.values import parse_duration
 
 _RESTARTS = 5
@@ -42,6 +49,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, value: bool) -> 
 @click.command(cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @add_options(
     *SHAPE,
+    *ELASTIC,
     ENV_FROM_FILE,
     click.option(
         "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_scenarios,
@@ -106,7 +114,7 @@ def command(**values: Any) -> None:
         values["log_dir"] or f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-chaos"
     )
     with (
-        hold_ports(len(job.listening_tasks())) as ports,
+        hold_ports(len(job.largest().listening_tasks())) as ports,
         open_network(cut_off) if cut_off else contextlib.nullcontext() as network,
     ):
         launcher = LocalLauncher(
@@ -119,6 +127,7 @@ def command(**values: Any) -> None:
             stop_limit=values["stop_limit"] or None,
             hang_limit=values["recovery_limit"],
             progress_file=log_dir / "progress.json",
+            rejoin_seconds=values["rejoin"],
             hosts=_place(job, network),
         )
         code = _run(launcher, job, faults, values["recovery_limit"], values["every"], network)

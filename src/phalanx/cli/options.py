@@ -265,6 +265,8 @@ def make_job(values: OptionValues) -> Job:
         data_workers=values.get("data_workers") or 0,
         master=values["master"] or (values["tf1"] and not values["no_chief"]),
         secrets=dict(values.get("env_from_secret") or ()),
+        min_workers=values.get("min_workers"),
+        max_workers=values.get("max_workers"),
     )
     job.validate()
     return job

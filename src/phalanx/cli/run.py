@@ -37,6 +37,7 @@ from phalanx.launch.base import JobResult
 from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.options import (
     DATA_WORKERS,
+    ELASTIC,
     ENV_FROM_FILE,
     GRACE_PERIODS,
     SHAPE,
@@ -44,9 +45,10 @@ from phalanx.launch.options import (
     Option,
     make_grace_periods,
 )
+from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.runtime_lines import QuietObserver
-from phalanx.launch.processes.supervisor import Observer, SupervisedHandle
+from phalanx.launch.processes.supervisor import Observer
 from phalanx.launch.values import parse_duration, parse_size
 
 _LAST_OUTPUT_SECONDS = 10.0
@@ -55,6 +57,7 @@ _LAST_OUTPUT_SECONDS = 10.0
 @click.command(cls=ProgramCommand, context_settings={"allow_interspersed_args": False})
 @add_options(
     *SHAPE,
+    *ELASTIC,
     ENV_FROM_FILE,
     DATA_WORKERS,
     Option(
@@ -144,7 +147,7 @@ def command(**values: Any) -> None:
     log_dir = Path(values["log_dir"] or default_log_dir)
     guard = plan_local_guard(job, os.environ)
     show_warning(guard)
-    with hold_ports(len(job.listening_tasks()), values["base_port"]) as ports:
+    with hold_ports(len(job.largest().listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),
             ports=ports,
@@ -158,6 +161,7 @@ def command(**values: Any) -> None:
             stop_limit=values["stop_limit"] or None,
             hang_limit=values["hang_limit"] or None,
             progress_file=log_dir / "progress.json",
+            rejoin_seconds=values["rejoin"],
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

@@ -29,6 +29,8 @@ class RunProgress:
         seconds_left: An estimate of the remaining time.
         activity: What the chief does: `training`, `evaluating` or `saving`.
         trainer_steps: The number of steps of each trainer, by its task.
+        shares: The number of trainers must divide it, so that they share the global batch evenly;
+            0 if there may be any number.
     """
 
     task: str
@@ -39,6 +41,7 @@ class RunProgress:
     seconds_left: float | None = None
     activity: str = "training"
     trainer_steps: Mapping[str, int] = field(default_factory=dict)
+    shares: int = 0
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
@@ -60,6 +63,7 @@ def read_progress(path: Path) -> RunProgress | None:
             _read_number(found["seconds_left"], float),
             str(found["activity"]),
             {str(task): int(steps) for task, steps in dict(found["trainer_steps"]).items()},
+            max(0, int(found.get("shares", 0))),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

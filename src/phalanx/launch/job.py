@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Self
 
 from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
@@ -59,7 +60,8 @@ class Job:
     Each task may be restarted `restarts` times. `time_limit` is in seconds. With `master`,
     TF_CONFIG is that of Cloud ML: the chief is called `master`, and the environment is `cloud`.
     `secrets` are variables whose values are not in the job: it names the file or the secret of the
-    backend that has them.
+    backend that has them. An elastic job has from `min_workers` to `max_workers` workers, and
+    `workers` of them to begin with.
     """
 
     name: str
@@ -77,6 +79,18 @@ class Job:
     data_workers: int = 0
     master: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
+    min_workers: int | None = None
+    max_workers: int | None = None
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the number of workers may change while the job runs."""
+        return self.min_workers is not None or self.max_workers is not None
+
+    def largest(self) -> Self:
+        """Return this job with as many workers as it may ever have, and none more or less."""
+        workers = max(self.workers, self.max_workers or 0)
+        return replace(self, workers=workers, min_workers=None, max_workers=None)
 
     def needs(self, role: Role) -> Resources:
         return self.resources.get(role, Resources())
@@ -121,6 +135,8 @@ class Job:
         if self.master and not self.chief:
             raise JobError("--master names the chief, and --no-chief leaves it out: drop one")
         check_counts(self._counts())
+        if self.is_elastic:
+            self._check_elastic()
         if self.model_dir is not None:
             _check_model_dir(self.model_dir)
         for text in (self.program.target, *self.program.arguments):
@@ -138,6 +154,23 @@ class Job:
         both = sorted(self.environment.keys() & self.secrets.keys())
         if both:
             raise JobError(f"{both[0]} is set by --env and by --env-from-secret: leave one out")
+
+    def _check_elastic(self) -> None:
+        low = self.workers if self.min_workers is None else self.min_workers
+        high = self.workers if self.max_workers is None else self.max_workers
+        if not low <= self.workers <= high:
+            raise JobError(
+                f"--workers is {self.workers}, --min-workers is {low}, --max-workers is {high}: "
+                "they must not decrease in the order minimum, workers, maximum"
+            )
+        if low < 1 and (self.ps or not self.chief):
+            need = "parameter servers serve workers" if self.ps else "there is no chief"
+            raise JobError(f"--min-workers is {low}, and {need}: set it to at least 1")
+        if self.data_workers:
+            raise JobError(
+                "--data-workers cannot be combined with --min-workers or --max-workers: the data "
+                "service does not know which examples the trainers of another number have read"
+            )
 
     def _counts(self) -> dict[Role, int]:
         return cluster_counts(self.chief, self.workers, self.ps, self.evaluators)

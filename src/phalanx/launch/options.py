@@ -167,6 +167,27 @@ DATA_WORKERS = Option(
     TASK_COUNT,
     "N",
 )
+ELASTIC = (
+    Option(
+        "--min-workers",
+        "Go on with fewer workers when some are lost, but not with fewer than these.",
+        IntegerRange(0),
+        "N",
+    ),
+    Option(
+        "--max-workers",
+        "The most workers that `phalanx scale` may ask for; until then they are spare.",
+        IntegerRange(1),
+        "N",
+    ),
+    Option(
+        "--rejoin",
+        "With --min-workers: after how long a lost worker is tried again, longer each time.",
+        parse_positive_duration,
+        "TIME",
+        default="5m",
+    ),
+)
 TIME_LIMIT = Option(
     "--time-limit",
     "End the job after this time, as in 12h or 30m.",

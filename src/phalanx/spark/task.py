@@ -19,8 +19,8 @@ from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskStatus
 from phalanx.launch.private_files import write_atomically
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
+from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.processes.supervisor import start
 from phalanx.launch.task_commands import DEFAULTS, thread_variables
 from phalanx.launch.termination import GracePeriods
 from phalanx.spark.child_process import CONTEXT, ERROR, FUNCTION, VALUE

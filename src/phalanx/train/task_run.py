@@ -312,7 +312,8 @@ class TaskRun:
         callback_hooks = [hook for hook in self.hooks if isinstance(hook, CallbackHook)]
         # An evaluation alone would report step 0 after the training before it.
         shown = self.topology if self.trains else None
-        defaults = default_hooks(config, speed, evaluates, callback_hooks, shown, data.wait)
+        shares = self.topology.count_shares(config, context)
+        defaults = default_hooks(config, speed, evaluates, callback_hooks, shown, data.wait, shares)
         hooks = [*defaults, *self.hooks]
         session = Session(
             step_function,

@@ -12,7 +12,7 @@ from phalanx.cluster.spec import Role
 from phalanx.launch.chaos.network import Network
 from phalanx.launch.chaos.scenarios import Fault
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
-from phalanx.launch.processes.supervisor import SupervisedHandle
+from phalanx.launch.processes.handle import SupervisedHandle
 
 _TICK_SECONDS = 0.2
 

@@ -25,8 +25,8 @@ from phalanx.launch.functions.task import CALL, VALUE, error_file, pickle_value
 from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.private_files import write_atomically
+from phalanx.launch.processes.handle import SupervisedHandle
 from phalanx.launch.processes.runtime_lines import QuietObserver
-from phalanx.launch.processes.supervisor import SupervisedHandle
 from phalanx.launch.termination import GracePeriods
 
 T = TypeVar("T")

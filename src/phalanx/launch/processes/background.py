@@ -28,8 +28,8 @@ from phalanx.launch.private_files import (
     open_private,
     write_atomically,
 )
+from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.processes.supervisor import start
 from phalanx.launch.termination import GracePeriods
 
 _START_SECONDS = 30.0

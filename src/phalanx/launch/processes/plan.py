@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phalanx.cluster.spec import Task
+from phalanx.launch.processes.generations import ElasticSize
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT
 from phalanx.launch.termination import GracePeriods
@@ -25,6 +26,8 @@ class TaskPlan:
     log: Path
     is_relay: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict)
+    rank: Task | None = None
+    """What the process is called in TF_CONFIG, if that is not the name of its slot."""
 
     def render(self) -> str:
         """Render the command as it could be typed into a shell."""
@@ -39,6 +42,22 @@ class TaskPlan:
 
 
 @dataclass(frozen=True)
+class ElasticPlan:
+    """How the number of trainers may change while the job runs.
+
+    Attributes:
+        size: The slots of the trainers, and how many of them are used.
+        make_tasks: Returns the tasks of a generation by its slots: the trainers in this order, and
+            the parameter servers.
+        directory: Where the state of the job is written, and requests of `phalanx scale` are read.
+    """
+
+    size: ElasticSize
+    make_tasks: Callable[[Sequence[Task]], tuple[TaskPlan, ...]]
+    directory: Path
+
+
+@dataclass(frozen=True)
 class ProcessPlan:
     """The processes of a job, how they are ended, and the commands that run afterwards.
 
@@ -47,6 +66,8 @@ class ProcessPlan:
 
     A task that is stopped for `stop_limit` seconds is killed. If the chief writes its progress to
     `progress_file`, and reports no step for `hang_limit` seconds, all trainers are killed.
+
+    With `elastic`, `tasks` are those of the first generation.
     """
 
     tasks: tuple[TaskPlan, ...]
@@ -60,6 +81,7 @@ class ProcessPlan:
     stop_limit: float | None = 60.0
     hang_limit: float | None = None
     progress_file: str | None = None
+    elastic: ElasticPlan | None = None
 
     def render(self) -> str:
         return "\n\n".join(plan.render() for plan in self.tasks)

@@ -29,6 +29,7 @@ _MAX_DELAY_SECONDS = 60.0
 _EXCEPTION = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception)): (.*)")
 # A run that diverges begins again with the last checkpoint, which is always finite; but not twice.
 _DIVERGED = re.compile(r"phalanx: (.* at step \d+): lower the learning rate")
+_FAILED_PEER = re.compile(r"phalanx: [a-z-]+-\d+ failed:")
 # Errors of the surroundings: of the network, of files, and of peers that have failed themselves.
 _SURROUNDINGS = re.compile(
     r"Unavailable|Aborted|Cancelled|DeadlineExceeded|Peer|Connection|Timeout|BrokenPipe"
@@ -65,11 +66,14 @@ class Decision:
         reason: What to tell the user.
         delay: After how many seconds to start the task again; None for never.
         fails_job: Whether the job has failed.
+        is_lost: Whether the task has failed too often, and not by an error of the program: a job
+            that can go on without it has not failed.
     """
 
     reason: str
     delay: float | None = None
     fails_job: bool = False
+    is_lost: bool = False
 
 
 @dataclass
@@ -139,10 +143,11 @@ class RestartPolicy:
         if task.role is Role.EVALUATOR and is_killed:
             self.lost.add(task)
             return Decision(f"{what} again and again: the job goes on without it")
+        reason = describe_failure(task, failure.code, history.total - 1)
         if failure.hang:
             times = f", restarted {history.total - 1} times" if history.total > 1 else ""
-            return Decision(f"{what}{times}", fails_job=True)
-        return Decision(describe_failure(task, failure.code, history.total - 1), fails_job=True)
+            reason = f"{what}{times}"
+        return Decision(reason, fails_job=True, is_lost=not failure.error)
 
 
 def find_exception(lines: Iterable[str]) -> str:
@@ -165,6 +170,15 @@ def find_exception(lines: Iterable[str]) -> str:
 def names_lost_peer(lines: Iterable[str]) -> bool:
     """Whether the last lines of a task say that it has failed because another one has."""
     return any(line.startswith("phalanx: a peer stopped responding") for line in lines)
+
+
+def names_failed_peer(lines: Iterable[str]) -> bool:
+    """Whether the last lines of a task say which other task has failed.
+
+    >>> names_failed_peer(["phalanx: chief-0 failed: ValueError: no such layer"])
+    True
+    """
+    return any(_FAILED_PEER.match(line) for line in lines)
 
 
 def describe_stop(seconds: float) -> str:

@@ -3,6 +3,7 @@
 - A task that fails is restarted by the rules in restarts.py. After that the job has failed.
 - A task that is stopped for too long is killed, as are all trainers of a run without progress.
 - To end a task, its process group gets SIGTERM and, after the grace period, SIGKILL.
+- The trainers of an elastic job start and end together, by the rules in generations.py.
 - A worker that is idle and silent after another worker has succeeded is named, and fails the job
   after the plan's limit. In TensorFlow 1 programs, a worker that starts late waits for ever.
 """
@@ -13,17 +14,17 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.errors import JobError, PhalanxError
+from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
-from phalanx.launch.log_files import read_log
-from phalanx.launch.private_files import make_private_directory, open_private
 from phalanx.launch.processes import guardian
+from phalanx.launch.processes.elastic import ElasticTasks
+from phalanx.launch.processes.generations import Fail, Kill, Save, Start
 from phalanx.launch.processes.hangs import ProgressWatch, StopWatch, dump_stacks
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
@@ -32,17 +33,16 @@ from phalanx.launch.processes.restarts import (
     TaskFailure,
     describe_stop,
     find_exception,
+    names_failed_peer,
     names_lost_peer,
 )
 from phalanx.launch.processes.silence import SilenceWatch
-from phalanx.launch.secrets import check_secrets
 from phalanx.launch.termination import (
     describe_exit,
     has_succeeded,
     late_tasks,
     time_left,
 )
-from phalanx.open_files import allow_more_open_files
 
 _TICK_SECONDS = 0.05
 # A silent task is named after this part of the limit.
@@ -78,7 +78,14 @@ class Supervisor:
         self._observer = observer
         self._processes: dict[Task, TaskProcess] = {}
         self._delayed: dict[Task, tuple[float, TaskPlan]] = {}
+        self._started: set[Task] = set()
+        self._last_lines: dict[Task, tuple[str, ...]] = {}
         self._policy = RestartPolicy(plan.restarts)
+        self._elastic: ElasticTasks | None = None
+        if plan.elastic is not None:
+            self._elastic = ElasticTasks(plan, plan.elastic, self._policy)
+            spare = [slot for slot in plan.elastic.size.slots if slot not in self.statuses]
+            self.statuses |= {slot: TaskStatus(slot, TaskState.WAITING) for slot in spare}
         self._stops = StopWatch()
         self._progress = ProgressWatch(Path(plan.progress_file or os.devnull))
         self._hangs: dict[Task, str] = {}
@@ -108,6 +115,8 @@ class Supervisor:
                     self._loop()
                 finally:
                     self._kill_everything()
+                    if self._elastic is not None:
+                        self._elastic.close()
                     guardian.run_cleanup(self.plan.cleanup)
         except PhalanxError as error:
             self.result = JobResult(error.exit_code, str(error))
@@ -120,7 +129,7 @@ class Supervisor:
                 break
             self._start(task_plan, restarts=0)
         started = time.monotonic()
-        while self._processes or self._delayed:
+        while self._processes or self._delayed or self._is_forming():
             for key, _ in self._selector.select(_TICK_SECONDS):
                 self._read(cast(TaskProcess, key.fileobj))
             now = time.monotonic()
@@ -131,15 +140,57 @@ class Supervisor:
                 self._settle(JobResult(1, limit), now)
             for task, process in list(self._processes.items()):
                 self._check_exit(task, process, now)
-            if self.result is None and self.plan.silence_limit:
+            if self.result is None and self.plan.silence_limit and self._elastic is None:
                 self._check_silence(now, self.plan.silence_limit)
             if self.result is None:
                 self._check_hangs(now)
                 self._start_delayed(now)
+                self._change_generation(now)
             else:
                 self._drop_delayed()
                 self._end_tasks(now)
         self.result = self.result or self._requested
+
+    def _is_forming(self) -> bool:
+        """Whether a generation of an elastic job has ended, and the next one has not begun."""
+        return self.result is None and self._elastic is not None and self._elastic.is_ending
+
+    def _change_generation(self, now: float) -> None:
+        """Stop the trainers of an elastic job, or start them, as its generations require."""
+        elastic = self._elastic
+        if elastic is None:
+            return
+        action = elastic.advance(now)
+        while elastic.notes:
+            self._note(elastic.notes.pop(0))
+        running = [task for task in self._processes if task in elastic.slots]
+        match action:
+            case Start():
+                for task_plan in elastic.plan_generation():
+                    self._start(task_plan, self._count_start(task_plan.task))
+                self._note(elastic.describe())
+            case Save(reason):
+                self._note(reason)
+                for task in [task for task in self._delayed if elastic.takes(task)]:
+                    del self._delayed[task]
+                    elastic.note_end(task)
+                for task in running:
+                    self._processes[task].terminate(now)
+            case Kill():
+                for task in (*running, *elastic.servers):
+                    if task in self._processes:
+                        self._processes[task].kill()
+            case Fail(reason, failure):
+                failed = None if failure is None else failure.task
+                lines = () if failed is None else self._last_lines.get(failed, ())
+                self._settle(JobResult(1, reason, failed, lines), now)
+            case None if elastic.is_ending and not running:
+                for task in elastic.servers:
+                    if task in self._processes:
+                        self._processes[task].terminate(now)
+
+    def _count_start(self, task: Task) -> int:
+        return self.statuses[task].restarts + int(task in self._started)
 
     def _has_failed(self) -> bool:
         return self.result is not None and self.result.exit_code != 0
@@ -149,6 +200,7 @@ class Supervisor:
             task_plan, self._environ, again=restarts > 0, log_limit=self.plan.log_limit
         )
         self._policy.start(task_plan.task, self._progress.read_step(), time.monotonic())
+        self._started.add(task_plan.task)
         self._guardian(f"+{process.group}")
         self._processes[task_plan.task] = process
         self._selector.register(process, selectors.EVENT_READ)
@@ -195,8 +247,9 @@ class Supervisor:
             self._set(replace(status, state=TaskState.ENDED, exit_code=code))
         elif code == 0:
             self._set(replace(status, state=TaskState.DONE, exit_code=0))
-            states = {task: status.state for task, status in self.statuses.items()}
-            if self.result is None and has_succeeded(states):
+            if self._elastic is not None:
+                self._elastic.note_end(task)
+            if self.result is None and has_succeeded(self._states()):
                 lost = ", ".join(map(str, sorted(self._policy.lost)))
                 self._settle(
                     JobResult(0, f"succeeded without {lost}" if lost else "succeeded"), now
@@ -207,13 +260,34 @@ class Supervisor:
         else:
             self._handle_failure(process, code, now)
 
+    def _states(self) -> dict[Task, TaskState]:
+        """Return the state of each task by its name in TF_CONFIG."""
+        states = {task: status.state for task, status in self.statuses.items()}
+        if self._elastic is None:
+            return states
+        ranks = {task: self._elastic.rank_of(task) for task in states}
+        return {rank: states[task] for task, rank in ranks.items() if rank is not None}
+
     def _handle_failure(self, process: TaskProcess, code: int, now: float) -> None:
         task, status = process.plan.task, self.statuses[process.plan.task]
         lines = tuple(process.last_lines)
         error, step = find_exception(lines), self._progress.read_step()
         hang = self._hangs.pop(task, "")
         failure = TaskFailure(task, code, error, step, hang, names_lost_peer(lines))
+        elastic = self._elastic
+        if elastic is not None and elastic.takes(task):
+            guardian.end_run_processes(self.plan.run_id, grace=0, task=str(task))
+            self._set(replace(status, state=TaskState.WAITING))
+            self._last_lines[task] = lines
+            lost_peer = failure.lost_peer or names_failed_peer(lines)
+            elastic.note_exit(replace(failure, lost_peer=lost_peer), now)
+            return
         decision = self._policy.decide(failure, now)
+        if decision.is_lost and elastic is not None and task in elastic.slots:
+            self._note(f"{decision.reason}: the job goes on without it")
+            self._set(replace(status, state=TaskState.WAITING))
+            elastic.lose(task, now)
+            return
         if decision.fails_job:
             self._set(replace(status, state=TaskState.FAILED, exit_code=code))
             self._settle(JobResult(1, decision.reason, task, lines), now)
@@ -336,59 +410,3 @@ class Supervisor:
             report(*arguments)
         except Exception:
             self._observer = NullObserver()
-
-
-class SupervisedHandle:
-    """A job on this machine, supervised by a thread of this process."""
-
-    def __init__(self, supervisor: Supervisor, thread: threading.Thread) -> None:
-        self._supervisor = supervisor
-        self._thread = thread
-
-    def status(self) -> list[TaskStatus]:
-        return list(self._supervisor.statuses.values())
-
-    def logs(self, task: Task, follow: bool = False) -> Iterator[str]:
-        paths = {plan.task: plan.log for plan in self._supervisor.plan.tasks}
-        yield from read_log(paths[task], (lambda: not self._thread.is_alive()) if follow else None)
-
-    def cancel(self, result: JobResult | None = None) -> None:
-        """End the job, with this result unless it has failed already."""
-        self._supervisor.cancel(result or JobResult(1, "cancelled"))
-
-    def kill(self) -> None:
-        """Send SIGKILL to every task, without a grace period."""
-        self._supervisor.kill()
-
-    def wait(self, timeout: float | None = None) -> JobResult | None:
-        self._thread.join(timeout)
-        return None if self._thread.is_alive() else self._supervisor.result
-
-
-def start(
-    plan: ProcessPlan, environ: Mapping[str, str], observer: Observer | None = None
-) -> SupervisedHandle:
-    """Start the tasks; `observer` receives their output and every change of state."""
-    # A held port and its lock, a pipe and a log for each task.
-    allow_more_open_files(4 * len(plan.tasks) + 128)
-    check_secrets(path for each in plan.tasks for path in each.secrets.values())
-    _create_logs(plan)
-    supervisor = Supervisor(plan, environ, observer or NullObserver())
-    thread = threading.Thread(target=supervisor.run, name="phalanx-supervisor")
-    thread.start()
-    return SupervisedHandle(supervisor, thread)
-
-
-def _create_logs(plan: ProcessPlan) -> None:
-    """Raise a JobError before anything is started if a log file cannot be written."""
-    for task_plan in plan.tasks:
-        try:
-            make_private_directory(task_plan.log.parent)
-            open_private(task_plan.log, "wb").close()
-        except OSError as error:
-            exists = isinstance(error, FileExistsError)
-            reason = "a file of that name is in the way" if exists else error.strerror
-            raise JobError(
-                f"no output can be written to {task_plan.log.parent}: {reason}; "
-                "choose another --log-dir"
-            ) from None

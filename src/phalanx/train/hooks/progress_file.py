@@ -25,12 +25,14 @@ class ProgressFileHook(Hook):
         path: The file.
         task: The task of this process.
         trainers: The tasks that train.
+        shares: The number of trainers must divide it; 0 if there may be any number.
     """
 
-    def __init__(self, path: Path, task: Task, trainers: Sequence[Task]) -> None:
+    def __init__(self, path: Path, task: Task, trainers: Sequence[Task], shares: int = 0) -> None:
         self._path = path
         self._task = task
         self._trainers = trainers
+        self._shares = shares
         self._speed: float | None = None
         self._seen: deque[tuple[float, int, float]] = deque(maxlen=_WINDOW)
 
@@ -76,13 +78,14 @@ class ProgressFileHook(Hook):
             seconds_left,
             activity,
             steps,
+            self._shares,
         )
         # The run must not fail because its launcher has removed the directory.
         with contextlib.suppress(OSError):
             progress.write(self._path)
 
 
-def make_progress_hooks(topology: Topology) -> list[Hook]:
+def make_progress_hooks(topology: Topology, shares: int) -> list[Hook]:
     """Return a hook that writes the file which the launcher asks for, if it does."""
     path = os.environ.get(PROGRESS_VARIABLE)
-    return [ProgressFileHook(Path(path), topology.task, topology.trainers)] if path else []
+    return [ProgressFileHook(Path(path), topology.task, topology.trainers, shares)] if path else []

@@ -23,6 +23,7 @@ def default_hooks(
     callbacks: Sequence[hooks.CallbackHook] = (),
     topology: Topology | None = None,
     data_wait: DataWait | None = None,
+    shares: int = 0,
 ) -> list[hooks.Hook]:
     """Return the hooks that a config asks for, and those that show its progress.
 
@@ -58,7 +59,7 @@ def default_hooks(
         defaults.append(hooks.ProgressBarHook())
     defaults += load_hooks(config)
     if topology is not None:
-        defaults += make_progress_hooks(topology)
+        defaults += make_progress_hooks(topology, shares)
     return defaults
 
 

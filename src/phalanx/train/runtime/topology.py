@@ -69,6 +69,16 @@ class Topology:
             return context
         return replace(context, examples_per_update=context.batch_size * count)
 
+    def count_shares(self, config: RunConfig, context: Context) -> int:
+        """Return what the number of trainers must divide; 0 if there may be any number."""
+        if config.round_batch_size or not self.divides_evenly:
+            return 0
+        # A trainer takes a batch for each of its replicas, and for each part that it accumulates.
+        return context.global_batch_size * context.num_shards // self._count_parts(config, context)
+
+    def _count_parts(self, config: RunConfig, context: Context) -> int:
+        return context.num_replicas * (1 if self.strategy.has_ps else config.accumulate)
+
 
 def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
     """Derive the strategy and the trainers from the cluster and the config."""

@@ -24,8 +24,9 @@ from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.base import JobResult, TaskState
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, find_run_processes
+from phalanx.launch.processes.handle import start
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.processes.supervisor import NullObserver, start
+from phalanx.launch.processes.supervisor import NullObserver
 from phalanx.launch.termination import GracePeriods
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -1,21 +1,24 @@
 """The local backend: a process on this machine for each task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phalanx.cluster.job_environment import RESTARTS_VARIABLE
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
-from phalanx.cluster.spec import Role, Task
-from phalanx.guard.library import BIND, PEERS
+from phalanx.cluster.spec import PEERS, Role, Task
+from phalanx.guard.library import BIND
+from phalanx.guard.library import PEERS as PEERS_VARIABLE
 from phalanx.guard.plan import LOOPBACK
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import Job
+from phalanx.launch.processes.generations import ElasticSize
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
-from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
+from phalanx.launch.processes.handle import SupervisedHandle, start
+from phalanx.launch.processes.plan import ElasticPlan, ProcessPlan, TaskPlan
 from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT
-from phalanx.launch.processes.supervisor import Observer, SupervisedHandle, start
+from phalanx.launch.processes.supervisor import Observer
 from phalanx.launch.task_commands import DEFAULTS, make_task_commands, thread_variables
 from phalanx.launch.termination import GracePeriods
 
@@ -32,7 +35,8 @@ class TaskHost:
 class LocalLauncher:
     """Starts the tasks of a job as processes on this machine.
 
-    `ports` has a port for each task but the evaluators. With `share`, the tasks divide the
+    `ports` has a port for each task but the evaluators, and for each spare slot of an elastic job.
+    With `share`, the tasks divide the
     processors and GPUs of the machine among themselves. `guard` has the variables that close their
     ports to other hosts. The chief writes its progress to `progress_file`. `hosts` has the tasks
     that run in network namespaces, and those that these must reach.
@@ -58,43 +62,17 @@ class LocalLauncher:
     stop_limit: float | None = 60.0
     hang_limit: float | None = None
     hosts: Mapping[Task, TaskHost] = field(default_factory=dict)
+    rejoin_seconds: float = 300.0
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
-        machine, tasks = self.machine, job.all_tasks()
-        listening_tasks = zip(job.listening_tasks(), self.ports, strict=True)
-        addresses = {task: f"{self._host(task).address}:{port}" for task, port in listening_tasks}
-        gpus = _share_gpus(tasks, machine.gpus) if self.share else {}
-        defaults = dict(DEFAULTS)
-        if self.share:
-            defaults |= thread_variables(_share_processors(tasks, machine.processors))
-        common = {name: text for name, text in defaults.items() if name not in machine.environ}
-        common |= job.environment
-        if self.progress_file is not None:
-            # Absolute, since a program may change its directory.
-            common[PROGRESS_VARIABLE] = str(self.progress_file.absolute())
-        if job.threads:
-            common |= thread_variables(job.threads)
-        plans = tuple(
-            TaskPlan(
-                start.task,
-                (*self._host(start.task).command, *start.command),
-                {
-                    **start.variables,
-                    **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[start.task])} if gpus else {}),
-                    **common,
-                    **self._guard_of(start.task),
-                    **({RESTARTS_VARIABLE: str(job.restarts)} if job.restarts else {}),
-                    RUN_ID_VARIABLE: self.run_id,
-                    TASK_VARIABLE: str(start.task),
-                },
-                self.log_dir / f"{start.task}.log",
-                secrets=job.secrets,
-            )
-            for start in make_task_commands(job, addresses, machine.python, guarded=False)
-        )
+        slots = job.largest().listening_tasks()
+        addresses = {
+            slot: f"{self._host(slot).address}:{port}"
+            for slot, port in zip(slots, self.ports, strict=True)
+        }
         return ProcessPlan(
-            plans,
+            self._plan_tasks(job, addresses, _list_trainers(job.tasks())),
             self.run_id,
             job.restarts,
             self.grace_periods,
@@ -104,7 +82,72 @@ class LocalLauncher:
             stop_limit=self.stop_limit,
             hang_limit=self.hang_limit,
             progress_file=None if self.progress_file is None else str(self.progress_file),
+            elastic=self._plan_elastic(job, addresses) if job.is_elastic else None,
         )
+
+    def _plan_elastic(self, job: Job, addresses: Mapping[Task, str]) -> ElasticPlan:
+        def make_tasks(members: Sequence[Task]) -> tuple[TaskPlan, ...]:
+            plans = self._plan_tasks(job, addresses, members)
+            return tuple(plan for plan in plans if plan.task.role in PEERS)
+
+        chiefs = int(job.chief)
+        size = ElasticSize(
+            tuple(_list_trainers(job.largest().tasks())),
+            chiefs + job.workers,
+            chiefs + (job.workers if job.min_workers is None else job.min_workers),
+            self.rejoin_seconds,
+        )
+        return ElasticPlan(size, make_tasks, self.log_dir)
+
+    def _plan_tasks(
+        self, job: Job, addresses: Mapping[Task, str], members: Sequence[Task]
+    ) -> tuple[TaskPlan, ...]:
+        """Plan the processes of a job whose trainers run in these slots, the chief's first.
+
+        `addresses` has those of all slots. A slot has its own log and GPUs, whatever the rank of
+        its trainer in TF_CONFIG.
+        """
+        machine = self.machine
+        gpus = _share_gpus(job.largest().all_tasks(), machine.gpus) if self.share else {}
+        job = replace(
+            job, workers=len(members) - int(job.chief), min_workers=None, max_workers=None
+        )
+        ranks = dict(zip(_list_trainers(job.tasks()), members, strict=True))
+        slots = {task: ranks.get(task, task) for task in job.all_tasks()}
+        defaults = dict(DEFAULTS)
+        if self.share:
+            defaults |= thread_variables(_share_processors(job.all_tasks(), machine.processors))
+        common = {name: text for name, text in defaults.items() if name not in machine.environ}
+        common |= job.environment
+        if self.progress_file is not None:
+            # Absolute, since a program may change its directory.
+            common[PROGRESS_VARIABLE] = str(self.progress_file.absolute())
+        if job.threads:
+            common |= thread_variables(job.threads)
+        ranked = {task: addresses[slots[task]] for task in job.listening_tasks()}
+        plans = []
+        for command in make_task_commands(job, ranked, machine.python, guarded=False):
+            slot = slots[command.task]
+            variables = {
+                **command.variables,
+                **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot])} if gpus else {}),
+                **common,
+                **self._guard_of(slot),
+                **({RESTARTS_VARIABLE: str(job.restarts)} if job.restarts else {}),
+                RUN_ID_VARIABLE: self.run_id,
+                TASK_VARIABLE: str(slot),
+            }
+            plans.append(
+                TaskPlan(
+                    slot,
+                    (*self._host(slot).command, *command.command),
+                    variables,
+                    self.log_dir / f"{slot}.log",
+                    secrets=job.secrets,
+                    rank=command.task,
+                )
+            )
+        return tuple(plans)
 
     def _host(self, task: Task) -> TaskHost:
         return self.hosts.get(task, TaskHost())
@@ -114,7 +157,7 @@ class LocalLauncher:
         if not self.guard or not self.hosts:
             return self.guard
         peers = dict.fromkeys(host.address for host in self.hosts.values())
-        return {**self.guard, BIND: self._host(task).address, PEERS: ",".join(peers)}
+        return {**self.guard, BIND: self._host(task).address, PEERS_VARIABLE: ",".join(peers)}
 
     def submit(self, plan: ProcessPlan, observer: Observer | None = None) -> SupervisedHandle:
         return start(plan, with_secret(self.machine.environ), observer)

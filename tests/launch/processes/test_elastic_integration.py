@@ -1,0 +1,234 @@
+"""Elastic jobs with real processes: trainers that are killed, and numbers that are changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+# The leader counts; the others only wait. A slot that `die` names is killed at step 5, once.
+COUNTING = """
+import json, os, pathlib, signal, sys, time
+from phalanx.cluster.progress import RunProgress
+goal, shares = int(sys.argv[1]), int(sys.argv[2])
+config = json.loads(os.environ["TF_CONFIG"])
+task, cluster = config["task"], config["cluster"]
+names = [f"{role}-{i}" for role in ("chief", "worker") for i in range(len(cluster.get(role, [])))]
+me, slot = f'{task["type"]}-{task["index"]}', os.environ["PHALANX_TASK"]
+print("I am", me, "of", len(names), flush=True)
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+saved, done, die = map(pathlib.Path, ("saved", "done", "die"))
+step, had_to_die = int(saved.read_text()) if saved.exists() else 0, die.exists()
+while not done.exists() and not stop:
+    time.sleep(0.05)
+    if step >= 5 or saved.exists():
+        if die.exists() and die.read_text() == slot:
+            die.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    if had_to_die and not die.exists():
+        sys.exit("phalanx: a peer stopped responding")
+    if me == names[0]:
+        step += 1
+        if step >= 5:
+            pathlib.Path("new").write_text(str(step))
+            os.replace("new", saved)
+        file = pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"])
+        RunProgress(me, step, shares=shares).write(file)
+        if step >= goal and not pathlib.Path("hold").exists():
+            done.touch()
+sys.exit(0 if done.exists() else 75)
+"""
+
+
+def wait_for(text: str, path: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < deadline, f"{text} is not in {path}"
+        time.sleep(0.05)
+
+
+def test_the_rest_goes_on_without_a_killed_worker_and_scales(
+    phalanx: Phalanx, start_phalanx: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "count.py").write_text(COUNTING)
+    (tmp_path / "die").write_text("worker-0")
+    (tmp_path / "hold").touch()
+    job = start_phalanx(
+        *("run", "--workers", 2, "--min-workers", 1, "--grace", "10s", "--linger", "5s"),
+        *("--log-dir", "logs", "count.py", 30, 0),
+    )
+    membership = tmp_path / "logs/membership.json"
+    wait_for('"generation": 2', membership)
+    found = json.loads(membership.read_text())
+    assert found["members"] == ["chief-0", "worker-1"]
+    assert (found["minimum"], found["maximum"], found["wanted"]) == (1, 2, 2)
+    refused = phalanx("scale", "logs", "--workers", 3)
+    assert refused.returncode == 2
+    assert "--workers is 3, but the job was started for 1 to 2" in refused.stderr
+    scaled = phalanx("scale", "logs", "--workers", 2)
+    assert scaled.returncode == 0, scaled.stderr
+    assert "generation 3 has chief-0, worker-0, worker-1" in scaled.stderr
+    (tmp_path / "hold").unlink()
+    _, text = job.communicate(timeout=60)
+    assert job.returncode == 0, text
+    assert "worker-0 was killed by SIGKILL" in text
+    assert ": the job goes on without it" in text
+    assert "phalanx: generation 2: chief-0, worker-1 (as worker-0)" in text
+    assert "more trainers can be used: generation 2 saves and ends" in text
+    output = (tmp_path / "logs/worker-1.log").read_text().splitlines()
+    assert [line for line in output if line.startswith("I am")] == [
+        "I am worker-1 of 3",
+        "I am worker-0 of 2",
+        "I am worker-1 of 3",
+    ]
+    assert not membership.exists()
+    gone = phalanx("scale", "logs", "--workers", 2)
+    assert gone.returncode == 2
+    assert "there is no elastic job 'logs' here" in gone.stderr
+
+
+def test_another_trainer_leads_when_the_chief_is_lost(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(COUNTING)
+    (tmp_path / "die").write_text("chief-0")
+    done = phalanx("run", "--workers", 2, "--min-workers", 1, "count.py", 30, 0)
+    assert done.returncode == 0, done.stderr
+    assert "generation 2: worker-0 (as chief-0), worker-1 (as worker-0)" in done.stderr
+    # Three trainers have no equal shares of a batch of eight.
+    for name in ("saved", "done"):
+        (tmp_path / name).unlink()
+    (tmp_path / "die").write_text("worker-1")
+    done = phalanx("run", "--workers", 3, "--min-workers", 1, "count.py", 30, 8)
+    assert done.returncode == 0, done.stderr
+    assert "generation 2: chief-0, worker-0\n" in done.stderr
+
+
+def test_with_too_few_trainers_the_job_fails(phalanx: Phalanx, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(COUNTING)
+    (tmp_path / "die").write_text("worker-1")
+    done = phalanx("run", "--workers", 2, "--max-workers", 2, "count.py", 30, 0)
+    assert done.returncode == 1
+    assert "2 trainers are left, and at least 3 are needed (--min-workers)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", 2, "--min-workers", 3], "--workers is 2, --min-workers is 3"),
+        (["--workers", 2, "--max-workers", 1], "--max-workers is 1"),
+        (["--workers", 2, "--no-chief", "--min-workers", 0], "there is no chief"),
+        (["--workers", 2, "--ps", 1, "--min-workers", 0], "parameter servers serve workers"),
+        (["--workers", 2, "--min-workers", 1, "--data-workers", 1], "--data-workers cannot be"),
+    ],
+)
+def test_impossible_numbers_are_refused(
+    phalanx: Phalanx, options: list[object], message: str
+) -> None:
+    done = phalanx("run", *options, "--", "true")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+# Every update is the mean over one global batch, whatever the number of trainers: the weights are
+# those of one process only if every example was seen once, in its turn.
+TRAINING = """
+import os, pathlib, signal, sys, time
+import keras, tensorflow as tf
+import phalanx
+
+class Line(phalanx.Experiment):
+    def model(self):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.5), "mse")
+        return model
+
+    def train_data(self, context):
+        def make(number):
+            x = tf.math.sin(tf.cast(number, tf.float32) * tf.constant([0.7, 1.3, 2.9]))
+            return x, tf.reduce_sum(x, keepdims=True)
+        data = tf.data.Dataset.range(2400).shard(context.num_shards, context.shard)
+        data = data.map(make).batch(context.batch_size)
+        slot, die = os.environ.get("PHALANX_TASK"), pathlib.Path("die")
+        def disturb(x, y):
+            time.sleep(0.02)
+            if die.exists() and die.read_text() == slot and pathlib.Path("started").exists():
+                die.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return x
+        if slot:
+            data = data.map(lambda x, y: (
+                tf.ensure_shape(tf.py_function(disturb, [x, y], tf.float32), [None, 3]), y))
+        return data
+
+class Mark(phalanx.hooks.Hook):
+    def on_save(self, session, path):
+        if session.step >= 40:
+            pathlib.Path("started").touch()
+
+    def end(self, session):
+        session.pull()
+        with open("weights", "w") as file:
+            file.write(repr([float(v) for w in session.model.weights for v in w.numpy().ravel()]))
+
+config = phalanx.RunConfig.parse(epochs=4, global_batch_size=24, save_steps=20, seed=3)
+phalanx.run(Line(), config, hooks=[Mark()])
+"""
+
+
+def train(phalanx: Phalanx, tmp_path: Path, name: str, *options: object) -> tuple[str, list[float]]:
+    shape = options[: options.index("--")] if "--" in options else options
+    flags = options[options.index("--") + 1 :] if "--" in options else ()
+    done = phalanx(*("run", *shape, "line.py", "--model-dir", f"runs/{name}", *flags), timeout=550)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    weights: list[float] = json.loads((tmp_path / "weights").read_text())
+    return done.stderr, weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slot", ["worker-0", "chief-0"])
+def test_a_smaller_generation_sees_each_example_once(
+    phalanx: Phalanx, tmp_path: Path, slot: str
+) -> None:
+    (tmp_path / "line.py").write_text(TRAINING)
+    _, expected = train(phalanx, tmp_path, "alone")
+    (tmp_path / "started").unlink()
+    (tmp_path / "die").write_text(slot)
+    text, found = train(phalanx, tmp_path, "elastic", "--workers", 2, "--min-workers", 1)
+    assert "generation 2: " in text
+    assert not (tmp_path / "die").exists()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_phalanx_scale_keeps_the_position_in_the_data(
+    phalanx: Phalanx, start_phalanx: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "line.py").write_text(TRAINING)
+    _, expected = train(phalanx, tmp_path, "alone")
+    (tmp_path / "started").unlink()
+    job = start_phalanx(
+        *("run", "--workers", 1, "--min-workers", 0, "--max-workers", 2, "--log-dir", "logs"),
+        *("line.py", "--model-dir", "runs/scaled"),
+    )
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "started").exists():
+        assert job.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    scaled = phalanx("scale", "logs", "--workers", 2)
+    assert scaled.returncode == 0, scaled.stderr
+    assert "generation 2 has chief-0, worker-0, worker-1" in scaled.stderr
+    _, text = job.communicate(timeout=300)
+    assert job.returncode == 0, text
+    assert "restored step" in text or "restored step" in (tmp_path / "logs/chief-0.log").read_text()
+    np.testing.assert_allclose(
+        json.loads((tmp_path / "weights").read_text()), expected, rtol=1e-4, atol=1e-5
+    )
