@@ -6,7 +6,7 @@ SITE   := .venv/.site
 HDFS   := build/hdfs
 AUDITED := .venv/.audited
 
-JAR    := java/build/phalanx-hadoop.jar
+JARS   := java/build/phalanx-hadoop.jar java/build/phalanx-spark.jar
 
 .PHONY: help jar demo test test-all check fuzz format docs site lock audit bench clean
 
@@ -46,22 +46,28 @@ $(HDFS): | $(READY)
 	    --wildcards 'pyspark-*/deps/jars/*.jar' && rm $@.part/pyspark-*.tar.gz
 	@mv $@.part $@
 
-jar: $(JAR)      ## build the Hadoop input and output formats; HADOOP_JARS=DIR: against these jars
+jar: $(JARS)     ## build the formats for Hadoop and Spark; HADOOP_JARS=DIR: against these jars
 
-# The jars of a Hadoop installation, of the pyspark in .venv, or of a pyspark for this purpose alone.
+# The jars of a Hadoop or Spark installation, of the pyspark in .venv, or of a pyspark for this purpose alone.
 HADOOP_JARS ?= $(shell ls -d .venv/lib/python3*/site-packages/pyspark/jars 2>/dev/null)
 
-$(JAR): $(wildcard java/src/phalanx/hadoop/*.java)
-	@rm -rf java/build/classes && mkdir -p java/build/classes
+$(JARS) &: $(wildcard java/src/phalanx/*/*.java java/META-INF/services/*)
+	@rm -rf java/build/classes java/build/*.jar && mkdir -p java/build/classes
 	@jars="$(HADOOP_JARS)"; \
 	if [ -z "$$jars" ]; then \
 	    $(PYTHON) -m venv java/build/venv && \
 	    java/build/venv/bin/pip install --quiet --disable-pip-version-check 'pyspark>=4.3,<4.4'; \
 	    jars=$$(echo java/build/venv/lib/python3*/site-packages/pyspark/jars); \
 	fi; \
-	javac --release 11 -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes \
-	    -cp "$$jars/*" $^
-	jar --create --file $@ -C java/build/classes phalanx
+	compile="javac -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes"; \
+	$$compile --release 11 -cp "$$jars/*" java/src/phalanx/hadoop/*.java && \
+	jar --create --file java/build/phalanx-hadoop.jar -C java/build/classes phalanx && \
+	if ls "$$jars"/spark-sql_*.jar >/dev/null 2>&1; then \
+	    $$compile --release 17 -cp "java/build/classes:$$jars/*" java/src/phalanx/spark/*.java && \
+	    jar --create --file java/build/phalanx-spark.jar -C java/build/classes phalanx -C java META-INF; \
+	else \
+	    echo "there is no Spark in $$jars: built java/build/phalanx-hadoop.jar alone"; \
+	fi
 
 demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and a ps
 	@rm -rf runs/demo
@@ -83,7 +89,7 @@ TABLE  := --continue-on-collection-errors --suite-table build/suites.json
 
 test-all:        ## also run the slow tests, against real servers; as root on Debian, installs these
 	@PYTHON=$(PYTHON) tests/servers/install.sh
-	@$(MAKE) --no-print-directory $(MORE) $(SITE) $(JAR)
+	@$(MAKE) --no-print-directory $(MORE) $(SITE) $(JARS)
 	-@$(MAKE) --no-print-directory $(HDFS)
 	@$(MAKE) --no-print-directory check
 	@rm -f build/suites.json

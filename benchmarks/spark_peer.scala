@@ -2,17 +2,17 @@
    benchmarks/spark.py, and supports only what that benchmark needs. */
 package phalanx.benchmark
 
-import java.io.{BufferedInputStream, DataInputStream}
+import java.io.{BufferedInputStream, BufferedOutputStream, ByteArrayOutputStream, DataInputStream}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util.zip.CRC32C
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileStatus, Path}
-import org.apache.hadoop.mapreduce.Job
+import org.apache.hadoop.mapreduce.{Job, TaskAttemptContext}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeArrayData}
-import org.apache.spark.sql.execution.datasources.{FileFormat, OutputWriterFactory, PartitionedFile}
+import org.apache.spark.sql.execution.datasources.{FileFormat, OutputWriter, OutputWriterFactory, PartitionedFile}
 import org.apache.spark.sql.sources.Filter
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -24,7 +24,11 @@ class TFRecordPeer extends FileFormat with Serializable {
 
   override def prepareWrite(
       session: SparkSession, job: Job, options: Map[String, String], schema: StructType)
-      : OutputWriterFactory = throw new UnsupportedOperationException
+      : OutputWriterFactory = new OutputWriterFactory {
+    override def getFileExtension(context: TaskAttemptContext) = ".tfrecord"
+    override def newInstance(path: String, schema: StructType, context: TaskAttemptContext) =
+      new RowWriter(path, schema, context)
+  }
 
   override def isSplitable(session: SparkSession, options: Map[String, String], path: Path) = false
 
@@ -142,4 +146,86 @@ class Rows(path: Path, configuration: Configuration, schema: StructType)
     at += 1
     value | byte.toLong << shift
   }
+}
+
+/* The parts of a message, from the inside to the outside. */
+class Part extends ByteArrayOutputStream {
+  def varint(value: Long): Unit = {
+    var rest = value
+    while ((rest & ~0x7fL) != 0) { write((rest | 0x80).toInt); rest >>>= 7 }
+    write(rest.toInt)
+  }
+
+  def field(number: Int, bytes: Array[Byte], size: Int): Unit = {
+    write(number << 3 | 2)
+    varint(size)
+    write(bytes, 0, size)
+  }
+
+  def field(number: Int, part: Part): Unit = field(number, part.bytes, part.size)
+
+  private def bytes = buf
+}
+
+class RowWriter(val path: String, schema: StructType, context: TaskAttemptContext)
+    extends OutputWriter {
+  private val file = new Path(path)
+  private val out = new BufferedOutputStream(
+    file.getFileSystem(context.getConfiguration).create(file), 1 << 20)
+  private val names = schema.fieldNames.map(_.getBytes("UTF-8"))
+  private val types = schema.map(_.dataType).toArray
+  private val values, list, feature, entry, features, message = new Part
+  private val crc = new CRC32C
+  private val frame = ByteBuffer.allocate(12).order(ByteOrder.LITTLE_ENDIAN)
+
+  override def write(row: InternalRow): Unit = {
+    features.reset()
+    var column = 0
+    while (column < types.length) {
+      if (!row.isNullAt(column)) {
+        Seq(values, list, feature, entry).foreach(_.reset())
+        val kind = types(column) match {
+          case StringType =>
+            val text = row.getUTF8String(column).getBytes
+            list.field(1, text, text.length)
+            1
+          case FloatType =>
+            values.write(
+              ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putFloat(row.getFloat(column)).array)
+            list.field(1, values)
+            2
+          case LongType =>
+            values.varint(row.getLong(column))
+            list.field(1, values)
+            3
+          case ArrayType(LongType, _) =>
+            row.getArray(column).toLongArray().foreach(values.varint)
+            list.field(1, values)
+            3
+        }
+        feature.field(kind, list)
+        entry.field(1, names(column), names(column).length)
+        entry.field(2, feature)
+        features.field(1, entry)
+      }
+      column += 1
+    }
+    message.reset()
+    message.field(1, features)
+    val bytes = message.toByteArray
+    frame.putLong(0, bytes.length).putInt(8, checksum(frame.array, 8))
+    out.write(frame.array)
+    out.write(bytes)
+    frame.putInt(8, checksum(bytes, bytes.length))
+    out.write(frame.array, 8, 4)
+  }
+
+  private def checksum(bytes: Array[Byte], length: Int): Int = {
+    crc.reset()
+    crc.update(bytes, 0, length)
+    val value = crc.getValue.toInt
+    ((value >>> 15) | (value << 17)) + 0xa282ead8
+  }
+
+  override def close(): Unit = out.close()
 }

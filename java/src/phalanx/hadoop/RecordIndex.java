@@ -10,20 +10,23 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /** The offsets of a file's records, as {@code phalanx.records.RecordIndex.save} writes them. */
-final class RecordIndex {
-  private static final String SUFFIX = ".index";
+public final class RecordIndex {
+  public static final String SUFFIX = ".index";
   private static final byte[] MAGIC = "phxindex".getBytes(StandardCharsets.US_ASCII);
   private static final int HEADER = 32;
 
   /** The offset of every stride-th record, and the end of the file. */
-  final long[] offsets;
+  public final long[] offsets;
 
-  private RecordIndex(long[] offsets) {
+  public final long stride;
+
+  private RecordIndex(long[] offsets, long stride) {
     this.offsets = offsets;
+    this.stride = stride;
   }
 
   /** The data file of an index, by its name; null if it is not an index. */
-  static Path dataOf(Path path) {
+  public static Path dataOf(Path path) {
     String name = path.getName();
     return name.endsWith(SUFFIX) && name.length() > SUFFIX.length()
         ? new Path(path.getParent(), name.substring(0, name.length() - SUFFIX.length()))
@@ -31,7 +34,7 @@ final class RecordIndex {
   }
 
   /** The index beside a file; null if there is none, or the file has changed. */
-  static RecordIndex load(FileSystem fileSystem, FileStatus file) throws IOException {
+  public static RecordIndex load(FileSystem fileSystem, FileStatus file) throws IOException {
     Path path = file.getPath().suffix(SUFFIX);
     if (!fileSystem.exists(path)) {
       return null;
@@ -57,6 +60,6 @@ final class RecordIndex {
             && stride > 0
             && offsets.length == (count + stride - 1) / stride + 1
             && offsets[offsets.length - 1] == size;
-    return isValid ? new RecordIndex(offsets) : null;
+    return isValid ? new RecordIndex(offsets, stride) : null;
   }
 }
