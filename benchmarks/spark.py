@@ -1,7 +1,7 @@
 """TFRecord files in Spark, compared with data sources in pure Python (upb) and in Scala.
 
 Phalanx takes part twice: with its data source in Python, and with its jar (`make jar`). The Scala
-source (spark_peer.scala) has rows inside the JVM, like the jar; the compiler inside pyspark compiles
+source (spark_peer.scala) works inside the JVM, like the jar; the compiler inside pyspark compiles
 it. The contestants take turns in one session. Every figure is the median wall time of the rounds,
 because several processes take part.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import random
 import shutil
 import struct
@@ -98,7 +99,7 @@ def show(value: Any) -> str:
     if isinstance(value, list):
         return f"[{''.join(f'{show(each)},' for each in value)}]"
     if isinstance(value, float):
-        return "7fc00000" if value != value else struct.pack(">f", value).hex()
+        return "7fc00000" if math.isnan(value) else struct.pack(">f", value).hex()
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

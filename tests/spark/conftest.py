@@ -33,6 +33,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.log.level": "OFF",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
+        # On a busy machine the executors may take a while to start.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.local.dir": str(directory),
         "spark.worker.resource.gpu.amount": "2",
         "spark.worker.resource.gpu.discoveryScript": str(script),

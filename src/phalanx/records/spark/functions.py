@@ -1,7 +1,8 @@
 """Functions beside `format("tfrecord")`: all save modes, partition pruning, fast counts, UDFs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -14,8 +15,8 @@ from phalanx.errors import DataError
 from phalanx.records.example import decode_examples, encode_examples
 from phalanx.records.spark.columns import RecordType, features_of, from_features, to_features
 from phalanx.records.spark.dataset import find_dataset
-from phalanx.records.spark.options import Options
-from phalanx.records.spark.output import holds_table
+from phalanx.records.spark.options import NAMES, Options
+from phalanx.records.spark.output import check_columns, holds_table
 from phalanx.records.spark.partitions import (
     check_partition_columns,
     partition_types,
@@ -57,6 +58,12 @@ def save(
         raise DataError(f"the mode is {mode!r}: it can be error, ignore, append or overwrite")
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     check_partition_columns(columns, df.columns)
+    if _has_jar(df.sparkSession):
+        # Spark deletes the files that it overwrites before it asks the format.
+        _check_before_write(df, columns, options)
+        writer = df.write.format("tfrecord").mode(mode).options(**options)
+        (writer.partitionBy(*columns) if columns else writer).save(path)
+        return
     target = resolve(path)
     if mode not in ("append", "overwrite") and holds_table(target):
         if mode == "ignore":
@@ -72,6 +79,25 @@ def save(
         options.setdefault("partitionOverwriteMode", df.sparkSession.conf.get(_OVERWRITE_MODE))
     writer = df.write.format("tfrecord").mode("overwrite" if mode == "overwrite" else "append")
     writer.options(**options).save(target)
+
+
+def _has_jar(spark: SparkSession) -> bool:
+    """Whether `format("tfrecord")` is that of the jar, which Spark prefers to the one in Python."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:  # Spark Connect has no JVM on this side
+        return False
+    sources = jvm.org.apache.spark.sql.execution.datasources.DataSource
+    found = sources.lookupDataSource("tfrecord", spark._jsparkSession.sessionState().conf())
+    return str(found.getName()).startswith("phalanx.")
+
+
+def _check_before_write(
+    df: DataFrame, partition_by: list[str], options: Mapping[str, object]
+) -> None:
+    known = {name.lower() for name in NAMES}
+    ours = {name: str(each) for name, each in options.items() if name.lower() in known}
+    parsed = replace(Options.parse(ours), partition_by=tuple(partition_by))
+    check_columns(to_arrow_schema(df.schema, timezone="UTC"), parsed)
 
 
 def load(
@@ -104,6 +130,8 @@ def load(
         reader = reader.schema(schema)
     if where is None:
         return reader.load(path)
+    if _has_jar(spark):
+        return reader.load(path).where(where)  # Spark prunes the partitions itself
     root = resolve(path)
     directories = _choose_directories(spark, root, where)
     if not directories:
