@@ -129,7 +129,7 @@ def many_files() -> Iterator[bytes]:
             yield mutate(data, source)
         for _ in range(50):
             yield data[: source.randrange(len(data))]
-    yield frame([b"large" * 1_000_000, b"small"])
+    yield bytes(frame([b"large" * 1_000_000, b"small"]))
     for magic in (b"BZh91", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0"):
         yield magic + b"x" * 100
 
