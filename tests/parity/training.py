@@ -72,7 +72,7 @@ def _read(model: Any, histories: list[Any], evaluation: dict[str, float] | None)
     return Outcome(
         _by_name(model.variables),
         _by_name([v for o in find_optimizers(model).values() for v in o.variables]),
-        [{"epoch": history.epoch, **history.history} for history in histories],
+        [{"epoch": h.epoch, "steps": h.params.get("steps") or 0, **h.history} for h in histories],
         evaluation or {},
     )
 

@@ -46,6 +46,10 @@ class SharedData(Protocol):
     def is_portable(self) -> bool:
         """Whether the chief can send the data to workers, which then need not make it."""
 
+    @property
+    def num_batches(self) -> int | None:
+        """How many batches all tasks share, or None if that is unknown or if they never end."""
+
     def deal(self, context: Context, in_order: bool = False) -> Dataset:
         """Return this task's batches: with n tasks, every n-th one.
 
@@ -91,6 +95,11 @@ class FitExperiment(Experiment):
             shared = [data for data in [self._train] if data is not None and not data.is_portable]
         return "; ".join(data.order for data in shared if data is not None)
 
+    @property
+    def steps_per_pass(self) -> int | None:
+        """How many steps all trainers take in a pass over the data: one for each whole batch."""
+        return None if self._train is None else self._train.num_batches
+
     def model(self) -> Model:
         return self._model
 
@@ -119,6 +128,10 @@ class PipelineBatches:
     @property
     def is_portable(self) -> bool:
         return True
+
+    @property
+    def num_batches(self) -> int | None:
+        return int(self.pipeline.dataset(self.batch_size, epochs=1).cardinality())
 
     def slice(self, context: Context) -> Dataset:
         size, rest = divmod(self.batch_size, context.num_replicas)
@@ -169,7 +182,7 @@ class FitData:
         is_random = seed is not None and context.global_seed() is None
         if is_random and self.shuffle and adapter.num_batches:
             return GlobalBatches(self._cut(self._shuffle_arrays(seed)))
-        return GlobalBatches(self._cut(adapter.get_tf_dataset()))
+        return GlobalBatches(self._cut(_set_length(adapter.get_tf_dataset(), adapter)))
 
     def check_end(self, name: str, steps: int | None, argument: str) -> None:
         """Raise an error for a dataset that does not end, unless a number of steps is set."""
@@ -292,7 +305,11 @@ def _read_epochs(adapter: DataAdapter, seed: int | None, passes: PassCounter) ->
             adapter.on_epoch_end()
 
     spec = adapter.get_tf_dataset().element_spec
-    dataset = tf.data.Dataset.from_generator(read, output_signature=spec)
+    return _set_length(tf.data.Dataset.from_generator(read, output_signature=spec), adapter)
+
+
+def _set_length(dataset: Dataset, adapter: DataAdapter) -> Dataset:
+    """Tell a dataset how many batches it has, which Keras may know better than TensorFlow."""
     if adapter.num_batches is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(adapter.num_batches))

@@ -161,6 +161,7 @@ def fit(
         topology,
         [history, _Pull(), *hooks],
         steps_per_epoch=steps_per_epoch,
+        steps_per_pass=experiment.steps_per_pass,
         initial_epoch=initial_epoch,
         arrive=partial(calls.arrive, "fit", order),
         data_name=f"train-{calls.number}",
