@@ -26,6 +26,17 @@ def test_underscores_and_booleans_with_a_value_are_accepted() -> None:
     assert (arguments.own_flag, arguments.log) == ("c_d", False)
 
 
+def test_booleans_are_read_with_a_space_and_with_no() -> None:
+    flags = "--xla True --chief_trains false --log False --sync --own_flag True"
+    arguments = make_parser().parse_args(flags.split())
+    config = phalanx.RunConfig.from_flags(arguments)
+    assert (config.xla, config.chief_trains, config.mode) == (True, False, phalanx.Mode.SYNC)
+    assert (arguments.own_flag, arguments.log) == ("True", False)
+    arguments = make_parser().parse_args(["--nochief_trains", "--nolog", "--nosync"])
+    assert phalanx.RunConfig.from_flags(arguments).chief_trains is False
+    assert (arguments.log, "mode" in arguments) == (False, False)
+
+
 def test_sync_false_leaves_the_mode_to_the_cluster() -> None:
     assert "mode" not in make_parser().parse_args(["--sync=False"])
 

@@ -31,6 +31,8 @@ class ObsoleteFlag(argparse.Action):
 def accept_old_spellings(parser: argparse.ArgumentParser) -> None:
     """Let a parser read `--model_dir` as `--model-dir`, and `--xla=False` as `--no-xla`.
 
+    `--xla False`, as argparse of the time read it, and `--noxla` of tf.flags are the same.
+
     >>> parser = argparse.ArgumentParser()
     >>> _ = parser.add_argument("--use-xla", action=argparse.BooleanOptionalAction)
     >>> accept_old_spellings(parser)
@@ -49,18 +51,36 @@ def accept_old_spellings(parser: argparse.ArgumentParser) -> None:
 def _respell(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Iterator[str]:
     # argparse has no public list of its flags.
     actions = parser._option_string_actions
-    for number, argument in enumerate(arguments):
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
         if argument == "--":
-            yield from arguments[number:]
+            yield from [argument, *rest]
             return
         flag, equals, value = argument.partition("=")
-        dashed = flag.replace("_", "-")
-        if flag.startswith("--") and flag not in actions and dashed in actions:
-            flag = dashed
-        takes_no_value = flag in actions and actions[flag].nargs == 0
-        if not equals or not takes_no_value or value.lower() not in _VALUES:
+        if flag.startswith("--") and flag not in actions:
+            dashed = flag.replace("_", "-")
+            named = f"--{dashed.removeprefix('--no')}"
+            if dashed in actions:
+                flag = dashed
+            elif dashed.startswith("--no") and not equals and _is_boolean(actions.get(named)):
+                flag, equals, value = named, "=", "false"
+        if not _takes_no_value(actions.get(flag)):
+            yield flag + equals + value
+            continue
+        if not equals and rest and rest[0].lower() in ("true", "false"):
+            equals, value = "=", rest.pop(0)
+        if not equals or value.lower() not in _VALUES:
             yield flag + equals + value
         elif _VALUES[value.lower()]:
             yield flag
         elif f"--no-{flag.removeprefix('--')}" in actions:
             yield f"--no-{flag.removeprefix('--')}"
+
+
+def _is_boolean(action: argparse.Action | None) -> bool:
+    return _takes_no_value(action) or isinstance(action, ObsoleteFlag)
+
+
+def _takes_no_value(action: argparse.Action | None) -> bool:
+    return action is not None and action.nargs == 0

@@ -125,12 +125,26 @@ def test_experiment_by_hand_survives_the_death_of_a_worker_and_a_ps(
 
 
 @pytest.mark.slow
-def test_synchronous_experiment_by_hand(start: Callable[..., HandCluster]) -> None:
-    cluster = start("--train-steps=400", "--sync")
+def test_synchronous_experiment_by_hand_survives_the_death_of_a_worker_and_of_each_ps(
+    start: Callable[..., HandCluster],
+) -> None:
+    cluster = start("--train-steps=600", "--save-checkpoints-steps=50", "--sync")
+
+    def count_saves() -> int:
+        return cluster.read("master-0").count("Saving checkpoints for")
+
+    # The queue of tokens is on ps-0, beside the global step.
+    for role, index in (("worker", 1), ("ps", 1), ("ps", 0)):
+        seen = count_saves()
+        cluster.wait_for(lambda seen=seen: count_saves() > seen + 1)
+        cluster.kill(f"{role}-{index}")
+        cluster.start(role, index)
     assert cluster.wait() == dict.fromkeys(cluster.processes, 0)
-    assert re.search(r"accuracy at step 400: 0\.9", cluster.read("master-0"))
+    assert re.search(r"accuracy at step 600: 0\.9", cluster.read("master-0"))
     for task in ("worker-0", "worker-1"):
-        assert "this task has run" in cluster.read(task)
+        # Each trained to the end; the workers do not end as if training were done.
+        steps = [int(step) for step in re.findall(r"step = (\d+)", cluster.read(task))]
+        assert steps[-1] > 450
 
 
 def find_accuracy(text: str) -> float:

@@ -1,5 +1,6 @@
 """Uses the smaller parts of TensorFlow 1, and prints a line for each."""
 
+import importlib
 import sys
 
 import keras
@@ -33,6 +34,10 @@ def try_keras(model_dir):
     print("keras", keras.__name__, metrics["acc"] > 0.9)
     try:
         tf.estimator.model_to_estimator(object())
+    except Exception as error:
+        print(error)
+    try:
+        importlib.import_module("keras").layers.Dense(2)(tf.ones([1, 3]))
     except Exception as error:
         print(error)
 

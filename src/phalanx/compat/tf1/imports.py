@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -26,6 +27,8 @@ VERSION = "1.15.0"
 """What `tf.__version__` says: the last version with the names that the program sees."""
 
 _OWN = ("estimator", "contrib", "examples")
+_TRAIN = "phalanx.compat.tf1.train"
+_KERAS_3_LAYER = "keras.src.layers.layer"
 _INSTALLED = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 Importer = Callable[..., Any]
@@ -103,7 +106,7 @@ class TensorFlow1(ModuleType):
         real = self.__dict__["_real"]
         if name in _OWN:
             return import_module(f"tensorflow.{name}")
-        found = getattr(real.compat.v1, name, None)
+        found = import_module(_TRAIN) if name == "train" else getattr(real.compat.v1, name, None)
         if found is None and not name.startswith("__"):
             # A module of the real TensorFlow, such as tensorflow.python.
             found = sys.modules.get(f"tensorflow.{name}")
@@ -159,6 +162,8 @@ def _make_importer(
             # Keras 3 does not work in a graph; the programs of the time mean Keras 2.
             return original(f"tf_{name}", globals, locals, fromlist, level)
         module = original(name, globals, locals, fromlist, level)
+        if name == _KERAS_3_LAYER and hasattr(module, "Layer"):
+            _refuse_graphs(module.Layer)
         if module not in stand_ins or not _is_of_program(globals or {}, package):
             return module
         stand_in = stand_ins[module]
@@ -171,6 +176,27 @@ def _make_importer(
         return stand_in
 
     return import_for_program
+
+
+@cache
+def _refuse_graphs(layer: Any) -> None:
+    """Let the layers of Keras 3 fail in a graph, where some run although Keras does not support it.
+
+    A program gets them by importlib, or from an installed package.
+    """
+    call = layer.__call__
+
+    @wraps(call)
+    def call_if_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if import_module("tensorflow").compat.v1.executing_eagerly_outside_functions():
+            return call(self, *args, **kwargs)
+        raise ConfigurationError(
+            f"{self.name!r} is a layer of Keras 3, which does not work in the graphs of "
+            "TensorFlow 1: build it with tf.keras or `import keras`, which are Keras 2 here, or "
+            "run the program without --tf1"
+        )
+
+    layer.__call__ = call_if_eager
 
 
 def _is_of_program(module: Mapping[str, Any], package: str) -> bool:

@@ -15,7 +15,8 @@ LOG = logging.getLogger("phalanx")
 
 STOP_GRACE_SECONDS = 5
 """How long a session waits for its threads; TensorFlow's 120 s only delay a synchronous end."""
-_RECOVERY_SECONDS = 1
+RECOVERY_SECONDS = 1
+"""How often a worker asks whether the chief has initialized the variables; TensorFlow: 30 s."""
 _LINGER_SECONDS = 60.0
 _REPORT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -49,7 +50,7 @@ class WorkerSessionCreator(tf.train.SessionCreator):
             ready_op=scaffold.ready_op,
             ready_for_local_init_op=scaffold.ready_for_local_init_op,
             graph=tf.get_default_graph(),
-            recovery_wait_secs=_RECOVERY_SECONDS,
+            recovery_wait_secs=RECOVERY_SECONDS,
         )
         return manager.wait_for_session(
             self._master, config=self._config, max_wait_secs=self._max_wait_secs
