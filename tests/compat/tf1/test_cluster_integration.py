@@ -130,13 +130,13 @@ def test_synchronous_experiment_by_hand_survives_the_death_of_a_worker_and_of_ea
 ) -> None:
     cluster = start("--train-steps=600", "--save-checkpoints-steps=50", "--sync")
 
-    def count_saves() -> int:
-        return cluster.read("master-0").count("Saving checkpoints for")
+    def wait_for_saves(count: int) -> None:
+        saves = cluster.read("master-0").count("Saving checkpoints for") + count
+        cluster.wait_for(lambda: cluster.read("master-0").count("Saving checkpoints for") >= saves)
 
     # The queue of tokens is on ps-0, beside the global step.
     for role, index in (("worker", 1), ("ps", 1), ("ps", 0)):
-        seen = count_saves()
-        cluster.wait_for(lambda seen=seen: count_saves() > seen + 1)
+        wait_for_saves(2)
         cluster.kill(f"{role}-{index}")
         cluster.start(role, index)
     assert cluster.wait() == dict.fromkeys(cluster.processes, 0)

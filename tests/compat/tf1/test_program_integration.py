@@ -74,8 +74,9 @@ def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
         "keras tf_keras True",
         "model_to_estimator got a builtins.object: only a model of Keras 2 works in a graph. Under "
         "--tf1, build it with tf.keras; for a Keras 3 model use phalanx.Experiment",
-        "'dense' is a layer of Keras 3, which does not work in the graphs of TensorFlow 1: build it "
-        "with tf.keras or `import keras`, which are Keras 2 here, or run the program without --tf1",
+        "'dense' is a layer of Keras 3, which does not work in the graphs of TensorFlow 1: build "
+        "it with tf.keras or `import keras`, which are Keras 2 here, or run the program without "
+        "--tf1",
         "data [ 7  9 11] [13 15 17]",
         "layers (2, 64) 1",
         "mnist (5, 784) (5, 10) 1000",
