@@ -130,6 +130,15 @@ case(
     "a generator without end",
     arguments=lambda: {"x": generate_without_end(), "steps_per_epoch": 4, "epochs": EPOCHS},
 )(regression)
+case(
+    "a validation generator without end",
+    arguments=lambda: {
+        **arrays()(),
+        "epochs": 4,
+        "validation_data": generate_without_end(),
+        "validation_steps": 2,
+    },
+)(regression)
 
 
 class Batches(keras.utils.PyDataset):  # type: ignore[misc]

@@ -12,7 +12,6 @@ from tests.parity.table import (
     EPOCHS,
     FEATURES,
     IMAGES,
-    INDICES,
     ON_PS,
     REPLICATED,
     SEQUENCES,
@@ -153,27 +152,6 @@ def binary_metrics() -> Any:
     model = sequential(layers.Dense(1, activation="sigmoid"))
     metrics = [keras.metrics.AUC(), keras.metrics.Precision(), "accuracy"]
     model.compile(optimizers.SGD(0.1), "binary_crossentropy", metrics=metrics)
-    return model
-
-
-@case("keras.layers.Embedding with SGD", batches(INDICES, TARGETS))
-def embedding() -> Any:
-    stack = [layers.Embedding(20, 4), layers.Flatten(), layers.Dense(1)]
-    model = keras.Sequential([keras.Input((4,), dtype="int32"), *stack])
-    model.compile(optimizers.SGD(0.1), "mse")
-    return model
-
-
-@case(
-    "keras.layers.Embedding with Adam",
-    batches(INDICES, TARGETS),
-    difference="Keras squares the gradient of each occurrence of a row; Phalanx sums the "
-    "occurrences first, as the gradient of the row is their sum.",
-)
-def embedding_with_adam() -> Any:
-    stack = [layers.Embedding(20, 4), layers.Flatten(), layers.Dense(1)]
-    model = keras.Sequential([keras.Input((4,), dtype="int32"), *stack])
-    model.compile(optimizers.Adam(0.1), "mse")
     return model
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.parity.all_cases import CASES
-from tests.parity.custom_steps import CUSTOM_STEPS
+from tests.parity.random_steps import CUSTOM_STEPS
 from tests.parity.table import Case, Mode
 from tests.parity.training import compare, train_with_keras, train_with_phalanx
 

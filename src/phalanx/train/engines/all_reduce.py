@@ -83,7 +83,7 @@ class AllReduceEngine(TrainingEngine):
         self._has_peers = context.num_shards > 1
         self._is_chief = is_chief
         self._accumulate = accumulate
-        if self._reduction.replicas > 1 and self.variables.sparse_buffers():
+        if self._reduction.replicas > 1 and self.variables.sparse_gradients():
             # In one call of a function, TensorFlow gathers only matrices of the same shape, and
             # each step looks up another number of rows.
             steps_per_call = 1

@@ -15,6 +15,7 @@ from phalanx.train.step.report_values import batch_length
 from phalanx.train.step.step_function import StepFunction, StepResult
 from phalanx.train.types import Batch, DatasetIterator, ElementSpec, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
+from phalanx.train.variables.flat_layout import Buffer
 
 Exchange: TypeAlias = tuple[list[Tensor], Perform]
 """What a replica has computed, and what to do with the averages over all replicas."""
@@ -107,22 +108,53 @@ class InPlaceTraining:
     def _exchange(self, counts: list[Tensor], totals: list[Tensor], items: list[Exchange]) -> None:
         """Average over all replicas, weighted by examples, and perform the update on each copy."""
         shares = [count / total for count, total in zip(counts, totals, strict=True)]
-        tensors = [item[0] for item in items]
+        rows = self._collect_rows([item[0] for item in items], shares)
+        tensors = [[t for t in item[0] if not _is_sparse(t)] for item in items]
         floats = [t for t in tensors[0] if t.dtype.is_floating]
         wide = tf.float64 if any(t.dtype == tf.float64 for t in floats) else tf.float32
         vectors = [
-            tf.concat([_weigh(tf.cast(t, wide), share) for t in local if t.dtype.is_floating], 0)
+            tf.concat(
+                [
+                    tf.zeros([0], wide),
+                    *(_weigh(tf.cast(t, wide), share) for t in local if t.dtype.is_floating),
+                ],
+                0,
+            )
             for local, share in zip(tensors, shares, strict=True)
         ]
         sizes = [t.shape.num_elements() for t in floats]
         summed = self._reduction.sum(vectors) if floats else vectors
-        for copy, vector, item in zip(self._copies, summed, items, strict=False):
-            parts = iter(tf.split(vector, sizes))
+        for copy, vector, sparse, item in zip(self._copies, summed, rows, items, strict=False):
+            parts = iter(tf.split(vector, sizes) if sizes else [])
             averages = [
-                tf.cast(tf.reshape(next(parts), t.shape), t.dtype) if t.dtype.is_floating else t
+                sparse.pop(0)
+                if _is_sparse(t)
+                else tf.cast(tf.reshape(next(parts), t.shape), t.dtype)
+                if t.dtype.is_floating
+                else t
                 for t in item[0]
             ]
             item[1](copy, averages)
+
+    def _collect_rows(
+        self, tensors: Sequence[Sequence[Tensor]], shares: Sequence[Tensor]
+    ) -> list[list[Tensor]]:
+        """Return the sparse gradients with the lookups of all replicas, for each local replica."""
+        sparse = [[t for t in local if _is_sparse(t)] for local in tensors]
+        weighed = [
+            [tf.IndexedSlices(tf.reshape(_weigh(t.values, share), tf.shape(t.values)), t.indices)
+             for t in local]
+            for local, share in zip(sparse, shares, strict=True)
+        ]  # fmt: skip
+        buffers = [
+            Buffer(tuple(t.shape), t.dtype.name, looked_up=True, group=number, store=0)
+            for number, t in enumerate(sparse[0])
+        ]
+        return self._reduction.sum_rows(weighed, buffers)
+
+
+def _is_sparse(tensor: Tensor) -> bool:
+    return isinstance(tensor, tf.IndexedSlices)
 
 
 def _weigh(tensor: Tensor, share: Tensor) -> Tensor:

@@ -348,8 +348,11 @@ class SyncPSEngine(ParameterServerEngine):
             else:
                 parts = [report[:1], *parts]
             sums.append(tf.concat(parts, 0))
-        merged = [merge_rows(gradients[index]) for index in self.variables.sparse_buffers()]
-        return sums, [(gradient.indices, gradient.values) for gradient in merged]
+        rows = [
+            merge_rows(gradients[index]) if self.variables.is_sparse(index) else gradients[index]
+            for index in self.variables.sparse_gradients()
+        ]
+        return sums, [(gradient.indices, gradient.values) for gradient in rows]
 
     def _split_state(self, state: Sequence[T]) -> tuple[list[T], list[T]]:
         """Return the buffers of changing state that are averaged, and the others."""
@@ -358,7 +361,7 @@ class SyncPSEngine(ParameterServerEngine):
 
     def _dense_in(self, store: int) -> list[int]:
         indices = self.variables.layout.in_store(store)
-        return [index for index in indices if not self.variables.is_sparse(index)]
+        return [index for index in indices if not self.variables.has_sparse_gradient(index)]
 
     def _update_many(
         self, steps: Tensor, token: Tensor, is_first: Tensor

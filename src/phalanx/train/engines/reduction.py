@@ -89,7 +89,7 @@ class Reduction:
             floats = [t for t in tf.nest.flatten(structure) if t.dtype.is_floating]
             wide = tf.float64 if any(t.dtype == tf.float64 for t in floats) else tf.float32
             vectors.append(tf.concat([tf.reshape(tf.cast(t, wide), [-1]) for t in floats], 0))
-        rows = self._sum_rows(
+        rows = self.sum_rows(
             [[contribution.gradients[i] for i in sparse] for contribution in contributions],
             [buffers[i] for i in sparse],
         )
@@ -106,18 +106,20 @@ class Reduction:
             summed.append(StepResult(by_buffer, state, report))
         return summed
 
-    def _sum_rows(
+    def sum_rows(
         self, contributions: Sequence[Sequence[Tensor]], buffers: Sequence[Buffer]
     ) -> list[list[Tensor]]:
         """Sum sparse gradients over all replicas, with one transfer for each width of rows.
 
+        The entries of weights that are looked up are only collected.
+
         Takes and returns the gradients of these buffers for each local replica.
         """
         summed: list[list[Tensor]] = [[None] * len(buffers) for _ in contributions]
-        groups: dict[tuple[int, str], list[int]] = {}
+        groups: dict[tuple[int, str, bool], list[int]] = {}
         for position, buffer in enumerate(buffers):
             width = math.prod(buffer.shape[1:])
-            groups.setdefault((width, buffer.dtype), []).append(position)
+            groups.setdefault((width, buffer.dtype, buffer.looked_up), []).append(position)
         for positions in groups.values():
             packing = RowPacking([buffers[position] for position in positions])
             packed = [packing.pack([rows[i] for i in positions]) for rows in contributions]
@@ -164,21 +166,21 @@ class RowPacking:
     buffers: Sequence[Buffer]
 
     def pack(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return a matrix that holds each row once."""
+        """Return a matrix that holds each row once, or as often as it was looked up."""
         starts = self._starts()
         indices = [g.indices + start for g, start in zip(gradients, starts, strict=False)]
         values = tf.concat([tf.reshape(g.values, [-1, self._width]) for g in gradients], 0)
         values = tf.cast(values, tf.float64 if values.dtype == tf.float64 else tf.float32)
-        merged = merge_rows(tf.IndexedSlices(values, tf.concat(indices, 0)))
+        merged = self._merge(tf.IndexedSlices(values, tf.concat(indices, 0)))
         # A row of no buffer: TensorFlow crashes if it gathers a matrix without rows.
         values = tf.pad(merged.values, [[0, 1], [0, 0]])
         bits = tf.bitcast(tf.concat([merged.indices, starts[-1:]], 0), values.dtype)
         return tf.concat([values, tf.reshape(bits, [-1, 8 // values.dtype.size])], 1)
 
     def unpack(self, rows: Tensor) -> list[Tensor]:
-        """Return a gradient of each buffer that holds each row once: the sum of its entries."""
+        """Return a gradient of each buffer."""
         indices = tf.reshape(tf.bitcast(_squeeze(rows[:, self._width :]), tf.int64), [-1])
-        merged = merge_rows(tf.IndexedSlices(rows[:, : self._width], indices))
+        merged = self._merge(tf.IndexedSlices(rows[:, : self._width], indices))
         starts = tf.constant(self._starts(), tf.int64)
         owner = tf.searchsorted(starts, merged.indices, side="right") - 1
         local = merged.indices - tf.gather(starts, owner)
@@ -192,6 +194,9 @@ class RowPacking:
             )
             for number, buffer in enumerate(self.buffers)
         ]
+
+    def _merge(self, gradient: Tensor) -> Tensor:
+        return gradient if self.buffers[0].looked_up else merge_rows(gradient)
 
     @property
     def _width(self) -> int:

@@ -22,7 +22,7 @@ def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepRe
     """Multiply gradients and state by the number of examples of their batch."""
     count = result.report[0]
     gradients = [
-        gradient if variables.is_sparse(index) else tf.convert_to_tensor(gradient)
+        gradient if variables.has_sparse_gradient(index) else tf.convert_to_tensor(gradient)
         for index, gradient in enumerate(result.gradients)
     ]
     return StepResult(

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import tensorflow as tf
-
 from phalanx.train.step.optimizer_calls import OptimizerCall
 from phalanx.train.step.tape_scope import TapeScope
 from phalanx.train.types import KerasVariable, Tensor
@@ -31,7 +29,8 @@ class InPlaceUpdates:
         """Average the gradients of a call, apply them, and read the new weights."""
         self.write_assigned()
         pairs = zip(call.gradients, call.variables, strict=True)
-        given = [(tf.convert_to_tensor(g), v) for g, v in pairs if g is not None]
+        convert = self._variables.convert_gradient
+        given = [(convert(g, v), v) for g, v in pairs if g is not None]
         gradients, trained = [g for g, _ in given], [v for _, v in given]
         self.gradients += gradients
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import keras
-import tensorflow as tf
 
 from phalanx.train.types import KerasVariable, Model, Optimizer, Tensor
 from phalanx.train.variables.host_variables import built_variables
@@ -22,12 +21,6 @@ class OptimizerCall:
     optimizer: Optimizer
     gradients: list[Tensor]
     variables: list[KerasVariable]
-
-    def dense_gradients(self) -> list[Tensor]:
-        """Return the gradients as tensors, and zeros in place of None."""
-        pairs = zip(self.gradients, self.variables, strict=True)
-        return [tf.zeros(v.shape, v.dtype) if g is None else tf.convert_to_tensor(g)
-                for g, v in pairs]  # fmt: skip
 
 
 HandleCall: TypeAlias = Callable[[OptimizerCall], None]

@@ -29,6 +29,7 @@ from phalanx.train.variables.host_variables import (
     HostVariables,
     built_variables,
     inner_optimizer,
+    needs_lookups,
 )
 from phalanx.train.variables.sparse_tables import is_table
 
@@ -64,15 +65,16 @@ class StepAnalysis:
 
     Attributes:
         step: The step.
-        calls: The calls of optimizers. Of their gradients, only whether they are None is of use.
-        assigned: The ids of the variables that the step assigns itself.
+        calls: The calls of optimizers. Of their gradients, only their types are of use.
+        assignments: How often the step assigns each variable itself, by id. To draw a random
+            number is to assign the state of its seed generator.
         reads_updates: Whether it reads what a call has changed.
         results: What it computes from its metrics.
     """
 
     step: ModelStep
     calls: list[OptimizerCall]
-    assigned: frozenset[int]
+    assignments: Mapping[int, int]
     reads_updates: bool
     results: Results
 
@@ -92,7 +94,7 @@ class StepAnalysis:
         call = self.calls[0]
         built = [id(variable) for variable in built_variables(call.optimizer)]
         own = {id(variable) for variable in (*call.variables, *call.optimizer.variables)}
-        return built != [id(v) for v in call.variables] or bool(own & self.assigned)
+        return built != [id(v) for v in call.variables] or bool(own & self.assignments.keys())
 
     def describe_updates(self) -> str:
         """Say why the step updates in place, for messages."""
@@ -119,12 +121,19 @@ class StepAnalysis:
         trained = {id(v): v for optimizer in optimizers for v in built_variables(optimizer)}
         others = [v for v in (*trainable, *state) if id(v) not in trained]
         missing = [i for i, g in enumerate(self.calls[0].gradients) if g is None]
+        looked_up = {
+            id(variable)
+            for call in self.calls
+            for variable, gradient in zip(call.variables, call.gradients, strict=True)
+            if isinstance(gradient, tf.IndexedSlices) and needs_lookups(call.optimizer)
+        }
         return HostVariables(
             list(trained.values()),
             others,
             next((o for o in optimizers if o is compiled), optimizers[0]),
             frozenset() if self.updates_in_place else frozenset(missing),
-            frozenset(i for i, v in enumerate(others) if id(v) not in self.assigned),
+            frozenset(i for i, key in enumerate(trained) if key in looked_up),
+            frozenset(i for i, v in enumerate(others) if id(v) not in self.assignments),
             optimizers=optimizers if self.updates_in_place else [],
             # `fit` finalizes no other optimizer.
             finalizes=any(optimizer is compiled for optimizer in optimizers),
@@ -144,7 +153,7 @@ class _Trace:
     """The values of the metrics' variables before the step, by id."""
     ends: dict[int, Tensor] = field(default_factory=dict)
     """Their values after the step."""
-    assigned: frozenset[int] = frozenset()
+    assignments: Mapping[int, int] = field(default_factory=dict)
 
 
 def analyze(
@@ -177,7 +186,7 @@ def analyze(
         ):
             raise refuse_metric(metric)
     results = _find_results(step, function, trace, listed, unlisted)
-    return StepAnalysis(step, trace.calls, trace.assigned, trace.reads_updates, results)
+    return StepAnalysis(step, trace.calls, trace.assignments, trace.reads_updates, results)
 
 
 def _trace(
@@ -226,7 +235,7 @@ def _trace(
         trace.values = {name: tf.convert_to_tensor(value) for name, value in returned.items()}
     note_reads()
     trace.ends = {id(v): scope.current(v) for v in metric_variables}
-    trace.assigned = frozenset(scope.assigned)
+    trace.assignments = scope.assignments
 
 
 def _find_results(

@@ -31,7 +31,6 @@ from phalanx.train.step.report_values import (
     weigh_by_examples,
 )
 from phalanx.train.step.seeds import (
-    UNCOUNTED,
     SeedStates,
     find_global_seed,
     is_seed,
@@ -41,8 +40,11 @@ from phalanx.train.step.step_analysis import Results, StepAnalysis, analyze
 from phalanx.train.step.tape_scope import TapeScope
 from phalanx.train.step.tracing import (
     ComputeValues,
+    GradientTrace,
+    Update,
     check_assigned,
-    find_disconnected,
+    has_lookups,
+    trace_gradients,
     trace_names,
     trace_updates,
     warn_of_copies,
@@ -59,8 +61,8 @@ from phalanx.train.types import (
     Tensor,
 )
 from phalanx.train.variables.device_variables import DeviceVariables
-from phalanx.train.variables.host_variables import HostVariables, inner_optimizer
-from phalanx.train.variables.sparse_tables import is_index
+from phalanx.train.variables.host_variables import HostVariables, inner_optimizer, needs_lookups
+from phalanx.train.variables.sparse_tables import is_index, make_sparse
 
 LOG = logging.getLogger("phalanx")
 
@@ -190,6 +192,7 @@ class StepFunction:
         state = [v for v in others if not is_seed(v)]
         self.seeds = SeedStates([(seed, 0) for seed in seeds])
         fixed: frozenset[int] = frozenset()
+        gradients = GradientTrace()
         if self._train_spec is not None:
             variables = [*trainable, *state, *seeds]
             updates, read = trace_updates(
@@ -203,10 +206,11 @@ class StepFunction:
             fixed = frozenset(i for i, u in enumerate(of_state) if u.after is u.before)
             drawn = updates[len(trainable) + len(state) :]
             self.seeds = SeedStates([(u.variable, u.assignments) for u in drawn])
+            gradients = self._trace_gradients(updates[: len(trainable)])
         # An evaluation needs no slots, which would take more memory than the weights.
         optimizer = self.optimizer if self._train_spec is not None else keras.optimizers.SGD(0.0)
         host_variables = HostVariables(
-            trainable, state, optimizer, self._find_disconnected(trainable), fixed,
+            trainable, state, optimizer, gradients.disconnected, gradients.sparse, fixed,
             trains=self._train_spec is not None,
         )  # fmt: skip
         host_variables.build()
@@ -217,7 +221,8 @@ class StepFunction:
     ) -> HostVariables:
         """Return the variables for a `train_step` of the model; its analysis says what trains."""
         seeds = [v for v in others if is_seed(v)] + find_global_seed()
-        self.seeds = SeedStates([(seed, UNCOUNTED) for seed in seeds])
+        draws = {} if self._analysis is None else self._analysis.assignments
+        self.seeds = SeedStates([(seed, draws.get(id(seed), 0)) for seed in seeds])
         state = [v for v in others if not is_seed(v)]
         if self._analysis is None:
             # Only an evaluation: the optimizers of the model stay as they are.
@@ -248,28 +253,32 @@ class StepFunction:
         assert self._analysis is not None
         return self._analysis.describe_updates()
 
-    def _find_disconnected(self, trainable: list[KerasVariable]) -> frozenset[int]:
-        """Return the positions of the weights that the loss of a training step does not depend on.
+    def _trace_gradients(self, updates: Sequence[Update]) -> GradientTrace:
+        """Return what the gradients of a training step are, from what it does to the weights.
 
-        Keras does not update them. Weight decay would change them, and so would Ftrl; the question
-        costs a trace, so it is asked only then.
+        Keras does not update weights that the loss does not depend on. Weight decay would change
+        them, and so would Ftrl. Most optimizers treat each lookup of a row by itself. To find out
+        costs a trace, which is made only where it matters.
         """
         optimizer = inner_optimizer(self.optimizer)
         is_ftrl = isinstance(optimizer, keras.optimizers.Ftrl)
-        if self._train_spec is None or (optimizer.weight_decay is None and not is_ftrl):
-            return frozenset()
+        looks_up = needs_lookups(optimizer) and has_lookups(updates)
+        if optimizer.weight_decay is None and not is_ftrl and not looks_up:
+            return GradientTrace()
+        trainable = [update.variable for update in updates]
 
         def compute_loss(batch: Batch) -> Tensor:
             return _reduce(self._user_step.train(batch), batch)[0]["loss"]
 
-        found = find_disconnected(compute_loss, self._train_spec, trainable)
-        if found and is_ftrl:
-            names = ", ".join(trainable[position].path for position in sorted(found))
+        found = trace_gradients(compute_loss, self._train_spec, trainable)
+        if found.disconnected and is_ftrl:
+            positions = sorted(found.disconnected)
+            names = ", ".join(trainable[position].path for position in positions)
             raise ConfigurationError(
                 f"the loss does not depend on {names}, and Ftrl sets a weight without gradients to "
                 "zero: set trainable = False for its layer, or use another optimizer"
             )
-        return found
+        return found if looks_up else found._replace(sparse=frozenset())
 
     def call_user_step(self, batch: Batch) -> dict[str, Tensor]:
         """Call the user's training step alone, with the variables of the caller's scope."""
@@ -305,6 +314,8 @@ class StepFunction:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         by_buffer = dict(zip(dense, computed, strict=False))
+        for index in set(dense) & set(variables.sparse_gradients()):
+            by_buffer[index] = make_sparse(by_buffer[index])
         by_buffer |= lookups.gradients(
             computed[len(dense) :], {index: buffers[index] for index in sparse}
         )
@@ -332,7 +343,8 @@ class StepFunction:
         with scope:
             returned = self._train_step.run(batch, calls.append)
         (call,) = calls
-        gradients = variables.layout.flatten(call.dense_gradients())
+        pairs = zip(call.gradients, call.variables, strict=True)
+        gradients = variables.layout.flatten([variables.convert_gradient(*pair) for pair in pairs])
         report = self._report_model_step(self._train_step, returned, batch, scope)
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         return StepResult(gradients, self._changed_state(variables, scope), report)

@@ -1,6 +1,7 @@
 """A scope in which variables are tensors, and `tf.GradientTape` treats them as variables."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -41,6 +42,8 @@ class TapeScope(keras.StatelessScope):  # type: ignore[misc]
         """The ids of the variables that were read."""
         self.assigned: dict[int, KerasVariable] = {}
         """The variables that were assigned, by id; not those that `set_value` has updated."""
+        self.assignments: Counter[int] = Counter()
+        """How often each variable was assigned, by id."""
         for variable, value in mapping:
             self._put(variable, value)
 
@@ -73,6 +76,7 @@ class TapeScope(keras.StatelessScope):  # type: ignore[misc]
         if not self._has(variable):
             self._refuse(variable)
         self.assigned[id(variable)] = variable
+        self.assignments[id(variable)] += 1
         self.state_mapping[id(variable)] = value
 
     def set_value(self, variable: KerasVariable, value: Tensor) -> None:

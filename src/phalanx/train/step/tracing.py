@@ -41,6 +41,15 @@ class Trace(NamedTuple):
     read: list[tf.Variable]
 
 
+class GradientTrace(NamedTuple):
+    """What the gradients of a step are, by the positions of the weights."""
+
+    disconnected: frozenset[int] = frozenset()
+    """The weights that the loss does not depend on."""
+    sparse: frozenset[int] = frozenset()
+    """The weights of which the loss depends on some rows only: their gradients are sparse."""
+
+
 def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: str) -> list[str]:
     """Return the names of the values of a step. This creates all variables."""
     names: list[str] = []
@@ -110,13 +119,25 @@ def warn_of_copies(read: Sequence[tf.Variable], known: Sequence[KerasVariable]) 
         )
 
 
-def find_disconnected(
+def has_lookups(updates: Sequence[Update]) -> bool:
+    """Whether a step looks up rows in any of these variables, which may give a sparse gradient."""
+    waiting = [update.before for update in updates if not is_table(update.variable)]
+    while waiting:
+        for operation in waiting.pop().consumers():
+            if operation.type == "GatherV2":
+                return True
+            if operation.type in ("Identity", "Cast"):
+                waiting += operation.outputs
+    return False
+
+
+def trace_gradients(
     compute_loss: Callable[[Batch], Tensor],
     element_spec: ElementSpec,
     trainable: Sequence[KerasVariable],
-) -> frozenset[int]:
-    """Return the positions of the weights that a loss does not depend on."""
-    found: list[int] = []
+) -> GradientTrace:
+    """Return what the gradients of a loss are."""
+    found: dict[int, Tensor] = {}
 
     def trace(batch: Batch) -> None:
         dense = [variable for variable in trainable if not is_table(variable)]
@@ -126,11 +147,18 @@ def find_disconnected(
         sources = [*(variable.value for variable in dense), *lookups.rows]
         ids = [*(id(variable) for variable in dense), *lookups.tables]
         gradients = zip(ids, lookups.tape.gradient(loss, sources), strict=True)
-        connected = {number for number, gradient in gradients if gradient is not None}
-        found.extend(i for i, variable in enumerate(trainable) if id(variable) not in connected)
+        found.update((number, gradient) for number, gradient in gradients if gradient is not None)
 
     tf.function(trace, autograph=False).get_concrete_function(element_spec)
-    return frozenset(found)
+    weights = list(enumerate(trainable))
+    return GradientTrace(
+        frozenset(position for position, weight in weights if id(weight) not in found),
+        frozenset(
+            position
+            for position, weight in weights
+            if not is_table(weight) and isinstance(found.get(id(weight)), tf.IndexedSlices)
+        ),
+    )
 
 
 def check_assigned(updates: Sequence[Update]) -> None:

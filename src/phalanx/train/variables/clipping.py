@@ -30,15 +30,25 @@ class Clipping:
     def apply(self, gradients: Sequence[Tensor], layout: FlatLayout) -> list[Tensor]:
         """Clip the gradients of buffers as if each variable had a gradient of its own.
 
-        Sparse gradients hold each row once afterwards, with or without limits.
+        Afterwards the gradients of sparse tables hold each row once, with or without limits. As in
+        Keras, the limits of a weight that is looked up are those of its lookups.
         """
-        gradients = [merge_rows(gradient) for gradient in gradients]
+        is_looked_up = [buffer.looked_up for buffer in layout.buffers]
+        gradients = [
+            gradient if looked_up else merge_rows(gradient)
+            for gradient, looked_up in zip(gradients, is_looked_up, strict=True)
+        ]
         if self.value is not None:
             gradients = [tf.clip_by_value(g, -self.value, self.value) for g in gradients]
         if self.norm is not None:
             gradients = _clip_each(gradients, layout, self.norm)
         if self.global_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.global_norm)
+            # Keras sums the lookups when it multiplies them.
+            gradients = [
+                tf.convert_to_tensor(gradient) if looked_up else gradient
+                for gradient, looked_up in zip(gradients, is_looked_up, strict=True)
+            ]
         return list(gradients)
 
 

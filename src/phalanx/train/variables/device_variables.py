@@ -29,7 +29,7 @@ from phalanx.train.variables.host_variables import (
     inner_optimizer,
 )
 from phalanx.train.variables.row_transfer import copy_rows, read_array, write_array
-from phalanx.train.variables.sparse_tables import Lookups, is_table
+from phalanx.train.variables.sparse_tables import Lookups, is_table, make_sparse
 from phalanx.train.variables.store import (
     VariableStore,
     make_in_place_store,
@@ -70,7 +70,8 @@ class DeviceVariables:
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
         layout = plan_weights(
             trainable, optimizer, len(devices), host_variables.disconnected,
-            separate=bool(host_variables.optimizers), own=host_variables.own_optimizers(),
+            host_variables.looked_up, bool(host_variables.optimizers),
+            host_variables.own_optimizers(),
         )  # fmt: skip
         state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed)
         if host_variables.optimizers:
@@ -119,15 +120,38 @@ class DeviceVariables:
         return [index for index in range(len(self.layout.buffers)) if self.is_sparse(index)]
 
     @unconverted
+    def has_sparse_gradient(self, index: int) -> bool:
+        """Whether the gradient of a buffer is a `tf.IndexedSlices`: of tables, and of lookups."""
+        return self.is_sparse(index) or self.layout.buffers[index].looked_up
+
+    @unconverted
+    def sparse_gradients(self) -> list[int]:
+        buffers = range(len(self.layout.buffers))
+        return [index for index in buffers if self.has_sparse_gradient(index)]
+
+    @unconverted
+    def convert_gradient(self, gradient: Tensor | None, variable: KerasVariable) -> Tensor:
+        """Return the gradient of a weight as its buffers need it: sparse or dense, zeros for None.
+
+        The optimizer needs each lookup of a row in some weights: see `Buffer`.
+        """
+        weights = zip(self.host_variables.trainable, self.layout.specs, strict=True)
+        if gradient is None:
+            gradient = tf.zeros(variable.shape, variable.dtype)
+        if any(spec.looked_up for weight, spec in weights if weight is variable):
+            return make_sparse(gradient)
+        return tf.convert_to_tensor(gradient)
+
+    @unconverted
     def zero_gradients(self) -> list[Tensor]:
-        """Return a gradient of zeros for each buffer; that of a sparse table has no rows."""
+        """Return a gradient of zeros for each buffer; a sparse one has no rows."""
         return [
             tf.IndexedSlices(
                 tf.zeros([0, *buffer.shape[1:]], buffer.dtype),
                 tf.zeros([0], tf.int64),
                 tf.constant(buffer.shape, tf.int64),
             )
-            if self.is_sparse(index)
+            if self.has_sparse_gradient(index)
             else tf.zeros(buffer.shape, buffer.dtype)
             for index, buffer in enumerate(self.layout.buffers)
         ]

@@ -27,6 +27,8 @@ class VariableSpec:
     """Whether a variable that is not flat may be split by rows over the stores."""
     fixed: bool = False
     """Whether no training step changes the variable: then it only shares a buffer with such."""
+    looked_up: bool = False
+    """Whether its gradient is sparse, with an entry for each lookup of a row: see `Buffer`."""
 
     @property
     def size(self) -> int:
@@ -39,7 +41,12 @@ class VariableSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer(VariableSpec):
-    """One buffer in one store: a slice of the concatenated variables of its group."""
+    """One buffer in one store: a slice of the concatenated variables of its group.
+
+    The gradient of a buffer that is `looked_up` is a `tf.IndexedSlices` in which a row has as many
+    entries as the step has looked it up. They are never summed on the way to the optimizer: Keras
+    squares each of them.
+    """
 
     group: int
     store: int
@@ -81,6 +88,7 @@ class FlatLayout:
         def add(group: int, store: int, shape: tuple[int, ...]) -> None:
             spec = specs[groups[group][0]]
             kind = {"weight_decay": spec.weight_decay, "fixed": spec.fixed}
+            kind["looked_up"] = spec.looked_up
             buffers.append(Buffer(shape, spec.dtype, **kind, group=group, store=store))
             load[store] += math.prod(shape)
 
@@ -139,7 +147,7 @@ class FlatLayout:
             if self._is_separate(group):
                 value = values[group[0]]
                 is_split = len(sizes) > 1 and value is not None
-                ready.append(tf.split(value, sizes) if is_split else [value] * max(1, len(sizes)))
+                ready.append(_split(value, sizes) if is_split else [value] * max(1, len(sizes)))
             else:
                 flat = _concat([tf.reshape(values[index], [-1]) for index in group])
                 ready.append(tf.split(flat, sizes) if len(sizes) > 1 else [flat])
@@ -177,6 +185,20 @@ def _split_evenly(total: int, stores: int) -> list[tuple[int, int]]:
     bounds = [total * store // stores for store in range(stores + 1)]
     sizes = [(store, bounds[store + 1] - bounds[store]) for store in range(stores)]
     return [(store, size) for store, size in sizes if size]
+
+
+def _split(value: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Split a tensor or a sparse gradient by rows."""
+    if not isinstance(value, tf.IndexedSlices):
+        return list(tf.split(value, sizes))
+    parts, begin = [], 0
+    for size in sizes:
+        is_inside = tf.logical_and(value.indices >= begin, value.indices < begin + size)
+        values, indices = (tf.boolean_mask(t, is_inside) for t in (value.values, value.indices))
+        shape = tf.concat([[size], value.dense_shape[1:]], 0)
+        parts.append(tf.IndexedSlices(values, indices - begin, shape))
+        begin += size
+    return parts
 
 
 def _concat(tensors: Sequence[Tensor]) -> Tensor:

@@ -30,6 +30,8 @@ class HostVariables:
     optimizer: Optimizer
     disconnected: frozenset[int] = frozenset()
     """The positions in `trainable` of the weights that the loss does not depend on."""
+    looked_up: frozenset[int] = frozenset()
+    """The positions in `trainable` of the weights whose optimizer needs each lookup of a row."""
     fixed: frozenset[int] = frozenset()
     """The positions in `state` of the variables that no training step assigns: frozen weights."""
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -159,6 +161,19 @@ def _find_factors(optimizer: Optimizer) -> dict[int, tuple[str, int]]:
 def built_variables(optimizer: Optimizer) -> list[KerasVariable]:
     """Return the variables that an optimizer was built with."""
     return list(inner_optimizer(optimizer)._trainable_variables)
+
+
+def needs_lookups(optimizer: Optimizer) -> bool:
+    """Whether an update depends on the gradient of each lookup of a row, and not on their sum.
+
+    Keras does not sum the entries of a sparse gradient before it squares or clips them.
+    """
+    inner = inner_optimizer(optimizer)
+    if inner.loss_scale_factor is not None:
+        # Keras cannot divide a sparse gradient by this factor.
+        return False
+    clips = inner.clipnorm or inner.clipvalue or inner.global_clipnorm
+    return bool(clips) or type(inner) not in (keras.optimizers.SGD, keras.optimizers.Lion)
 
 
 def inner_optimizer(optimizer: Optimizer) -> Optimizer:

@@ -14,22 +14,22 @@ Rows = tuple[Tensor, Tensor]
 class RowAccumulator:
     """Collects the sparse gradients of each update, as an accumulator sums the dense ones.
 
-    Each trainer has one queue for each sparse buffer, on the parameter server that holds the rows.
-    A trainer enqueues its rows before it adds to the dense sums, so that the rows are there when
-    the sums are taken.
+    Each trainer has one queue for each buffer with such a gradient, on the parameter server that
+    holds the rows. A trainer enqueues its rows before it adds to the dense sums, so that the rows
+    are there when the sums are taken.
     """
 
     def __init__(self, variables: DeviceVariables, trainers: int) -> None:
         self._variables = variables
         self._queues: dict[int, list[TFQueue]] = {}
-        for index in variables.sparse_buffers():
+        for index in variables.sparse_gradients():
             buffer = variables.layout.buffers[index]
             with tf.device(variables.stores[buffer.store].device):
                 types = [tf.int64, tf.int64, tf.as_dtype(buffer.dtype)]
                 self._queues[index] = [tf.queue.FIFOQueue(2**20, types) for _ in range(trainers)]
 
     def add(self, trainer: Tensor, token: Tensor, rows: Sequence[Rows]) -> list[Tensor]:
-        """Enqueue the rows of a trainer, one entry per sparse buffer; return the operations."""
+        """Enqueue the rows of a trainer, one entry for each buffer; return the operations."""
         operations = []
         for queues, (indices, values) in zip(self._queues.values(), rows, strict=True):
             for number, queue in enumerate(queues):

@@ -165,6 +165,20 @@ def _check_range(variable: KerasVariable, indices: Tensor) -> Tensor:
 
 
 @unconverted
+def make_sparse(gradient: Tensor) -> Tensor:
+    """Return a gradient as a `tf.IndexedSlices` of one type; a dense one has each row once."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        shape = tf.shape(gradient, tf.int64)
+        return tf.IndexedSlices(gradient, tf.range(shape[0]), shape)
+    rows = [-1, *gradient.values.shape[1:]]
+    shape = tf.cast(gradient.dense_shape, tf.int64)
+    return tf.IndexedSlices(
+        tf.reshape(gradient.values, rows), tf.reshape(tf.cast(gradient.indices, tf.int64), [-1]),
+        shape,
+    )  # fmt: skip
+
+
+@unconverted
 def merge_rows(gradient: Tensor) -> Tensor:
     """Sum the entries of a sparse gradient that are for the same row; keep a dense one as it is."""
     if not isinstance(gradient, tf.IndexedSlices):

@@ -63,10 +63,9 @@ class VariableStore:
             for position, row_optimizer in self.row_optimizers.items():
                 row_optimizer.apply(gradients[position])
             if dense:
-                dense_gradients = [gradients[position] for position in dense]
-                if type(self.optimizer) not in ELEMENTWISE:
-                    dense_gradients = [tf.convert_to_tensor(g) for g in dense_gradients]
-                self.optimizer.apply(dense_gradients, [self.weights[i] for i in dense])
+                self.optimizer.apply(
+                    [gradients[i] for i in dense], [self.weights[i] for i in dense]
+                )
                 return
             shared = [each for each in self.row_optimizers.values() if not each.is_own]
             if shared:
@@ -80,13 +79,14 @@ def plan_weights(
     optimizer: Optimizer,
     stores: int,
     disconnected: Collection[int] = (),
+    looked_up: Collection[int] = (),
     separate: bool = False,
     own: Mapping[int, Optimizer] = MappingProxyType({}),
 ) -> FlatLayout:
     """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
 
-    With `separate`, each weight has one buffer of its own. `own` has the optimizers of single
-    tables, by their position.
+    With `separate`, each weight has one buffer of its own, and so has each weight at a position in
+    `looked_up`. `own` has the optimizers of single tables, by their position.
 
     A weight without a gradient is not decayed either: Keras leaves it as it is.
     """
@@ -102,9 +102,15 @@ def plan_weights(
         decays = position not in disconnected and _has_weight_decay(updated_by, variable)
         spec = VariableSpec(tuple(variable.shape), variable.dtype, decays)
         may_split = elementwise and variable.constraint is None
-        is_separate = is_table(variable) or spec.nbytes >= LARGE_BYTES
+        is_large = is_table(variable) or spec.nbytes >= LARGE_BYTES
+        is_separate = is_large or position in looked_up
         specs.append(
-            replace(spec, flat=may_split and not is_separate, split=may_split and is_separate)
+            replace(
+                spec,
+                flat=may_split and not is_separate,
+                split=may_split and is_large,
+                looked_up=position in looked_up,
+            )
         )
     return FlatLayout.plan(specs, stores)
 

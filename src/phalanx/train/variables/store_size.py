@@ -42,7 +42,7 @@ def measure_stores(host_variables: HostVariables, stores: int) -> list[StoreSize
     """Return the sizes of the stores that a model will have."""
     layout = plan_weights(
         host_variables.trainable, host_variables.optimizer, stores, host_variables.disconnected,
-        own=host_variables.own_optimizers(),
+        host_variables.looked_up, own=host_variables.own_optimizers(),
     )  # fmt: skip
     states = plan_state(host_variables.state, stores, host_variables.fixed)
     return [_measure(host_variables, layout, states, store) for store in range(stores)]
