@@ -126,7 +126,7 @@ $(AUDITED): $(LOCK) | $(READY)
 audit: $(READY)  ## look for known vulnerabilities in the locked packages, and write an SBOM
 	$(BIN)/python tools/audit.py
 
-bench: $(MORE)  ## measure every published figure
+bench: $(MORE) $(JARS) ## measure every published figure
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:           ## remove the virtual environment and build outputs

@@ -214,6 +214,7 @@ def main() -> None:
                 "count": lambda: count(spark, source),
             }
         )
+        result("spark-one-column", times["one column"] / times["all columns"], "x-all", "<= 0.8")
         # Records that cannot be decoded can be counted only without decoding them.
         spark.sparkContext.setLogLevel("OFF")
         with RecordWriter(directory / "noise" / "a") as writer:

@@ -21,6 +21,8 @@ from phalanx.records.codec.fallback import frame
 from phalanx.records.framing import Chunk
 from phalanx.records.schema import summarize_chunk
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 JAR = ROOT / "java/build/phalanx-spark.jar"
 CORPUS = sorted((ROOT / "tests/records/fuzz/corpus").iterdir())

@@ -1,7 +1,10 @@
 """Spark tables on a real HDFS: a NameNode and a DataNode."""
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from tests.servers.spark import start_spark
 
 from phalanx.records.storage import exists
 from phalanx.records.storage.listing import find_files, list_all
+
+JAR = Path(__file__).parents[3] / "java/build/phalanx-spark.jar"
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("hdfs_native", reason="hdfs-native not installed: pip install 'phalanx[hdfs]'")
@@ -84,3 +89,42 @@ def test_stream_reads_and_writes_hdfs(spark: Any, url: str, tmp_path: Path) -> N
     )
     assert query.awaitTermination(200)
     assert count(spark, f"{url}/copies") == 10
+
+
+@pytest.fixture
+def spark_with_jar(url: str, tmp_path: Path) -> Callable[[str], str]:
+    """Run a program with the jar on executors of their own; HDFS is the default file system."""
+    if not JAR.exists():
+        pytest.skip("the jar is not built: make jar")
+    settings = {"spark.jars": str(JAR), "spark.hadoop.fs.defaultFS": url}
+    program = tmp_path / "program.py"
+
+    def run(text: str) -> str:
+        program.write_text(f"""
+from tests.servers.spark import start_spark
+spark = start_spark("local-cluster[2,1,1024]", **{settings!r})
+{text}
+spark.stop()
+""")
+        path = str(Path(__file__).parents[3])
+        done = subprocess.run([sys.executable, program], env={**os.environ, "PYTHONPATH": path},
+                              capture_output=True, text=True, timeout=400, check=False)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_jar_reads_and_writes_hdfs_on_executors(
+    spark_with_jar: Callable[[str], str], url: str
+) -> None:
+    printed = spark_with_jar("""
+df = spark.range(0, 1000, 1, 4).selectExpr("id", "id % 3 AS k", "array(0.5f, 1.5f) AS l")
+df.write.format("tfrecord").partitionBy("k").option("codec", "gzip").save("/jar")
+back = spark.read.format("tfrecord").load("/jar")
+print(back.dtypes)
+print(back.where("k = 1").selectExpr("count(*)", "min(id)", "max(id)").collect())
+""")
+    assert "[('id', 'bigint'), ('l', 'array<float>'), ('k', 'int')]" in printed
+    assert "[Row(count(1)=333, min(id)=1, max(id)=997)]" in printed
+    assert len(find_files([f"{url}/jar"])) == 12

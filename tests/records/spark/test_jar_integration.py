@@ -94,6 +94,29 @@ def test_vectors_round_trip(spark: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_many_columns_are_read_in_any_order(spark: Any, tmp_path: Path) -> None:
+    names = [f"c{number:02d}" for number in range(50)]
+    df = spark.range(20).selectExpr(*(f"id * {n} AS {name}" for n, name in enumerate(names)))
+    df.coalesce(1).write.format("tfrecord").save(str(tmp_path / "out"))
+    back = load(spark, tmp_path / "out")
+    assert back.columns == names
+    assert back.collect() == df.collect()
+    some = ["c49", "c00", "missing", "c17"]
+    reader = spark.read.format("tfrecord").schema(", ".join(f"{name} long" for name in some))
+    assert [tuple(row) for row in reader.load(str(tmp_path / "out")).collect()] == [
+        (49 * row, 0, None, 17 * row) for row in range(20)
+    ]
+
+
+def test_same_table_is_found_in_the_cache(spark: Any, tmp_path: Path) -> None:
+    records.write_examples(tmp_path / "a", {"x": [1, 2, 3]})
+    cached = load(spark, tmp_path).cache()
+    assert cached.count() == 3
+    plan = load(spark, tmp_path)._jdf.queryExecution().executedPlan().toString()
+    assert "InMemoryTableScan" in plan
+    cached.unpersist()
+
+
 def test_schema_is_inferred_as_in_python(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "a", [{"i": 1, "f": 0.5, "s": "x", "l": [1], "m": 1}])
     records.write_examples(tmp_path / "b", [{"i": 2, "s": "y", "l": [1, 2], "m": 0.5, "é": b"z"}])

@@ -49,6 +49,7 @@ final class Options implements Serializable {
   private static final Map<String, String> INSTEAD =
       Map.of(
           "maxpartitionbytes", "set spark.sql.files.maxPartitionBytes",
+          "partitionby", "call partitionBy of the writer",
           "compression", "the option is called codec");
 
   private static final Map<String, Codec> CODECS = new HashMap<>();
