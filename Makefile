@@ -62,11 +62,11 @@ $(JARS) &: $(wildcard java/src/phalanx/*/*.java java/META-INF/services/*)
 	compile="javac -Xlint:all,-classfile,-path,-options -Werror -d java/build/classes"; \
 	$$compile --release 11 -cp "$$jars/*" java/src/phalanx/hadoop/*.java && \
 	jar --create --file java/build/phalanx-hadoop.jar -C java/build/classes phalanx && \
-	if ls "$$jars"/spark-sql_*.jar >/dev/null 2>&1; then \
+	if ls "$$jars"/spark-sql_2.13-4.*.jar >/dev/null 2>&1; then \
 	    $$compile --release 17 -cp "java/build/classes:$$jars/*" java/src/phalanx/spark/*.java && \
 	    jar --create --file java/build/phalanx-spark.jar -C java/build/classes phalanx -C java META-INF; \
 	else \
-	    echo "there is no Spark in $$jars: built java/build/phalanx-hadoop.jar alone"; \
+	    echo "there is no Spark 4 in $$jars: built java/build/phalanx-hadoop.jar alone"; \
 	fi
 
 demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and a ps
