@@ -134,3 +134,21 @@ def test_a_damaged_checkpoint_does_not_count_as_one_to_keep(
     again.forget(paths[1])
     again.write(3, checkpoint.write)
     assert steps(tmp_path) == [1, 3]
+
+
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_checkpoints_are_found_in_a_directory_that_was_moved(
+    tmp_path: Path,
+    checkpoint: tf.train.Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    is_relative: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = Path("runs/a") if is_relative else tmp_path / "runs/a"
+    for step in (1, 2):
+        CheckpointFiles(str(directory), 5, 1000).write(step, checkpoint.write)
+    assert steps(directory) == [1, 2]
+    moved = directory.rename(directory.with_name("b"))
+    assert steps(moved) == [1, 2]
+    CheckpointFiles(str(moved), 5, 1000).write(3, checkpoint.write)
+    assert steps(moved) == [1, 2, 3]

@@ -116,10 +116,12 @@ class CheckpointFiles:
                 preserved_time = entry.time
             else:
                 dropped.append(entry.path)
+        # Names without the directory, which may be moved or copied. An absolute path as the first
+        # argument keeps them as they are.
         state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            self._directory,
-            path,
-            all_model_checkpoint_paths=[e.path for e in kept],
+            "/",
+            path.removeprefix(f"{self._directory}/"),
+            all_model_checkpoint_paths=[e.path.removeprefix(f"{self._directory}/") for e in kept],
             all_model_checkpoint_timestamps=[e.time for e in kept],
             last_preserved_timestamp=preserved_time,
         )
