@@ -78,7 +78,7 @@ def test_flags_as_the_tutorial_of_2017_spelt_them(run: Run, tmp_path: Path) -> N
         "--learning_rate=0.1 --weight_decay=0.0002 --use_distortion_for_training=True --num_gpus=0 "
         "--is_cpu_ps=True --run_experiment=True --sync=True --num_workers=2 --job-dir=model "
         "--num_intra_threads=1 --num_inter_threads=0 --log_device_placement=False "
-        "--force_gpu_compatible=True --batch-norm-decay=0.997 --batch-norm-epsilon=1e-5"
+        "--noforce_gpu_compatible --batch-norm-decay=0.997 --batch-norm-epsilon=1e-5"
     )
     result = run(*flags.split())
     assert result.returncode == 0, result.stderr

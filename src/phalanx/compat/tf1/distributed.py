@@ -20,12 +20,16 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from phalanx.cluster import detect
-from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, WorkerSessionCreator
+from phalanx.compat.tf1.session import (
+    STEP_SECONDS,
+    STOP_GRACE_SECONDS,
+    WorkerSessionCreator,
+    limit_waits,
+)
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.custom_loop import task_spec as custom_loop
 
 _DEFAULT = object()
-_MAX_WAIT_SECONDS = 7200
 
 
 class TaskSpecDef(custom_loop.TaskSpecDef):
@@ -120,7 +124,7 @@ def DistributedSession(  # noqa: N802 - people know it as a class
         given = [hook for hook in given if not isinstance(hook, LoadCheckpoint)]
         settings = _add_device_filters(config, task_spec)
         creator = WorkerSessionCreator(
-            scaffold or tf.train.Scaffold(), target, settings, _MAX_WAIT_SECONDS
+            scaffold or tf.train.Scaffold(), target, settings, STEP_SECONDS
         )
         return tf.train.MonitoredSession(
             creator, given, stop_grace_period_secs=stop_grace_period_secs
@@ -137,7 +141,7 @@ def DistributedSession(  # noqa: N802 - people know it as a class
         hooks=given,
         chief_only_hooks=list(chief_only_hooks or ()),
         save_checkpoint_secs=save_checkpoint_secs,
-        config=_add_device_filters(config, task_spec) if target else config,
+        config=limit_waits(target, _add_device_filters(config, task_spec)) if target else config,
         stop_grace_period_secs=stop_grace_period_secs,
         log_step_count_steps=log_step_count_steps,
         **{name: value for name, value in summaries.items() if value is not _DEFAULT},

@@ -111,6 +111,12 @@ def explain(error: Exception) -> NoReturn:
             "The program needs TensorFlow 2's eager execution, which --tf1 turns off: "
             "run it without --tf1."
         )
+    if type(error).__name__ == "DeadlineExceededError":
+        error.add_note(
+            "A step took longer than the limit of its session. On a cluster it may have waited for "
+            "a task that has ended: see the logs of the others, the chief's first. The limit is "
+            "tf.ConfigProto(operation_timeout_in_ms=...), and by default two hours."
+        )
     if "has no attribute 'tostring'" in str(error):
         error.add_note(describe_missing(TOSTRING))
     unknown = _UNKNOWN_NAME.match(str(error))

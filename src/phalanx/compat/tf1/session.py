@@ -1,6 +1,8 @@
 """Sessions of between-graph training: how tasks start, wait, recover and end."""
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from phalanx.cluster.spec import split_address
+from phalanx.errors import PeerError
 from phalanx.train.runtime.exposure import check_guard
 
 LOG = logging.getLogger("phalanx")
@@ -17,9 +21,31 @@ STOP_GRACE_SECONDS = 5
 """How long a session waits for its threads; TensorFlow's 120 s only delay a synchronous end."""
 RECOVERY_SECONDS = 1
 """How often a worker asks whether the chief has initialized the variables; TensorFlow: 30 s."""
+STEP_SECONDS = 7200
+"""How long a task waits for its peers in a step, as long as for the chief to begin."""
 _LINGER_SECONDS = 60.0
+_PROBE_SECONDS = 5.0
 _REPORT_SECONDS = 10.0
 _POLL_SECONDS = 0.5
+
+
+def limit_waits(master: str, config: Any) -> Any:
+    """Return the settings of a session, which on a cluster has a limit for each run.
+
+    In synchronous training, tasks wait for each other: without a limit, they would wait for ever
+    for a chief that has failed and is not started again.
+
+    Args:
+        master: The target of the session; empty for a session in this process.
+        config: The `tf.ConfigProto` of the program, or None. Its own limit is kept.
+    """
+    if not master or (config is not None and config.operation_timeout_in_ms):
+        return config
+    limited = tf.ConfigProto()
+    if config is not None:
+        limited.CopyFrom(config)
+    limited.operation_timeout_in_ms = STEP_SECONDS * 1000
+    return limited
 
 
 class WorkerSessionCreator(tf.train.SessionCreator):
@@ -52,8 +78,9 @@ class WorkerSessionCreator(tf.train.SessionCreator):
             graph=tf.get_default_graph(),
             recovery_wait_secs=RECOVERY_SECONDS,
         )
+        config = limit_waits(self._master, self._config)
         return manager.wait_for_session(
-            self._master, config=self._config, max_wait_secs=self._max_wait_secs
+            self._master, config=config, max_wait_secs=self._max_wait_secs
         )
 
 
@@ -67,12 +94,19 @@ class ChiefSessionCreator(tf.train.SessionCreator):
     find_checkpoint: Callable[[], str | None]
 
     def create_session(self) -> Any:
-        return tf.train.ChiefSessionCreator(
+        path = self.find_checkpoint()
+        session = tf.train.ChiefSessionCreator(
             self.scaffold,
             master=self.master,
-            config=self.config,
-            checkpoint_filename_with_path=self.find_checkpoint(),
+            config=limit_waits(self.master, self.config),
+            checkpoint_filename_with_path=path,
         ).create_session()
+        if path is not None:
+            # Otherwise the saver never deletes the checkpoints of earlier sessions.
+            state = tf.train.get_checkpoint_state(os.path.dirname(path))  # noqa: PTH120
+            known = state.all_model_checkpoint_paths if state is not None else []
+            self.scaffold.saver.recover_last_checkpoints(known)
+        return session
 
 
 def make_session_creator(
@@ -125,6 +159,9 @@ def serve_until_end(config: Any) -> None:
 
     TensorFlow tells a parameter server nothing. Each trainer therefore leaves its name in a queue
     on each of them. A worker that says nothing for a minute after the chief's end is not awaited.
+
+    Raises:
+        PeerError: No trainer has answered for `session_creation_timeout_secs`.
     """
     server = start_server(config)
     task = config.task_id
@@ -143,13 +180,25 @@ def _drain(session: Any, size: Any, dequeue: Any) -> set[str]:
 
 
 def _wait_for_reports(config: Any, read: Any) -> None:
-    expected = {f"{job}-{task}" for job, task in list_trainers(config.cluster_spec)}
+    expected = set(list_trainers(config.cluster_spec))
     chief = chief_name(config.cluster_spec)
     reported: set[str] = set()
     deadline = None
+    last_answer = next_probe = time.monotonic()
     while not expected <= reported:
         time.sleep(_POLL_SECONDS)
         reported |= read()
+        if time.monotonic() > next_probe:
+            if any(map(_answers, list_trainers(config.cluster_spec).values())):
+                last_answer = time.monotonic()
+            elif time.monotonic() - last_answer > config.session_creation_timeout_secs:
+                raise PeerError(
+                    f"neither {chief} nor a worker has answered ps-{config.task_id} for "
+                    f"{config.session_creation_timeout_secs} s "
+                    "(RunConfig.session_creation_timeout_secs): see their logs for why they ended, "
+                    "and start them all again"
+                )
+            next_probe = time.monotonic() + _PROBE_SECONDS
         if chief in reported and deadline is None:
             deadline = time.monotonic() + _LINGER_SECONDS
         if deadline is not None and time.monotonic() > deadline:
@@ -180,13 +229,25 @@ def _make_queue(task: int) -> Any:
         return tf.FIFOQueue(10_000, [tf.string], shapes=[[]], shared_name="phalanx_ended")
 
 
-def list_trainers(cluster_spec: Any) -> list[tuple[str, int]]:
-    """Return the job and index of every task that trains."""
+def _answers(address: str) -> bool:
+    """Whether a server listens at an address."""
+    try:
+        with socket.create_connection(split_address(address), timeout=_PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def list_trainers(cluster_spec: Any) -> dict[str, str]:
+    """Return the address of every task that trains, by its name; the chief is the first."""
     jobs = [job for job in ("chief", "master", "worker") if job in cluster_spec.jobs]
-    return [(job, task) for job in jobs for task in cluster_spec.task_indices(job)]
+    return {
+        f"{job}-{task}": cluster_spec.task_address(job, task)
+        for job in jobs
+        for task in cluster_spec.task_indices(job)
+    }
 
 
 def chief_name(cluster_spec: Any) -> str:
     """Return the name of the task that initializes and saves: worker-0 without a chief."""
-    job, task = list_trainers(cluster_spec)[0]
-    return f"{job}-{task}"
+    return next(iter(list_trainers(cluster_spec)))

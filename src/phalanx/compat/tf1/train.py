@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from phalanx.compat.tf1.session import RECOVERY_SECONDS, WorkerSessionCreator
+from phalanx.compat.tf1.session import RECOVERY_SECONDS, WorkerSessionCreator, limit_waits
 from phalanx.compat.tf1.sync_replicas import SyncReplicasOptimizer
 
 __all__ = ["MonitoredTrainingSession", "Supervisor", "SyncReplicasOptimizer"]
@@ -24,7 +24,8 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 - 
     given.apply_defaults()
     values = given.arguments
     if values["is_chief"]:
-        return tf.train.MonitoredTrainingSession(*args, **kwargs)
+        values["config"] = limit_waits(values["master"], values["config"])
+        return tf.train.MonitoredTrainingSession(*given.args, **given.kwargs)
     creator = WorkerSessionCreator(
         values["scaffold"] or tf.train.Scaffold(),
         values["master"],
@@ -49,6 +50,21 @@ class Supervisor(tf.train.Supervisor):
         self, *args: Any, recovery_wait_secs: float = RECOVERY_SECONDS, **kwargs: Any
     ) -> None:
         super().__init__(*args, recovery_wait_secs=recovery_wait_secs, **kwargs)
+
+    def prepare_or_wait_for_session(
+        self, master: str = "", config: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Return a session, in which no run waits for its peers for ever.
+
+        Args:
+            master: The target of the session.
+            config: The `tf.ConfigProto` of the session.
+            *args: As in TensorFlow.
+            **kwargs: As in TensorFlow.
+        """
+        return super().prepare_or_wait_for_session(
+            master, limit_waits(master, config), *args, **kwargs
+        )
 
 
 def __getattr__(name: str) -> Any:

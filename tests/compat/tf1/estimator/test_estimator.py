@@ -55,6 +55,17 @@ def test_training_continues_at_the_latest_checkpoint(
     assert Path(str(again.latest_checkpoint()) + ".index").stat().st_mtime_ns == before
 
 
+def test_checkpoints_of_earlier_calls_of_train_are_deleted(
+    train_input: Input, tmp_path: Path
+) -> None:
+    config = RunConfig(keep_checkpoint_max=2, save_checkpoints_steps=100)
+    estimator = Estimator(model_fn, tmp_path, config, {"rate": 0.2})
+    for _ in range(3):
+        estimator.train(train_input, steps=10)
+    kept = sorted(path.name for path in tmp_path.glob("*.index"))
+    assert kept == ["model.ckpt-20.index", "model.ckpt-30.index"]
+
+
 def test_variables_are_read_from_the_latest_checkpoint(
     make_estimator: MakeEstimator, train_input: Input
 ) -> None:
