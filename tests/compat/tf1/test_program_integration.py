@@ -71,7 +71,7 @@ def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
     done = run_program("names.py", str(tmp_path / "keras"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "keras tf_keras True",
+        *["keras tf_keras True"] * 2,
         "model_to_estimator got a builtins.object: only a model of Keras 2 works in a graph. Under "
         "--tf1, build it with tf.keras; for a Keras 3 model use phalanx.Experiment",
         "'dense' is a layer of Keras 3, which does not work in the graphs of TensorFlow 1: build "

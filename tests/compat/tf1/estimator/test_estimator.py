@@ -66,6 +66,15 @@ def test_checkpoints_of_earlier_calls_of_train_are_deleted(
     assert kept == ["model.ckpt-20.index", "model.ckpt-30.index"]
 
 
+@pytest.mark.parametrize("wrong", [object(), tf.train.SessionRunHook])
+def test_what_is_no_hook_is_refused(
+    make_estimator: MakeEstimator, train_input: Input, wrong: Any
+) -> None:
+    for call in ("train", "evaluate"):
+        with pytest.raises(TypeError, match=r"hooks has .*: pass objects of a tf\.train\.Session"):
+            getattr(make_estimator(), call)(train_input, hooks=[wrong], steps=1)
+
+
 def test_variables_are_read_from_the_latest_checkpoint(
     make_estimator: MakeEstimator, train_input: Input
 ) -> None:

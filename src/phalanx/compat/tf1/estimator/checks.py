@@ -2,8 +2,10 @@
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1.estimator.run_config import RunConfig
 from phalanx.errors import ConfigurationError
@@ -61,3 +63,9 @@ def check_steps(**counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None and count <= 0:
             raise ValueError(f"{name} is {count}: it must be at least 1, or None")
+
+
+def check_hooks(hooks: Sequence[Any] | None) -> None:
+    for hook in hooks or ():
+        if not isinstance(hook, tf.train.SessionRunHook):
+            raise TypeError(f"hooks has {hook!r}: pass objects of a tf.train.SessionRunHook")

@@ -13,7 +13,12 @@ import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1 import search
 from phalanx.compat.tf1.estimator import graph_hooks
-from phalanx.compat.tf1.estimator.checks import check_model_fn, check_steps, check_strategies
+from phalanx.compat.tf1.estimator.checks import (
+    check_hooks,
+    check_model_fn,
+    check_steps,
+    check_strategies,
+)
 from phalanx.compat.tf1.estimator.export import PredictOutput, make_signatures
 from phalanx.compat.tf1.estimator.inputs import call_input_fn
 from phalanx.compat.tf1.estimator.predictions import choose_predictions, split_batch
@@ -164,6 +169,7 @@ class Estimator:
                 "train: call tf.estimator.train_and_evaluate, or learn_runner.run"
             )
         check_steps(steps=steps, max_steps=max_steps)
+        check_hooks(hooks)
         if steps is not None and max_steps is not None:
             raise ValueError("train: both steps and max_steps are set: set one of them")
         if max_steps is not None and self._saved_step() >= max_steps:
@@ -233,6 +239,7 @@ class Estimator:
             The metrics by name, with `loss` and `global_step`.
         """
         check_steps(steps=steps)
+        check_hooks(hooks)
         if search.is_active():
             search.note(
                 self,
@@ -284,6 +291,7 @@ class Estimator:
         Yields:
             A dict of arrays, or an array if the predictions are a tensor.
         """
+        check_hooks(hooks)
         if search.is_active():
             search.note(self)
             return

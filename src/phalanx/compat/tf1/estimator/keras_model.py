@@ -51,7 +51,10 @@ def model_to_estimator(
         raise ValueError("model_to_estimator: compile the model first")
     architecture, weights = keras_model.get_config(), keras_model.get_weights()
     kind, names = type(keras_model), keras_model.input_names
-    optimizer_config = keras.optimizers.serialize(keras_model.optimizer)
+    # Keras wraps an optimizer of tf.train, whose state is apart for each graph.
+    native = getattr(keras_model.optimizer, "optimizer", None)
+    if not isinstance(native, tf.train.Optimizer):
+        native, optimizer_config = None, keras.optimizers.serialize(keras_model.optimizer)
     # Without eager execution, Keras names the compiled metrics after the loss.
     loss_name, metric_names = keras_model.loss, list(keras_model.metrics_names[1:])
 
@@ -79,7 +82,8 @@ def model_to_estimator(
         if mode == ModeKeys.EVAL:
             metrics = _make_metrics(metric_names, labels, output)
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-        train_op = _minimize(keras.optimizers.get(optimizer_config), model, loss)
+        optimizer = native or keras.optimizers.get(optimizer_config)
+        train_op = _minimize(optimizer, model, loss)
         scaffold = tf.train.Scaffold(init_fn=_make_assignment(model, weights))
         return EstimatorSpec(mode, predictions, loss, train_op, scaffold=scaffold)
 
