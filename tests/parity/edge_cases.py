@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import layers, optimizers
 from tests.parity.table import (
     EPOCHS,
@@ -74,6 +75,28 @@ class Described(keras.Sequential):  # type: ignore[misc]
 def described() -> Any:
     model = Described([keras.Input((8,)), layers.Dense(1)])
     model.compile(optimizers.SGD(0.05), "mse", metrics=["mae"])
+    return model
+
+
+class Untracked(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
+@case(
+    "a train_step that returns its loss without a metric",
+    difference="A number that a step returns is averaged over the examples of an epoch. Keras "
+    "shows the metric of the same name instead, which is 0 because the step has not updated it.",
+    loss_tolerance=1.5,
+)
+def untracked() -> Any:
+    model = Untracked([keras.Input((8,)), layers.Dense(1)])
+    model.compile(optimizers.SGD(0.05), "mse")
     return model
 
 

@@ -2,11 +2,13 @@
 
     python -m tests.parity.program DIRECTORY MODE NAME...
 
-The chief writes what comes out of each case, or its error, into the directory.
+The chief writes what comes out of each case, or its error, into the directory. With LARGE_BYTES in
+the environment, weights from this size on are split over the parameter servers.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import traceback
@@ -22,6 +24,9 @@ def main() -> None:
     from tests.parity.table import Mode
     from tests.parity.training import train_with_phalanx
 
+    from phalanx.train.variables import store
+
+    store.LARGE_BYTES = int(os.environ.get("LARGE_BYTES", store.LARGE_BYTES))
     mode = Mode(mode_name)
     config = phalanx.RunConfig(wait_seconds=120, seed=0)
     if mode is Mode.TWO_DEVICES:

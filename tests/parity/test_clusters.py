@@ -9,12 +9,12 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from tests.parity.all_cases import CASES
-from tests.parity.table import Case, Mode
+from tests.parity.table import ON_PS, Case, Mode
 from tests.parity.training import Outcome, compare, train_with_keras
 
 ROOT = Path(__file__).parents[2]
@@ -41,11 +41,13 @@ def list_cases(mode: Mode) -> list[Case]:
     return [case for case in CASES if not case.refused.get(mode)]
 
 
-def run_cases(mode: Mode, directory: Path, cases: list[Case], **environ: str) -> None:
+def run_cases(
+    mode: Mode, directory: Path, cases: list[Case], shape: Sequence[str] = (), **environ: str
+) -> None:
     """Train cases in one cluster, which writes the results into a directory."""
     command = ["-m", "tests.parity.program", str(directory), mode, *(case.name for case in cases)]
-    if SHAPES[mode]:
-        command = ["-m", "phalanx", "run", *SHAPES[mode], "--log-dir", str(directory), *command]
+    if shape := shape or SHAPES[mode]:
+        command = ["-m", "phalanx", "run", *shape, "--log-dir", str(directory), *command]
     kept = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
     done = subprocess.run(
         [sys.executable, *command],
@@ -68,6 +70,17 @@ def check_case(mode: Mode, directory: Path, case: Case) -> None:
     compare(case, mode, result, train_with_keras(case))
 
 
+def check_cases(mode: Mode, directory: Path, cases: list[Case]) -> None:
+    """Compare the results of cases, and name all that differ."""
+    problems = []
+    for case in cases:
+        try:
+            check_case(mode, directory, case)
+        except AssertionError as error:
+            problems.append(f"{case.name}: {error}")
+    assert not problems, "\n".join(problems)
+
+
 @pytest.fixture(scope="module")
 def train_all(tmp_path_factory: pytest.TempPathFactory) -> TrainAll:
     """Train all cases of a mode, only once; return the directory of the results."""
@@ -86,13 +99,16 @@ def train_all(tmp_path_factory: pytest.TempPathFactory) -> TrainAll:
 def test_representative_results_equal_those_of_keras(mode: Mode, tmp_path: Path) -> None:
     cases = [case for case in list_cases(mode) if case.name in REPRESENTATIVE]
     run_cases(mode, tmp_path, cases)
-    problems = []
-    for case in cases:
-        try:
-            check_case(mode, tmp_path, case)
-        except AssertionError as error:
-            problems.append(f"{case.name}: {error}")
-    assert not problems, "\n".join(problems)
+    check_cases(mode, tmp_path, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ON_PS)
+def test_embeddings_that_are_split_over_ps_equal_those_of_keras(mode: Mode, tmp_path: Path) -> None:
+    cases = [case for case in list_cases(mode) if "keras.layers.Embedding" in case.name]
+    # A case has a weight of 20 rows and 320 bytes: three servers have 6, 7 and 7 of these rows.
+    run_cases(mode, tmp_path, cases, ["--workers", "1", "--ps", "3"], LARGE_BYTES="320")
+    check_cases(mode, tmp_path, cases)
 
 
 @pytest.mark.slow
