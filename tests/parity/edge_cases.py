@@ -31,6 +31,17 @@ def uneven_outputs() -> Any:
     return model
 
 
+@case(
+    "several outputs and a last batch that is smaller",
+    batches(FEATURES[:50], (TARGETS[:50], TARGETS[:50])),
+    on_replicas="The loss of each output is averaged over the examples of an epoch, as the total "
+    "loss is. In the losses of outputs, Keras gives the last batch the weight of a whole one.",
+    loss_tolerance=1e-4,
+)
+def smaller_outputs() -> Any:
+    return uneven_outputs()
+
+
 @case("a metric that stays zero")
 def zero_metric() -> Any:
     model = sequential(layers.Dense(1, activation="sigmoid"))
