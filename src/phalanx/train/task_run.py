@@ -299,6 +299,7 @@ class TaskRun:
                 keep_max=config.keep_max,
                 keep_every_hours=config.keep_every_hours,
                 global_batch_size=context.global_batch_size,
+                examples_per_update=context.examples_per_update,
                 in_background=config.save_in_background,
             )
         summaries = Summaries(config.model_dir)

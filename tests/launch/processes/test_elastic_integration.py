@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -232,3 +233,87 @@ def test_phalanx_scale_keeps_the_position_in_the_data(
     np.testing.assert_allclose(
         json.loads((tmp_path / "weights").read_text()), expected, rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.slow
+def test_a_killed_worker_of_synchronous_ps_is_replaced_or_left_out(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    """Without backups its gradient is lost: all go back to the last checkpoint, and to its data."""
+    (tmp_path / "line.py").write_text(TRAINING)
+    _, expected = train(phalanx, tmp_path, "alone")
+    for name, options, note in (
+        ("restarted", ("--restarts", 1), "worker-0 was killed by SIGKILL"),
+        ("smaller", ("--min-workers", 1), "generation 2: chief-0, worker-1 (as worker-0)"),
+    ):
+        (tmp_path / "started").unlink()
+        (tmp_path / "die").write_text("worker-0")
+        text, found = train(
+            phalanx, tmp_path, name, "--workers", 2, "--ps", 1, *options, "--", "--sync"
+        )
+        assert note in text
+        assert not (tmp_path / "die").exists()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+# Each use of an example adds 1 to its own weight: the loss is minus the mean of these weights, and
+# the learning rate is the number of examples in a trainer's batch.
+COUNTED = """
+import os, pathlib, signal, time
+import keras, tensorflow as tf
+import phalanx
+
+class Count(phalanx.Experiment):
+    def model(self, context):
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = keras.Sequential([keras.Input((540,)), layer])
+        optimizer = keras.optimizers.SGD(float(context.batch_size))
+        model.compile(optimizer, loss=lambda y, p: -p[:, 0])
+        return model
+
+    def train_data(self, context):
+        data = tf.data.Dataset.range(540).shard(context.num_shards, context.shard)
+        data = data.batch(context.batch_size)
+        slot, die = os.environ.get("PHALANX_TASK"), pathlib.Path("die")
+        def disturb(numbers):
+            time.sleep(0.1)
+            if die.exists() and die.read_text() == slot and pathlib.Path("started").exists():
+                die.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return numbers
+        data = data.map(lambda n: tf.ensure_shape(
+            tf.py_function(disturb, [n], tf.int64), [None])).prefetch(1)
+        return data.map(lambda n: (tf.one_hot(n, 540), tf.zeros_like(n)))
+
+class Mark(phalanx.hooks.Hook):
+    def after_step(self, session):
+        if session.step >= 20:
+            pathlib.Path("started").touch()
+
+    def end(self, session):
+        session.pull()
+        counts = session.model.weights[0].numpy().ravel()
+        with open("weights", "w") as file:
+            file.write(repr([float(count) for count in counts]))
+
+config = phalanx.RunConfig.parse(epochs=3, global_batch_size=18, steps_per_call=2, seed=3)
+phalanx.run(Count(), config, hooks=[Mark()])
+"""
+
+
+@pytest.mark.slow
+def test_an_asynchronous_worker_that_is_back_reads_on_where_it_was(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    """Every example is used once in each pass; what was applied twice is counted in the log."""
+    (tmp_path / "line.py").write_text(COUNTED)
+    (tmp_path / "die").write_text("worker-0")
+    train(phalanx, tmp_path, "counted", "--workers", 2, "--ps", 1, "--restarts", 1)
+    counts = np.array(json.loads((tmp_path / "weights").read_text()))
+    log = next(tmp_path.glob("phalanx-logs/*/chief-0.log")).read_text()
+    assert "worker-0 is back, and reads on after" in log
+    repeated = sum(int(n) for n in re.findall(r"(\d+) updates were applied twice", log))
+    assert not (tmp_path / "die").exists()
+    assert counts.min() >= 3 - 1e-4
+    # A trainer's batch has six examples.
+    assert counts.sum() - 3 * 540 == pytest.approx(6 * repeated, abs=0.01)

@@ -92,9 +92,11 @@ class RestartPolicy:
 
     Args:
         restarts: How often each task may be restarted.
+        is_elastic: Whether tasks that lose another one are restarted even without a budget.
     """
 
     restarts: int
+    is_elastic: bool = False
     lost: set[Task] = field(default_factory=set)
     """The tasks without which the job goes on."""
     _histories: dict[Task, _History] = field(default_factory=dict)
@@ -125,10 +127,11 @@ class RestartPolicy:
         history.total += 1
         if failure.code == WRONG_USAGE:
             return Decision(describe_failure(task, failure.code, history.total - 1), fails_job=True)
-        if failure.code == PREEMPTED and self.restarts and history.preemptions < _MAX_PREEMPTIONS:
+        is_free = (self.restarts > 0 or self.is_elastic) and history.preemptions < _MAX_PREEMPTIONS
+        if failure.code == PREEMPTED and is_free:
             history.preemptions += 1
             return Decision(f"{task} was preempted and has saved: it is started again", delay=0.0)
-        if failure.lost_peer and self.restarts and history.preemptions < _MAX_PREEMPTIONS:
+        if failure.lost_peer and is_free:
             history.preemptions += 1
             return Decision(f"{task} has lost another task: it is started again", delay=0.0)
         budget = self.restarts

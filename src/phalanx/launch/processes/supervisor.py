@@ -80,7 +80,7 @@ class Supervisor:
         self._delayed: dict[Task, tuple[float, TaskPlan]] = {}
         self._started: set[Task] = set()
         self._last_lines: dict[Task, tuple[str, ...]] = {}
-        self._policy = RestartPolicy(plan.restarts)
+        self._policy = RestartPolicy(plan.restarts, plan.elastic is not None)
         self._elastic: ElasticTasks | None = None
         if plan.elastic is not None:
             self._elastic = ElasticTasks(plan, plan.elastic, self._policy)
@@ -185,9 +185,10 @@ class Supervisor:
                 lines = () if failed is None else self._last_lines.get(failed, ())
                 self._settle(JobResult(1, reason, failed, lines), now)
             case None if elastic.is_ending and not running:
+                # The chief has saved what they had.
                 for task in elastic.servers:
                     if task in self._processes:
-                        self._processes[task].terminate(now)
+                        self._processes[task].kill()
 
     def _count_start(self, task: Task) -> int:
         return self.statuses[task].restarts + int(task in self._started)

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -94,6 +95,10 @@ class AsyncPSEngine(ParameterServerEngine):
         self._ended: set[int] = set()
         self._worked: set[int] = set()
         self._steps_of: Counter[int] = Counter()
+        # The batches of the current window that each trainer has used.
+        self._used: Counter[int] = Counter()
+        self._used_lock = threading.Lock()
+        self._ps_cluster.continue_data(self._used.__getitem__)
 
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         self.variables.push()
@@ -189,6 +194,8 @@ class AsyncPSEngine(ParameterServerEngine):
 
     def _open(self, skip: int) -> None:
         window = DataWindow(self._passes, skip, self._epochs)
+        with self._used_lock:
+            self._used.clear()
         self._remote_iterator = self._ps_cluster.open_remote(window)
         if self._ps_cluster.chief_trains:
             self._local_iterator = self._ps_cluster.open_local(window)
@@ -244,6 +251,8 @@ class AsyncPSEngine(ParameterServerEngine):
                 seconds=seconds,
                 is_chief=is_chief,
             )
+            with self._used_lock:
+                self._used[result.trainer] += result.done
             self._results.put(result)
         except BaseException as error:
             self._results.put(error)

@@ -4,7 +4,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from phalanx.train.engines.lock import Lock
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
+from phalanx.train.runtime.trainer_losses import TrainerLosses
+from phalanx.train.runtime.trainer_tokens import STOP, TrainerTokens
 from phalanx.train.step.accumulation import (
     has_examples,
     scale,
@@ -24,7 +26,7 @@ from phalanx.train.step.accumulation import (
     zero_contribution,
 )
 from phalanx.train.step.step_function import StepResult
-from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor, TFQueue
+from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor
 from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
 from phalanx.train.variables.sparse_tables import merge_rows
 from phalanx.train.variables.state_queue import StateQueue
@@ -33,10 +35,11 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("phalanx")
 
-# Tokens that are no number of an update.
-STOP = -1
-EVALUATE = -2
 _POLL_SECONDS = 0.5
+# Tokens are sent again so often after a loss: a lost worker may have taken them.
+_RESEND_SECONDS = 1.0
+# How long the call of a lost trainer has to be taken over, and ended, at the end of a pass.
+_TAKE_OVER_SECONDS = 10.0
 
 
 class SyncPSEngine(ParameterServerEngine):
@@ -46,6 +49,10 @@ class SyncPSEngine(ParameterServerEngine):
     batch with the current weights, and adds the result to the sums on the parameter servers. The
     chief takes the sums as soon as enough gradients have arrived, applies the update, and sends the
     next tokens. Trainers beyond those required are backups: each update drops its stragglers.
+
+    A trainer whose worker is lost is missing until another worker runs its call. Without backups,
+    its gradient and the position in its data are lost, and the run must begin again with the last
+    checkpoint. With backups, the others go on, and the chief evaluates its shard.
 
     Trainers whose data has ended stand in for the missing gradients with zeros, but only as many of
     them as are required: an update of zeros alone then means that all data has ended.
@@ -88,15 +95,22 @@ class SyncPSEngine(ParameterServerEngine):
                     )
                 )
         with tf.device(ps_cluster.devices[0]):
-            self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[step.report_size]])
-            self._tokens = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
+            # The number of the evaluation, the shard, and its report.
+            self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[2 + step.report_size]])
             # When the data of each trainer ended: 1 for the first, 0 for one that has data.
             self._ends = tf.Variable(tf.zeros([trainers], tf.int32), trainable=False)
             self._ends_lock = Lock()
+        with tf.device(CHIEF_DEVICE):
+            self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._tokens = TrainerTokens(trainers, ps_cluster.devices[0])
+        self._losses = TrainerLosses(
+            ps_cluster, self._required, lambda: int(self._completed.numpy())
+        )
         # The coordinator would trace inside the strategy's scope.
         self._work_remote = tf.function(self._work).get_concrete_function(
             tf.data.IteratorSpec(element_spec),
             tf.TensorSpec([], tf.int32),
+            tf.TensorSpec([], tf.int64),
             tf.TensorSpec([], tf.int64),
         )
         self._work_local = tf.function(self._work)
@@ -104,13 +118,12 @@ class SyncPSEngine(ParameterServerEngine):
         self._update = tf.function(self._update_many)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
+        self._evaluation = 0
         self._has_tokens = False
         self._started = False
         self._token = 0
         # How many tokens were used up by the ends of passes, which make no update.
         self._ended_passes = 0
-        with tf.device(CHIEF_DEVICE):
-            self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the variables to the parameter servers, and start the trainers."""
@@ -128,8 +141,9 @@ class SyncPSEngine(ParameterServerEngine):
         steps = max(0, min(self._steps_per_call.steps, due - step, limit - step))
         if not steps:
             return Progress(0, np.zeros([self._step.report_size]))
-        started = time.perf_counter()
         self._completed.assign(step)
+        self._losses.check()
+        started = time.perf_counter()
         call = call_in_background(
             self._update, tf.constant(steps), tf.constant(self._token, tf.int64),
             tf.constant(not self._has_tokens),
@@ -160,11 +174,11 @@ class SyncPSEngine(ParameterServerEngine):
         """Evaluate on all hosts, between two updates."""
         if not self._shared_evaluation.is_shared():
             return self._shared_evaluation.evaluate_on_chief(notify, batches_per_call)
-        for tokens in self._tokens[self._ps_cluster.chief_trains :]:
-            tokens.enqueue(tf.constant(EVALUATE, tf.int64))
-        return self._shared_evaluation.evaluate(
-            [call_in_background(self._take_evaluations)], notify, batches_per_call
-        )
+        self._evaluation += 1
+        shards = self._shared_evaluation.worker_shards
+        self._tokens.request_evaluation(self._evaluation, map(self._trainer_of, shards))
+        reports = call_in_background(self._take_evaluations, self._evaluation)
+        return self._shared_evaluation.evaluate([reports], notify, batches_per_call)
 
     def finish(self, error: BaseException | None) -> None:
         """Stop the trainers. The run is saved by now, so a trainer that is late is only logged."""
@@ -181,36 +195,48 @@ class SyncPSEngine(ParameterServerEngine):
         self._has_tokens = False
         self._ends.assign(tf.zeros_like(self._ends))
         self._working = []
+        self._losses.begin_calls()
         ended = tf.constant(self._ended_passes, tf.int64)
+        number_of_pass = tf.constant(self._passes, tf.int64)
         for number in range(len(self._ps_cluster.trainers)):
             trainer = tf.constant(number)
             if number == 0 and self._ps_cluster.chief_trains:
                 local = self._ps_cluster.open_local(window)
                 self._working.append(
-                    call_in_background(self._watch, self._run_local, local, trainer, ended)
+                    call_in_background(
+                        self._watch, self._run_local, local, trainer, ended, number_of_pass
+                    )
                 )
             else:
                 value = self._ps_cluster.coordinator.schedule(
-                    self._work_remote, args=(remote, trainer, ended)
+                    self._work_remote, args=(remote, trainer, ended, number_of_pass)
                 )
+                self._losses.add_call(value, number)
                 self._working.append(call_in_background(self._watch, fetch, value))
 
     def _stop_trainers(self) -> None:
-        for tokens in self._tokens:
-            tokens.enqueue(tf.constant(STOP, tf.int64))
-        deadline = time.monotonic() + self._wait_seconds
-        for future in self._working:
-            try:
-                future.result(timeout=max(0.1, deadline - time.monotonic()))
-            except FutureTimeoutError:
-                raise PeerError(
-                    f"gave up after {self._wait_seconds:.0f} s waiting for a trainer to finish its "
-                    "batch"
-                ) from None
+        self._tokens.end_pass(self._passes, range(len(self._working)))
+        since = sent = time.monotonic()
+        for trainer, future in enumerate(self._working):
+            while not future.done():
+                now = time.monotonic()
+                if not self._backups:
+                    self._losses.check()
+                elif self._losses.is_missing(trainer) and now - since > _TAKE_OVER_SECONDS:
+                    break
+                if self._losses.has_any and now - sent > _RESEND_SECONDS:
+                    sent = now
+                    self._tokens.end_pass(self._passes, [trainer])
+                if now - since > self._wait_seconds:
+                    raise PeerError(
+                        f"gave up after {self._wait_seconds:.0f} s waiting for a trainer to finish "
+                        "its batch"
+                    )
+                wait([future], _POLL_SECONDS / 10)
 
-    def _run_local(self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor) -> None:
+    def _run_local(self, *arguments: object) -> None:
         with tf.device(CHIEF_DEVICE):
-            self._work_local(iterator, trainer, ended)
+            self._work_local(*arguments)
 
     def _watch(self, function: Callable[..., object], *arguments: object) -> None:
         try:
@@ -218,14 +244,37 @@ class SyncPSEngine(ParameterServerEngine):
         except BaseException as error:
             self._failures.put(error)
 
-    def _take_evaluations(self) -> Array:
-        wanted = len(self._shared_evaluation.worker_shards)
-        while int(self._evaluations.size()) < wanted:
+    def _take_evaluations(self, number: int) -> Array:
+        """Return the sum of all workers' reports; evaluate the shards of those that are missing."""
+        shards = self._shared_evaluation.worker_shards
+        reports: dict[int, Array] = {}
+        sent = time.monotonic()
+        while len(reports) < len(shards):
             if not self._failures.empty():
                 raise self._failures.get_nowait()
+            if int(self._evaluations.size()):
+                # A worker that was lost may also answer to an earlier evaluation.
+                answered, shard, *report = self._evaluations.dequeue().numpy()
+                if int(answered) == number:
+                    reports[int(shard)] = np.asarray(report)
+                continue
+            missing = [shard for shard in shards if shard not in reports]
+            if all(self._losses.is_missing(self._trainer_of(shard)) for shard in missing):
+                LOG.warning(
+                    "the chief evaluates the shards of %d lost workers of %d",
+                    len(missing), len(shards),
+                )  # fmt: skip
+                for shard in missing:
+                    reports[shard] = self._shared_evaluation.evaluate_shard(shard)
+            elif self._losses.has_any and time.monotonic() - sent > _RESEND_SECONDS:
+                sent = time.monotonic()
+                self._tokens.request_evaluation(number, map(self._trainer_of, missing))
             time.sleep(_POLL_SECONDS / 10)
-        reports: Array = self._evaluations.dequeue_many(wanted).numpy()
-        return np.asarray(reports.sum(axis=0))
+        return np.asarray(sum(reports.values()))
+
+    def _trainer_of(self, shard: int) -> int:
+        """Return the trainer that evaluates a shard; the chief, which may not train, has 0."""
+        return shard - int(not self._ps_cluster.chief_trains)
 
     def _wait_for(self, call: Future[Any]) -> tuple[Tensor, ...]:
         """Wait for updates; TensorFlow itself would wait without limit for missing gradients."""
@@ -238,6 +287,7 @@ class SyncPSEngine(ParameterServerEngine):
                 if not self._failures.empty():
                     raise self._failures.get_nowait() from None
                 completed = self._completed.numpy()
+                self._losses.check()
                 if completed != seen:
                     seen, since = completed, time.monotonic()
                 if time.monotonic() - since > self._wait_seconds:
@@ -247,23 +297,27 @@ class SyncPSEngine(ParameterServerEngine):
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
 
-    def _work(self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor) -> Tensor:
-        """Run a trainer until it receives the token STOP.
+    def _work(
+        self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor, number_of_pass: Tensor
+    ) -> Tensor:
+        """Run a trainer until it receives the token that ends this pass, or a later one.
 
-        Other tokens are larger than the numbers of their steps by `ended`.
+        The tokens of updates are larger than the numbers of their steps by `ended`.
         """
-        batches = tf.constant(0)
+        batches = self._losses.take_over(trainer)
         # State that no step changes is fetched only once.
         state = [tf.identity(value) for value in self.variables.read_state()]
-        token, evaluates = self._next_token(trainer)
+        token, evaluation = self._tokens.take(trainer, number_of_pass)
         while token != STOP:
-            if self._shared_evaluation.is_shared() and evaluates:
-                member = trainer + int(not self._ps_cluster.chief_trains)
-                self._evaluations.enqueue(self._shared_evaluation.evaluate_remote(member))
+            if self._shared_evaluation.is_shared() and evaluation >= 0:
+                shard = trainer + int(not self._ps_cluster.chief_trains)
+                report = self._shared_evaluation.evaluate_remote(shard)
+                head = [tf.cast(evaluation, tf.float64), tf.cast(shard, tf.float64)]
+                self._evaluations.enqueue(tf.concat([head, report], 0))
             if token >= 0:
                 self._contribute(iterator, trainer, token, token - ended, state)
                 batches += 1
-            token, evaluates = self._next_token(trainer)
+            token, evaluation = self._tokens.take(trainer, number_of_pass)
         return batches
 
     def _contribute(
@@ -313,23 +367,6 @@ class SyncPSEngine(ParameterServerEngine):
         with tf.device(self._ps_cluster.devices[0]):
             return self._ends_lock.run(note_end)[0] > self._backups
 
-    def _next_token(self, trainer: Tensor) -> tuple[Tensor, Tensor]:
-        """Wait for a token; a straggler, for which several are waiting, takes the newest update.
-
-        Returns the token, and whether an evaluation was requested.
-        """
-
-        def take(tokens: TFQueue) -> tuple[Tensor, Tensor]:
-            with tf.device(self._ps_cluster.devices[0]):
-                taken = tokens.dequeue_many(tf.maximum(tokens.size(), 1))
-                stops = tf.reduce_any(taken == STOP)
-                newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
-                return newest, tf.reduce_any(taken == EVALUATE)
-
-        takes = [lambda tokens=tokens: take(tokens) for tokens in self._tokens]
-        token, evaluates = tf.switch_case(trainer, takes)
-        return token, evaluates
-
     def _serialize(
         self, contribution: StepResult, trainer: Tensor
     ) -> tuple[list[Tensor], list[Rows]]:
@@ -343,7 +380,11 @@ class SyncPSEngine(ParameterServerEngine):
                 for index in self._dense_in(store)
             ]
             if store == 0:
-                parts = [report, tf.one_hot(trainer, len(self._tokens)) * takes_part, *parts]
+                parts = [
+                    report,
+                    tf.one_hot(trainer, len(self._ps_cluster.trainers)) * takes_part,
+                    *parts,
+                ]
                 parts += [tf.cast(value, tf.float32) for value in self._split_state(state)[0]]
             else:
                 parts = [report[:1], *parts]
@@ -370,7 +411,7 @@ class SyncPSEngine(ParameterServerEngine):
         total = tf.zeros([self._step.report_size])
         more = tf.constant(True)
         if is_first:
-            self._send_token(token)
+            self._tokens.send_update(token)
         while more and done < steps:
             sums = [self._take(store) for store in range(len(self._sums))]
             report = sums[0][: self._step.report_size]
@@ -388,7 +429,7 @@ class SyncPSEngine(ParameterServerEngine):
                 done += 1
                 with tf.control_dependencies([applied]):
                     if not self._pauses or done < steps:
-                        self._send_token(token)
+                        self._tokens.send_update(token)
                     self._completed.assign_add(1)
         return done, total, more, token
 
@@ -397,11 +438,6 @@ class SyncPSEngine(ParameterServerEngine):
             handle=self._sums[store], num_required=self._required, dtype=tf.float32
         )
         return tf.ensure_shape(taken, [self._sizes[store]])
-
-    def _send_token(self, token: Tensor) -> None:
-        with tf.device(self._ps_cluster.devices[0]):
-            for tokens in self._tokens:
-                tokens.enqueue(token)
 
     def _apply_sums(
         self, sums: list[Tensor], rows: dict[int, Rows], others: list[Tensor], count: Tensor

@@ -218,6 +218,10 @@ class SharedEvaluation:
             )
         return np.asarray(np.sum([total, *reports], axis=0))
 
+    def evaluate_shard(self, shard: int) -> Array:
+        """Evaluate the shard of a lost worker on the chief."""
+        return self._evaluate_local(self._contexts[shard], lambda batches, report: None, None)
+
     def evaluate_on_chief(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate all data on the chief."""
         whole = dataclasses.replace(self._contexts[0], num_shards=1, num_replicas=1)

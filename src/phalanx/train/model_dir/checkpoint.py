@@ -57,10 +57,12 @@ class Checkpoints:
         keep_max: int = 5,
         keep_every_hours: float = 10_000,
         global_batch_size: int = 1,
+        examples_per_update: int | None = None,
         in_background: bool = False,
     ) -> None:
         self.directory = directory
         self._batch = global_batch_size
+        self._update = examples_per_update or global_batch_size
         self._last_heartbeat = 0.0
         names = ("step", "epoch", "batches", "examples", "batch")
         self._numbers = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in names}
@@ -73,7 +75,11 @@ class Checkpoints:
         self._whole = tf.train.Checkpoint(**parts, **self._numbers)
         # Restored apart from the rest, because a run may continue with other metrics.
         self._totals = tf.Variable(tf.zeros([0], tf.float64), shape=[None], trainable=False)
-        self._saved = tf.train.Checkpoint(**parts, **self._numbers, totals=self._totals)
+        # Older checkpoints do not have it.
+        update = tf.Variable(self._update, dtype=tf.int64, trainable=False)
+        self._saved = tf.train.Checkpoint(
+            **parts, **self._numbers, totals=self._totals, update=update
+        )
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
         self._shared_files = SharedFiles()
         self._tables = host_variables.tables()
@@ -91,23 +97,28 @@ class Checkpoints:
         candidates = candidate_checkpoints(self.directory)
         if not candidates:
             return 0, Position()
-        path, totals = load_first(candidates, self._load_with_totals)
+        path, (totals, update) = load_first(candidates, self._load_with_totals)
         for damaged in candidates[: candidates.index(path)]:
             self._files.forget(damaged)
         self._latest = path
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
-        batches = saved["batches"] * saved["batch"] // max(self._batch, 1)
+        # Asynchronously a step has the batch of one trainer: another number of them changes it.
+        update = update or self._update * saved["batch"] // max(self._batch, 1)
+        batches = saved["batches"] * update // max(self._update, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
         if len(totals) != self._step.report_size:
             totals = np.zeros([0])
         return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals)
 
-    def _load_with_totals(self, path: str) -> Array:
+    def _load_with_totals(self, path: str) -> tuple[Array, int]:
+        """Load a checkpoint; return its totals, and its examples per update if it has them."""
         self.load(path)
         with explain_read_errors(path, "run"):
-            reader, key = tf.train.load_checkpoint(path), "totals/.ATTRIBUTES/VARIABLE_VALUE"
-            found = reader.get_tensor(key) if reader.has_tensor(key) else []
-            return np.asarray(found, np.float64)
+            reader = tf.train.load_checkpoint(path)
+            totals, update = (f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("totals", "update"))
+            found = reader.get_tensor(totals) if reader.has_tensor(totals) else []
+            size = int(reader.get_tensor(update)) if reader.has_tensor(update) else 0
+            return np.asarray(found, np.float64), size
 
     def load(self, path: str) -> None:
         """Load a checkpoint into the host variables."""

@@ -50,7 +50,7 @@ def propagate_failures(
         # gone before TensorFlow closes them.
         traceback.clear_frames(error.__traceback__)
         gc.collect()
-        if topology.is_chief and not _is_restarted_alone(cause, topology):
+        if topology.is_chief and not _is_restarted_alone(cause or error, topology):
             send_to(others, Message(MessageType.FAILED, sender, _summarize(cause or error)))
         elif cause is None:
             send_to([chief], Message(MessageType.FAILED, sender, _describe(error)))
@@ -62,11 +62,11 @@ def propagate_failures(
             send_to(others, Message(MessageType.DONE, sender))
 
 
-def _is_restarted_alone(cause: BaseException | None, topology: Topology) -> bool:
-    """Whether a launcher starts the chief again, while its workers and servers wait for it.
+def _is_restarted_alone(cause: BaseException, topology: Topology) -> bool:
+    """Whether a launcher starts the chief again, while its servers wait for it.
 
-    A chief that has lost a parameter server must begin again with the last checkpoint, on servers
-    that may stay.
+    A chief that has lost a parameter server, or a worker of a synchronous step, must begin again
+    with the last checkpoint, on servers that may stay.
     """
     return will_be_restarted() and topology.strategy.has_ps and isinstance(cause, PeerError)
 

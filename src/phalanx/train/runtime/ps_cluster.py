@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -29,6 +30,7 @@ from phalanx.train.types import (
     ElementSpec,
     RemoteValue,
     Tensor,
+    TFVariable,
 )
 
 LOG = logging.getLogger("phalanx")
@@ -61,9 +63,13 @@ class DataWindow:
     epochs: int | None = None
     drops_empty: bool = False
 
-    def apply(self, data: Dataset) -> Dataset:
-        """Return this part of a dataset that begins with the order of the right pass."""
-        data = repeat_and_skip(data, self.epochs, self.skip)
+    def apply(self, data: Dataset, used: Tensor | None = None) -> Dataset:
+        """Return this part of a dataset that begins with the order of the right pass.
+
+        A worker that was lost has used some batches of the part already.
+        """
+        skip = self.skip if used is None else self.skip + used
+        data = repeat_and_skip(data, self.epochs, skip)
         return drop_empty_batches(data) if self.drops_empty else data
 
 
@@ -84,6 +90,8 @@ class ParameterServerCluster:
         self.worker_data_name = "train"
         self.data_wait: DataWait | None = None
         """Measures how long the chief waits for its own data."""
+        self._count_used: Callable[[int], int] | None = None
+        self._used: TFVariable | None = None
 
     def connect(self) -> None:
         """Connect to the servers, whose tasks this process then controls."""
@@ -135,6 +143,27 @@ class ParameterServerCluster:
 
         eager.update_server_def = wait_and_update
 
+    def watch_calls(self, on_lost: Callable[[RemoteValue], None]) -> None:
+        """Call a function with the result of each call that has lost its worker.
+
+        The coordinator puts such a call back into its queue, for any worker that is free.
+        """
+        closures = self.coordinator._cluster.closure_queue
+        # A program with several runs has one coordinator: the watch of an earlier run ends.
+        put_back = type(closures).put_back.__get__(closures)
+
+        def note_and_put_back(closure: Any) -> None:
+            # First, since another worker may take the call as soon as it is in the queue.
+            on_lost(closure._output_remote_value_ref())
+            put_back(closure)
+
+        closures.put_back = note_and_put_back
+
+    def find_lost_workers(self) -> str:
+        """Return the names of the workers that do not listen; `a worker` if all do."""
+        lost = [t for t in self._workers() if not is_listening(self.topology.cluster.addresses[t])]
+        return ", ".join(map(str, lost)) or "a worker"
+
     def _workers(self) -> list[Task]:
         """Return the tasks that serve the chief as workers, whether they train or not."""
         tasks = self.topology.cluster.trainers()
@@ -153,17 +182,49 @@ class ParameterServerCluster:
     def open_remote(self, window: DataWindow) -> DatasetIterator:
         """Open on every worker an iterator over its shard."""
         contexts = self.contexts[1:] if self.chief_trains else self.contexts
+        self._reset_used(len(contexts))
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def make() -> Dataset:
+            index = tf.distribute.coordinator.experimental_get_current_worker_index()
+            used = None if self._used is None else tf.gather(self._used, index)
             if self.worker_data is not None:
                 name = self.worker_data_name
-                return window.apply(read_worker_data(self.worker_data, name, window.passes))
-            index = tf.distribute.coordinator.experimental_get_current_worker_index()
-            shards = [partial(self._make, context, window) for context in contexts]
+                data = read_worker_data(self.worker_data, name, window.passes)
+                return window.apply(data, used)
+            shards = [partial(self._make, context, window, used) for context in contexts]
             return tf.switch_case(tf.cast(index, tf.int32), shards)
 
         return iter(self.coordinator.create_per_worker_dataset(make))
+
+    def _reset_used(self, workers: int) -> None:
+        """Note that no worker has used a batch of the window, if anybody wants to know that."""
+        if self._count_used is not None and self._used is None:
+            with tf.device(self.devices[0]):
+                self._used = tf.Variable(tf.zeros([workers], tf.int64), trainable=False)
+        if self._used is not None:
+            self._used.assign(tf.zeros_like(self._used))
+
+    def continue_data(self, count_used: Callable[[int], int]) -> None:
+        """Let a worker that was lost, and is back, read on after the batches that it has used.
+
+        By default it reads its data again from the start of the window. `count_used` returns how
+        many batches of the window the steps of a trainer have used. Call it before `open_remote`.
+        """
+        self._count_used = count_used
+
+        def recover(number: int, make_iterators: Callable[[], None]) -> None:
+            trainer = number + int(self.chief_trains)
+            used = count_used(trainer)
+            if self._used is not None:
+                self._used.scatter_nd_update([[number]], tf.constant([used], tf.int64))
+            LOG.info("%s is back, and reads on after %d batches", self.trainers[trainer], used)
+            make_iterators()
+
+        for number, worker in enumerate(self.coordinator._cluster.workers):
+            if number + int(self.chief_trains) < len(self.trainers):
+                make_iterators = type(worker)._on_worker_recovery.__get__(worker)
+                worker._on_worker_recovery = partial(recover, number, make_iterators)
 
     def open_local(self, window: DataWindow) -> DatasetIterator:
         """Open an iterator over the chief's shard."""
@@ -179,8 +240,9 @@ class ParameterServerCluster:
         function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
         return tf.data.experimental.from_variant(function(), spec)
 
-    def _make(self, context: Context, window: DataWindow) -> Dataset:
-        return window.apply(make_train_data(self.experiment, replace(context, epoch=window.passes)))
+    def _make(self, context: Context, window: DataWindow, used: Tensor | None = None) -> Dataset:
+        data = make_train_data(self.experiment, replace(context, epoch=window.passes))
+        return window.apply(data, used)
 
     def check_workers(self, since: float, longest: float) -> None:
         """Raise a PeerError if the workers are lost: TensorFlow waits for them without limit.

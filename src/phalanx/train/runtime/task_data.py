@@ -87,17 +87,16 @@ def skip_passes(data: Dataset, count: int | Tensor) -> Dataset:
     return tf.data.experimental.from_variant(variant, data.element_spec)
 
 
-def repeat_and_skip(data: Dataset, epochs: int | None, skip: int) -> Dataset:
+def repeat_and_skip(data: Dataset, epochs: int | None, skip: int | Tensor) -> Dataset:
     """Repeat a dataset, without end if `epochs` is None, and skip the first batches."""
-    if not skip:
+    if isinstance(skip, int) and not skip:
         return data if epochs == 1 else data.repeat(epochs)
-    if epochs is not None:
-        return data.repeat(epochs).skip(skip)
     # Where the length is known, do not read whole epochs only to skip them.
-    length = data.cardinality()
+    length, skip = data.cardinality(), tf.cast(skip, tf.int64)
     passes = tf.where(length > 0, skip // tf.maximum(length, 1), tf.constant(0, tf.int64))
-    rest = tf.where(length > 0, skip % tf.maximum(length, 1), tf.constant(skip, tf.int64))
-    return skip_passes(data, passes).repeat().skip(rest)
+    rest = tf.where(length > 0, skip % tf.maximum(length, 1), skip)
+    count = None if epochs is None else tf.maximum(epochs - passes, 0)
+    return skip_passes(data, passes).repeat(count).skip(rest)
 
 
 def drop_empty_batches(data: Dataset) -> Dataset:

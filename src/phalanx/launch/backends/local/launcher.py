@@ -109,6 +109,8 @@ class LocalLauncher:
         """
         machine = self.machine
         gpus = _share_gpus(job.largest().all_tasks(), machine.gpus) if self.share else {}
+        # A task of an elastic job is started again, also without a budget of restarts.
+        restarts = job.restarts or int(job.is_elastic)
         job = replace(
             job, workers=len(members) - int(job.chief), min_workers=None, max_workers=None
         )
@@ -133,7 +135,7 @@ class LocalLauncher:
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot])} if gpus else {}),
                 **common,
                 **self._guard_of(slot),
-                **({RESTARTS_VARIABLE: str(job.restarts)} if job.restarts else {}),
+                **({RESTARTS_VARIABLE: str(restarts)} if restarts else {}),
                 RUN_ID_VARIABLE: self.run_id,
                 TASK_VARIABLE: str(slot),
             }

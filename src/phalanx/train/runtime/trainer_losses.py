@@ -1,0 +1,81 @@
+"""Which trainers have lost the workers that ran their calls, in synchronous training on ps."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from phalanx.errors import PeerError
+from phalanx.train.runtime.ps_cluster import ParameterServerCluster
+from phalanx.train.types import RemoteValue, Tensor
+
+
+class TrainerLosses:
+    """Notices when the call of a trainer loses its worker, and when another worker takes it over.
+
+    Args:
+        ps_cluster: The cluster, whose coordinator runs one call for each trainer.
+        required: How many trainers an update needs; the others are backups.
+        count_steps: Returns how many steps are completed.
+    """
+
+    def __init__(
+        self, ps_cluster: ParameterServerCluster, required: int, count_steps: Callable[[], int]
+    ) -> None:
+        self._ps_cluster = ps_cluster
+        self._required = required
+        self._count_steps = count_steps
+        self._calls: dict[RemoteValue, int] = {}
+        # The trainers that have lost their workers, and the steps that were completed then.
+        self._losses: dict[int, int] = {}
+        with tf.device(ps_cluster.devices[0]):
+            self._serving = [tf.Variable(0, trainable=False) for _ in ps_cluster.trainers]
+        ps_cluster.watch_calls(self._note)
+
+    def begin_calls(self) -> None:
+        """Forget the calls of an earlier pass over the data."""
+        self._calls = {}
+        for serving in self._serving:
+            serving.assign(0)
+
+    def add_call(self, value: RemoteValue, trainer: int) -> None:
+        """Watch the call of a trainer."""
+        self._calls[value] = trainer
+
+    def take_over(self, trainer: Tensor) -> Tensor:
+        """Note, in the graph of a call, that a worker runs it; return zero."""
+        branches = [lambda each=each: tf.identity(each.assign(1)) for each in self._serving]
+        return tf.switch_case(trainer, branches) - 1
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a worker was ever lost, and may have taken tokens with it."""
+        return bool(self._losses)
+
+    def is_missing(self, trainer: int) -> bool:
+        """Whether no worker runs the call of a trainer, after a loss."""
+        return bool(self._losses) and not bool(self._serving[trainer].numpy())
+
+    def check(self) -> None:
+        """Raise a PeerError if too few trainers are left for the next update.
+
+        Without backups every loss is one too many, even if another worker has taken the call over:
+        the position in its data is lost.
+        """
+        completed, trainers = self._count_steps(), len(self._ps_cluster.trainers)
+        backups = trainers - self._required
+        missing = [
+            trainer
+            for trainer, step in list(self._losses.items())
+            if not backups or step >= completed or self.is_missing(trainer)
+        ]
+        if len(missing) > backups:
+            raise PeerError(
+                f"a peer stopped responding: {self._ps_cluster.find_lost_workers()} was lost at "
+                f"step {completed}, and an update needs {self._required} of {trainers} trainers"
+            )
+
+    def _note(self, value: RemoteValue) -> None:
+        trainer = self._calls.get(value)
+        if trainer is not None:
+            self._serving[trainer].assign(0)
+            self._losses[trainer] = self._count_steps()

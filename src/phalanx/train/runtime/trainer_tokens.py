@@ -1,0 +1,69 @@
+"""The tokens with which the chief of synchronous training on ps tells its trainers what to do next.
+
+A token is the number of an update, a request to evaluate, or the end of a pass over the data. Each
+trainer has a queue of them, on the first parameter server.
+"""
+
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from phalanx.train.types import Tensor, TFQueue
+
+STOP = -1
+"""What `take` returns at the end of the pass."""
+_EVALUATE = -2
+_END_PASS = -(2**40)
+
+
+class TrainerTokens:
+    """The queues of all trainers.
+
+    Args:
+        trainers: How many trainers there are.
+        device: The device of the queues.
+    """
+
+    def __init__(self, trainers: int, device: str) -> None:
+        self._device = device
+        with tf.device(device):
+            self._queues = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
+
+    def send_update(self, number: Tensor) -> None:
+        """Ask all trainers for a contribution to an update; in a graph."""
+        with tf.device(self._device):
+            for queue in self._queues:
+                queue.enqueue(number)
+
+    def request_evaluation(self, number: int, trainers: Iterable[int]) -> None:
+        """Ask trainers for an evaluation."""
+        self._send(_EVALUATE - number, trainers)
+
+    def end_pass(self, number: int, trainers: Iterable[int]) -> None:
+        """Tell trainers that a pass is over. Those of later passes ignore it."""
+        self._send(_END_PASS - number, trainers)
+
+    def take(self, trainer: Tensor, number_of_pass: Tensor) -> tuple[Tensor, Tensor]:
+        """Wait for a token; a straggler, for which several are waiting, takes the newest update.
+
+        Returns the number of the update, and that of the newest evaluation that was requested. If
+        there is no update, its number is negative: STOP at the end of the pass, or of a later one.
+        If there is no evaluation, its number is negative, too.
+        """
+
+        def take_from(queue: TFQueue) -> tuple[Tensor, Tensor]:
+            with tf.device(self._device):
+                taken = queue.dequeue_many(tf.maximum(queue.size(), 1))
+                stops = tf.reduce_any(taken <= _END_PASS - number_of_pass)
+                newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
+                # An update and the end of a pass are no evaluation.
+                requests = tf.where(taken > _END_PASS, _EVALUATE - taken, -1)
+                return newest, tf.reduce_max(requests)
+
+        branches = [lambda queue=queue: take_from(queue) for queue in self._queues]
+        update, evaluation = tf.switch_case(trainer, branches)
+        return update, evaluation
+
+    def _send(self, token: int, trainers: Iterable[int]) -> None:
+        for trainer in trainers:
+            self._queues[trainer].enqueue(tf.constant(token, tf.int64))
