@@ -121,7 +121,8 @@ def _describe_trainer(task: Task, progress: RunProgress) -> tuple[str, str, str]
     """Return step, loss and speed: those of the run in the row of its chief, else the steps."""
     if str(task) != progress.task:
         own = progress.trainer_steps.get(str(task))
-        return ("" if own is None else f"{own:,}", "", "")
+        slow = "slow " if str(task) in progress.stragglers else ""
+        return ("" if own is None else f"{slow}{own:,}", "", "")
     loss = "" if progress.loss is None else f"{progress.loss:.4g}"
     speed = progress.examples_per_second
     return (f"{progress.step:,}", loss, "" if speed is None else f"{speed:,.0f}")

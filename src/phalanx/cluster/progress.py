@@ -31,6 +31,7 @@ class RunProgress:
         trainer_steps: The number of steps of each trainer, by its task.
         shares: The number of trainers must divide it, so that they share the global batch evenly;
             0 if there may be any number.
+        stragglers: The trainers that are much slower than the others.
     """
 
     task: str
@@ -42,6 +43,7 @@ class RunProgress:
     activity: str = "training"
     trainer_steps: Mapping[str, int] = field(default_factory=dict)
     shares: int = 0
+    stragglers: tuple[str, ...] = ()
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
@@ -64,6 +66,7 @@ def read_progress(path: Path) -> RunProgress | None:
             str(found["activity"]),
             {str(task): int(steps) for task, steps in dict(found["trainer_steps"]).items()},
             max(0, int(found.get("shares", 0))),
+            tuple(str(task) for task in found.get("stragglers", ())),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -74,6 +74,12 @@ class RunConfig:
         "How long to train on when checkpoints cannot be written, as on a full disk, before the "
         "run fails.",
     )
+    max_loss_ratio: float | None = setting(
+        None,
+        "Fail the run when the loss is so many times larger than the median of the last losses. "
+        "A restart then continues from the last checkpoint. Unset: only a NaN or infinite loss "
+        "fails it.",
+    )
     save_in_background: bool = setting(
         True,
         "Whether sparse tables over 64 MB are saved while training goes on, from a copy that each "

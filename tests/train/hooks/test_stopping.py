@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 from tests.train.small_experiment import Line, train_line
 
 import phalanx
@@ -82,3 +83,19 @@ def test_weights_that_are_not_finite_are_not_saved(config: phalanx.RunConfig) ->
         phalanx.run(NanGradient(), dataclasses.replace(config, save_steps=1))
     saved = Path(str(config.model_dir)).glob("model.ckpt-*.index")
     assert [path.name for path in saved] == ["model.ckpt-0.index"]
+
+
+def test_a_loss_that_blows_up_fails_the_run_before_it_is_saved(config: phalanx.RunConfig) -> None:
+    class BlowUp(Line):
+        def train_data(self, context: phalanx.Context) -> Any:
+            # From the batch 20 on, the targets are a hundred times larger.
+            data = super().train_data(context).unbatch().repeat().batch(16).enumerate()
+            return data.map(lambda n, xy: (xy[0], tf.where(n < 20, xy[1], 100 * xy[1])))
+
+    config = dataclasses.replace(config, train_steps=40, save_steps=5, steps_per_call=1)
+    with pytest.raises(TrainingError, match="the loss has blown up at step 21: lower the learning"):
+        phalanx.run(BlowUp(), dataclasses.replace(config, max_loss_ratio=100))
+    saved = Path(str(config.model_dir)).glob("model.ckpt-*.index")
+    assert max((path.name for path in saved), key=lambda n: (len(n), n)) == "model.ckpt-20.index"
+    with pytest.raises(ConfigurationError, match="set it to more than 1"):
+        train_line(config, max_loss_ratio=0.5)

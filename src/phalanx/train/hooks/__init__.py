@@ -17,6 +17,7 @@ from phalanx.train.hooks.reporting import (
     SummaryHook,
 )
 from phalanx.train.hooks.stopping import EarlyStoppingHook, NanHook, StopAtStepHook, StopAtTimeHook
+from phalanx.train.hooks.stragglers import StragglerHook
 from phalanx.train.hooks.tracking import HParamsHook, MLflowHook, TrackerHook, WandbHook
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ProgressBarHook",
     "StopAtStepHook",
     "StopAtTimeHook",
+    "StragglerHook",
     "SummaryHook",
     "TrackerHook",
     "WandbHook",

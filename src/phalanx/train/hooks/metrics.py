@@ -132,6 +132,7 @@ class MetricsHook(Hook):
         steps_of = session.trainer_steps or {str(task): session.step for task in trainers}
         for task, steps in steps_of.items():
             metrics.trainer_steps.labels(task).set(steps)
+            metrics.straggler.labels(task).set(task in session.stragglers)
         metrics.peer_wait.set(session.waited_seconds)
         metrics.in_flight.set(session.calls_in_flight)
 
@@ -150,6 +151,9 @@ class _RunMetrics:
         self.speed = gauge("examples_per_second", "The speed of all trainers together.")
         self.evaluation = gauge("evaluation", "The last evaluation.", "metric")
         self.trainer_steps = gauge("trainer_steps", "The steps of each trainer.", "task")
+        self.straggler = gauge(
+            "straggler", "Whether a trainer is much slower than the others (1 or 0).", "task"
+        )
         self.peer_wait = gauge(
             "peer_wait_seconds",
             "How long the chief has waited for the other trainers (all-reduce).",

@@ -79,6 +79,7 @@ class ProgressFileHook(Hook):
             activity,
             steps,
             self._shares,
+            tuple(sorted(session.stragglers)),
         )
         # The run must not fail because its launcher has removed the directory.
         with contextlib.suppress(OSError):

@@ -2,8 +2,10 @@
 
 import logging
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -18,6 +20,10 @@ from phalanx.train.variables.table import Table
 LOG = logging.getLogger("phalanx")
 
 _POLL_SECONDS = 2.0
+# How many losses a blow-up is compared with, and how many there must be at least.
+_LOSSES = 50
+_FEWEST_LOSSES = 10
+_SMALL_LOSS = 1e-3
 
 
 @dataclass(eq=False)
@@ -121,18 +127,40 @@ class EarlyStoppingHook(Hook):
 class NanHook(Hook):
     """Fails the run when the loss, or a variable to save, is NaN or infinite.
 
-    No checkpoint is written then.
+    No checkpoint is written then. A launcher that restarts the run rolls it back to the last one.
 
     Args:
         fails: False only prevents checkpoints, and leaves it to others to end the run.
+        max_ratio: Fails the run as well when the loss is so many times larger than the median of
+            the last losses. By default it may have any size.
     """
 
-    def __init__(self, fails: bool = True) -> None:
+    def __init__(self, fails: bool = True, max_ratio: float | None = None) -> None:
+        if max_ratio is not None and not max_ratio > 1:
+            raise ConfigurationError(
+                f"max_loss_ratio is {max_ratio:g}: a loss always varies; set it to more than 1, "
+                "as in 10"
+            )
         self._fails = fails
+        self._max_ratio = max_ratio
+        self._losses: deque[float] = deque(maxlen=_LOSSES)
+        self._seen_step = 0
 
     def after_step(self, session: Session) -> None:
         if self._fails and not math.isfinite(session.last_loss):
-            raise _not_finite(f"the loss is {session.last_loss}", session)
+            raise _diverged(f"the loss is {session.last_loss}", session)
+        if self._max_ratio is not None and session.step > self._seen_step:
+            self._check_size(session, self._max_ratio)
+
+    def _check_size(self, session: Session, max_ratio: float) -> None:
+        loss, self._seen_step = session.last_loss, session.step
+        if len(self._losses) >= _FEWEST_LOSSES:
+            usual = median(self._losses)
+            # A loss near zero has no scale of its own.
+            if loss > max_ratio * max(usual, _SMALL_LOSS):
+                LOG.error("the loss is %.6g; the median of the last ones is %.6g", loss, usual)
+                raise _diverged("the loss has blown up", session)
+        self._losses.append(abs(loss))
 
     def may_save(self, session: Session) -> bool:
         # Asynchronous steps may have ended since the last check; and a finite loss can have a
@@ -144,7 +172,7 @@ class NanHook(Hook):
             is_float = "float" in str(getattr(variable.dtype, "name", variable.dtype))
             if not is_float or _is_finite(variable):
                 continue
-            error = _not_finite(f"{name} has values that are NaN or infinite", session)
+            error = _diverged(f"{name} has values that are NaN or infinite", session)
             if self._fails:
                 raise error
             LOG.warning("no checkpoint is written: %s", error)
@@ -158,7 +186,7 @@ def _is_finite(variable: KerasVariable) -> bool:
     return bool(np.isfinite(np.asarray(variable.numpy())).all())
 
 
-def _not_finite(what: str, session: Session) -> TrainingError:
+def _diverged(what: str, session: Session) -> TrainingError:
     return TrainingError(
         f"{what} at step {session.step}: lower the learning rate, clip the gradients "
         "(--clip-norm 1), or look for NaN and infinite values in the data"

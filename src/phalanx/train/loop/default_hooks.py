@@ -13,7 +13,7 @@ from phalanx.train.hooks.task_file import TaskFileHook
 from phalanx.train.model_dir.task_files import current_task_file
 from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.metrics_address import find_metrics_address
-from phalanx.train.runtime.topology import Topology
+from phalanx.train.runtime.topology import Strategy, Topology
 
 
 def default_hooks(
@@ -31,6 +31,8 @@ def default_hooks(
     """
     defaults: list[hooks.Hook] = []
     if topology is not None:
+        if topology.strategy is Strategy.ASYNC_PS:
+            defaults.append(hooks.StragglerHook())
         # These come first: what other hooks do after a step is not time of the step.
         defaults += _make_metrics_hooks(config, topology, data_wait)
         if (file := current_task_file()) is not None:
@@ -38,8 +40,9 @@ def default_hooks(
     if config.train_steps is not None:
         defaults.append(hooks.StopAtStepHook(config.train_steps))
     keeps = config.model_dir is not None
-    if keeps:
-        defaults.append(hooks.NanHook(not any(hook.terminates_on_nan for hook in callbacks)))
+    if keeps or config.max_loss_ratio is not None:
+        fails = not any(hook.terminates_on_nan for hook in callbacks)
+        defaults.append(hooks.NanHook(fails, config.max_loss_ratio))
     defaults.append(speed)
     # Keras' progress bar says the same; lines between its updates would break it.
     speed.logs = not any(hook.shows_bar for hook in callbacks)

@@ -128,6 +128,8 @@ class Session:
         self.is_restored = False
         self.evaluation: dict[str, float] = {}
         self.evaluated_step: int | None = None
+        self.stragglers: frozenset[str] = frozenset()
+        """The trainers that are much slower than the others, by task."""
 
     @property
     def model(self) -> Model:
