@@ -21,11 +21,14 @@ if os.environ["PHALANX_TASK"] != "chief-0":
     time.sleep(600)
 saved = pathlib.Path("saved")
 step = int(saved.read_text()) if saved.exists() else 0
-while step < 60:
+while step < 100:
     step += 1
     time.sleep(0.1)
     RunProgress("chief-0", step).write(pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
     if step % 10 == 0:
+        RunProgress("chief-0", step, activity="saving").write(
+            pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
+        time.sleep(0.3)
         saved.write_text(str(step))
 """
 # Its worker connects to its chief for each of its steps.
@@ -59,15 +62,20 @@ def test_faults_are_survived_and_shown_in_a_table(phalanx: Any, tmp_path: Path) 
     done = phalanx(
         *("chaos", "--workers", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
         *("--stop-limit", "2s", "--scenario", "chief-killed", "--scenario", "worker-stopped"),
-        "count.py",
+        *("--scenario", "chief-killed-while-saving", "--scenario", "all-killed", "count.py"),
     )
     assert done.returncode == 0, done.stderr
-    header, first, second = done.stdout.splitlines()
+    header, first, second, third, fourth = done.stdout.splitlines()
     assert header.split("  ")[0] == "fault"
     assert first.split()[:2] == ["chief-killed", "chief-0"]
     assert second.split()[:2] == ["worker-stopped", "worker-0"]
     assert first.endswith("recovered")
     assert second.endswith("recovered")
+    assert third.split()[:2] == ["chief-killed-while-saving", "chief-0"]
+    assert int(third.split()[2]) % 10 == 0
+    assert third.endswith("recovered")
+    assert fourth.split()[:3] == ["all-killed", "chief-0,", "worker-0"]
+    assert fourth.endswith("recovered")
     assert "worker-0 was stopped (SIGSTOP) for" in done.stderr
 
 
@@ -105,11 +113,17 @@ def test_a_job_that_does_not_recover_fails(phalanx: Any, tmp_path: Path) -> None
 def test_the_seed_decides_which_faults_are_drawn() -> None:
     assert plan_faults(TASKS, [], 5, 7) == plan_faults(TASKS, [], 5, 7)
     drawn = {fault.scenario.name for seed in range(40) for fault in plan_faults(TASKS, [], 5, seed)}
-    assert drawn == {s.name for s in SCENARIOS if s.role is not Role.EVALUATOR}
+    impossible = {s.name for s in SCENARIOS if Role.EVALUATOR in s.roles or s.when}
+    # There is only one parameter server.
+    assert drawn == {s.name for s in SCENARIOS} - impossible - {"two-ps-killed"}
 
 
 def test_wrong_scenarios_are_rejected() -> None:
-    for name, reason in (("worker-tickled", "no scenario"), ("evaluator-killed", "does not have")):
+    for name, reason in (
+        ("worker-tickled", "no scenario"),
+        ("evaluator-killed", "needs 1 evaluator, and the job has 0"),
+        ("two-ps-killed", "needs 2 ps, and the job has 1"),
+    ):
         with pytest.raises(JobError, match=reason):
             plan_faults(TASKS, [name], 1, 0)
 

@@ -109,7 +109,9 @@ def command(**values: Any) -> None:
     faults = plan_faults(
         job.all_tasks(), values["scenario"], values["faults"], values["seed"], find_obstacle()
     )
-    cut_off = list(dict.fromkeys(fault.task for fault in faults if fault.scenario.cuts))
+    cut_off = list(
+        dict.fromkeys(task for fault in faults if fault.scenario.cuts for task in fault.tasks)
+    )
     log_dir = Path(
         values["log_dir"] or f"phalanx-logs/{job.name}-{time.strftime('%Y%m%d-%H%M%S')}-chaos"
     )
@@ -178,7 +180,8 @@ def _explain(outcomes: Sequence[Outcome]) -> str:
     bad = next(outcome for outcome in outcomes if outcome.result != "recovered")
     if bad.step is None:
         return "the job made no step, or ended before all faults: let it train longer"
-    return f"{bad.fault.scenario.name} of {bad.fault.task} at step {bad.step}: {bad.result}"
+    tasks = ", ".join(map(str, bad.fault.tasks))
+    return f"{bad.fault.scenario.name} of {tasks} at step {bad.step}: {bad.result}"
 
 
 class _Notes:

@@ -78,21 +78,28 @@ class Injector:
 
     def _apply(self, fault: Fault) -> Outcome:
         """Cause a fault, and watch the job until it has recovered, or has failed to."""
-        scenario, step, started = fault.scenario, self._step(), time.monotonic()
+        scenario = fault.scenario
+        if scenario.when and not self._wait_for_activity(scenario.when):
+            return Outcome(fault, self._step(), result=f"the chief was never {scenario.when}")
+        step, started = self._step(), time.monotonic()
         restarts, chief = self._restarts(fault), self._restarts_chief()
         begun_at: float | None = None
-        self.note(f"step {step}: {fault.task}: {scenario.name}")
+        self.note(f"step {step}: {', '.join(map(str, fault.tasks))}: {scenario.name}")
         self._begin(fault)
         outcome = Outcome(fault, step)
         is_over = scenario.pause is None
-        begins_again = scenario.ends_task and fault.task.role in (Role.PS, Role.CHIEF)
+        roles = {task.role for task in fault.tasks}
+        begins_again = scenario.ends_task and bool(roles & {Role.PS, Role.CHIEF})
         lowest = last = step
         last_change, seen_at_end = 0.0, 0
         while (now := time.monotonic() - started) < self.limit:
             if not is_over and now >= (scenario.pause or 0.0):
                 is_over, seen_at_end = True, self._steps_of(fault)
                 self._end(fault)
-            if outcome.detected_after is None and self._restarts(fault) > restarts:
+            if outcome.detected_after is None and all(
+                count > before
+                for count, before in zip(self._restarts(fault), restarts, strict=True)
+            ):
                 outcome = replace(outcome, detected_after=now)
             if begun_at is None and self._restarts_chief() > chief:
                 begun_at = time.time()
@@ -112,7 +119,7 @@ class Injector:
                 return replace(outcome, new_step_after=now, steps_redone=redone, result="recovered")
             if (result := self.handle.wait(_TICK_SECONDS)) is not None:
                 # An evaluator may still be missing when the run is done.
-                is_fine = result.exit_code == 0 and fault.task.role is Role.EVALUATOR
+                is_fine = result.exit_code == 0 and roles == {Role.EVALUATOR}
                 text = "recovered" if is_fine else f"the job ended: {result.reason}"
                 return replace(outcome, result=text)
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
@@ -120,29 +127,42 @@ class Injector:
     def _begin(self, fault: Fault) -> None:
         if fault.scenario.number is None:
             assert self.network is not None
-            self.network.cut(fault.task)
+            for task in fault.tasks:
+                self.network.cut(task)
         else:
             self._signal(fault, fault.scenario.number)
 
     def _end(self, fault: Fault) -> None:
         if fault.scenario.cuts:
             assert self.network is not None
-            self.network.heal(fault.task)
+            for task in fault.tasks:
+                self.network.heal(task)
         else:
             self._signal(fault, signal.SIGCONT)
 
     def _signal(self, fault: Fault, number: signal.Signals) -> None:
-        signal_all(find_run_processes(self.run_id, str(fault.task)), number)
+        for task in fault.tasks:
+            signal_all(find_run_processes(self.run_id, str(task)), number)
+
+    def _wait_for_activity(self, activity: str) -> bool:
+        """Wait until the chief saves or evaluates, which may take less than the usual tick."""
+        deadline = time.monotonic() + self.limit
+        while time.monotonic() < deadline and self.handle.wait(0.01) is None:
+            progress = read_progress(self.progress_file)
+            if progress is not None and progress.activity == activity:
+                return True
+        return False
 
     def _steps_of(self, fault: Fault) -> int:
         """Return how many steps a trainer has made; of other tasks, how many the run has made."""
         progress = read_progress(self.progress_file)
-        return (
-            -1 if progress is None else progress.trainer_steps.get(str(fault.task), progress.step)
-        )
+        if progress is None:
+            return -1
+        return min(progress.trainer_steps.get(str(task), progress.step) for task in fault.tasks)
 
-    def _restarts(self, fault: Fault) -> int:
-        return sum(s.restarts for s in self.handle.status() if s.task == fault.task)
+    def _restarts(self, fault: Fault) -> list[int]:
+        restarts = {status.task: status.restarts for status in self.handle.status()}
+        return [restarts[task] for task in fault.tasks]
 
     def _restarts_chief(self) -> int:
         return sum(s.restarts for s in self.handle.status() if s.task.role is Role.CHIEF)
@@ -178,7 +198,7 @@ def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     rows = [
         (
             outcome.fault.scenario.name,
-            str(outcome.fault.task),
+            ", ".join(map(str, outcome.fault.tasks)),
             "-" if outcome.step is None else str(outcome.step),
             seconds(outcome.detected_after),
             seconds(outcome.new_step_after),

@@ -12,6 +12,10 @@ PAUSE_SECONDS = 30.0
 CUT_SECONDS = 20.0
 
 
+ALL = 10**6
+"""Hits every task of a role."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One kind of fault.
@@ -19,16 +23,21 @@ class Scenario:
     Attributes:
         name: Its name on the command line.
         text: What it does.
-        role: The role of the task that it hits.
-        number: The signal that the task receives; None if its host is cut off from the network.
+        roles: The roles of the tasks that it hits; without any, it hits all tasks.
+        number: The signal that the tasks receive; None if their hosts are cut off from the network.
         pause: After how many seconds SIGCONT follows, or the cut ends; None for never.
+        count: How many tasks of each role it hits, at most.
+        when: What the chief does when it happens: `training`, `saving` or `evaluating`; empty for
+            anything.
     """
 
     name: str
     text: str
-    role: Role
+    roles: tuple[Role, ...]
     number: signal.Signals | None
     pause: float | None = None
+    count: int = 1
+    when: str = ""
 
     @property
     def cuts(self) -> bool:
@@ -40,9 +49,29 @@ class Scenario:
         """Whether the task must be started again."""
         return self.pause is None
 
+    def find_obstacle(self, tasks: Sequence[Task]) -> str | None:
+        """Return what a job with these tasks lacks for it; None if it lacks nothing."""
+        needed = 1 if self.count == ALL else self.count
+        for role in self.roles:
+            found = sum(task.role is role for task in tasks)
+            if found < needed:
+                return f"{needed} {role}, and the job has {found}"
+        return None
+
+    def choose_tasks(self, tasks: Sequence[Task], chance: random.Random) -> tuple[Task, ...]:
+        """Choose the tasks of a job that it hits."""
+        if not self.roles:
+            return tuple(tasks)
+        chosen: list[Task] = []
+        for role in self.roles:
+            found = [task for task in tasks if task.role is role]
+            chosen += sorted(chance.sample(found, min(self.count, len(found))))
+        return tuple(chosen)
+
 
 _ACTIONS = (
     ("killed", "is killed with SIGKILL", signal.SIGKILL, None),
+    ("terminated", "gets SIGTERM, as at a preemption", signal.SIGTERM, None),
     ("stopped", "is stopped with SIGSTOP, for good", signal.SIGSTOP, None),
     ("paused", f"is stopped for {PAUSE_SECONDS:.0f} s", signal.SIGSTOP, PAUSE_SECONDS),
     ("partition", f"is cut off from the network for {CUT_SECONDS:.0f} s", None, CUT_SECONDS),
@@ -53,20 +82,41 @@ _NAMES = {
     Role.CHIEF: "The chief",
     Role.EVALUATOR: "The evaluator",
 }
-SCENARIOS = tuple(
-    Scenario(f"{role}-{name}", f"{_NAMES[role]} {text}.", role, number, pause)
-    for role in _NAMES
-    for name, text, number, pause in _ACTIONS
-    if pause is None or role in (Role.WORKER, Role.CHIEF)
-)
+_KILL = signal.SIGKILL
+SCENARIOS = (
+    *(
+        Scenario(f"{role}-{name}", f"{_NAMES[role]} {text}.", (role,), number, pause)
+        for role in _NAMES
+        for name, text, number, pause in _ACTIONS
+        if (pause is None or role in (Role.WORKER, Role.CHIEF))
+        and (number is not signal.SIGTERM or role is not Role.EVALUATOR)
+    ),
+    Scenario("two-workers-killed", "Two workers are killed at once.", (Role.WORKER,), _KILL,
+             count=2),
+    Scenario("all-workers-killed", "All workers are killed at once.", (Role.WORKER,), _KILL,
+             count=ALL),
+    Scenario("two-ps-killed", "Two parameter servers are killed at once.", (Role.PS,), _KILL,
+             count=2),
+    Scenario("ps-and-worker-killed", "A parameter server and a worker are killed at once.",
+             (Role.PS, Role.WORKER), _KILL),
+    Scenario("all-killed", "All tasks are killed at once.", (), _KILL),
+    Scenario("chief-killed-while-saving", "The chief is killed while it saves.", (Role.CHIEF,),
+             _KILL, when="saving"),
+    Scenario("worker-killed-while-saving", "A worker is killed while the chief saves.",
+             (Role.WORKER,), _KILL, when="saving"),
+    Scenario("chief-killed-while-evaluating", "The chief is killed while it evaluates.",
+             (Role.CHIEF,), _KILL, when="evaluating"),
+    Scenario("worker-killed-while-evaluating", "A worker is killed during an evaluation.",
+             (Role.WORKER,), _KILL, when="evaluating"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A scenario, and the task that it hits."""
+    """A scenario, and the tasks that it hits."""
 
     scenario: Scenario
-    task: Task
+    tasks: tuple[Task, ...]
 
 
 def plan_faults(
@@ -80,7 +130,8 @@ def plan_faults(
 
     Args:
         tasks: The tasks of the job.
-        names: The scenarios to run, each once, in this order; if empty, `count` are drawn.
+        names: The scenarios to run, each once, in this order; if empty, `count` are drawn, of those
+            that do not wait for something that the chief may never do.
         count: How many scenarios to draw.
         seed: The same seed draws the same faults.
         network_obstacle: Why tasks cannot be cut off from the network here; None if they can.
@@ -91,23 +142,20 @@ def plan_faults(
     """
     chance = random.Random(seed)
     known = {scenario.name: scenario for scenario in SCENARIOS}
-    roles = {task.role for task in tasks}
     if unknown := [name for name in names if name not in known]:
         raise JobError(f"there is no scenario {unknown[0]}: `phalanx chaos --list` lists all")
-    if missing := [name for name in names if known[name].role not in roles]:
-        raise JobError(
-            f"{missing[0]} needs a {known[missing[0]].role}, which the job does not have"
-        )
+    for name in names:
+        if missing := known[name].find_obstacle(tasks):
+            raise JobError(f"{name} needs {missing}")
     cuts = [name for name in names if known[name].cuts]
     if network_obstacle and cuts:
         raise JobError(f"{cuts[0]} cannot run here: {network_obstacle}")
     possible = [
         scenario
         for scenario in SCENARIOS
-        if scenario.role in roles and not (scenario.cuts and network_obstacle)
+        if not scenario.find_obstacle(tasks)
+        and not scenario.when
+        and not (scenario.cuts and network_obstacle)
     ]
     chosen = [known[name] for name in names] or [chance.choice(possible) for _ in range(count)]
-    return [
-        Fault(scenario, chance.choice([task for task in tasks if task.role is scenario.role]))
-        for scenario in chosen
-    ]
+    return [Fault(scenario, scenario.choose_tasks(tasks, chance)) for scenario in chosen]
