@@ -204,26 +204,6 @@ def test_update_does_not_wait_for_backup_workers(
 
 
 @pytest.mark.slow
-def test_backups_go_on_past_evaluations_and_passes_without_a_lost_worker(
-    start_cluster: Any, tmp_path: Path
-) -> None:
-    """A worker is killed for good; passes end, and every evaluation has all of its examples."""
-    flags = ["--model-dir", str(tmp_path), "--sync", "--global-batch-size", "30"]
-    flags += ("--epochs", "60", "--eval-every-steps", "20", "--log-steps", "10", "--slow", "0.02")
-    tasks = start_cluster("c w w p", *flags, "--replicas-to-aggregate", "2")
-    tasks.wait_for_line("chief-0", "Evaluation of step")
-    tasks.processes.pop("worker-1").kill()
-    tasks.check(300)
-    log = tasks.log("chief-0")
-    assert "the chief evaluates the shards of 1 lost workers of 2" in log
-    counts = {
-        line.rpartition("(")[2].split()[0] for line in log.splitlines() if "Evaluation of" in line
-    }
-    assert counts == {"101"}
-    assert "epoch 60 of 60 is done" in log
-
-
-@pytest.mark.slow
 def test_without_backups_a_lost_worker_ends_the_run_at_once(
     start_cluster: Any, tmp_path: Path
 ) -> None:
