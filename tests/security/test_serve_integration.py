@@ -135,6 +135,55 @@ def test_a_body_over_the_limit_is_refused_and_not_taken_for_a_request(port: int)
     assert status(response) == 413, response
 
 
+def test_the_body_of_an_upgrade_is_not_taken_for_a_request(port: int) -> None:
+    smuggled = b"GET /v1/models/line HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    upgrade = request(smuggled, "Connection: upgrade", "Upgrade: h2c")
+    head = upgrade.removesuffix(smuggled).replace(b"Connection: close\r\n", b"")
+    response = exchange(port, head, smuggled, pause=0.5)
+    assert response.count(b"HTTP/1.1") == 1, response
+
+
+def test_trailers_are_not_headers_and_are_bounded(port: int) -> None:
+    head = b"POST /v1/models/line:predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
+    body = b"\r\n%x\r\n%b\r\n0\r\n" % (len(ROW), ROW)
+    named = exchange(port, head + b"Connection: close\r\n" + body + b"Host: localhost\r\n\r\n")
+    assert status(named) == 400, named
+    endless = [b"X: " + b"x" * 8000 + b"\r\n"] * 200
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        connection.sendall(head + b"Host: localhost\r\n" + body)
+        with pytest.raises(ConnectionError):
+            for _ in range(20):
+                connection.sendall(b"".join(endless))
+
+
+def test_a_response_that_nobody_reads_is_ended(exported: Path) -> None:
+    body = json.dumps({"instances": [[1, 2, 3, 4]] * 400_000}).encode()
+    options = ("--max-body", "16M", "--timeout", "20s")
+    with serving(exported, *options) as (process, port), socket.socket() as connection:
+        connection.settimeout(120)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(request(body))
+        assert status(connection.recv(1024)) == 200
+        deadline = time.monotonic() + 120
+        while count_connections(process.pid, port):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+def count_connections(pid: int, port: int) -> int:
+    """The connections that a process has accepted at a port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{f[9]}]" for f in lines if f[1].endswith(f":{port:04X}") and f[3] != "0A"}
+    held = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            held += str(each.readlink()) in sockets
+        except FileNotFoundError:
+            continue
+    return held
+
+
 def test_an_unread_body_closes_the_connection(port: int) -> None:
     for line in ("GET /v1/models/line HTTP/1.1", "POST /nothing HTTP/1.1", "PUT / HTTP/1.1"):
         smuggled = b"GET /v1/models/line HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -253,7 +302,9 @@ def test_token_and_tls(exported: Path, tmp_path: Path) -> None:
                 context.wrap_socket(plain, server_hostname="localhost") as connection,
             ):
                 connection.sendall(request(ROW, *headers))
-                return status(receive(connection))
+                response = receive(connection)
+                assert json.loads(response.partition(b"\r\n\r\n")[2])
+                return status(response)
 
         assert call(f"Authorization: Bearer {TOKEN}") == 200
         assert call(f"Authorization: bearer {TOKEN}") == 200

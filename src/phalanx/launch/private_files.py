@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import IO, Literal
 
@@ -45,6 +46,23 @@ def write_atomically(path: Path, data: bytes) -> None:
     with open_private(new, "wb") as file:
         file.write(data)
     new.replace(path)
+
+
+def read_private(path: Path) -> bytes:
+    """Read a file that this user has written.
+
+    Others may have put another file, a link or a pipe into a shared directory: PermissionError.
+    """
+    with open(path, "rb", opener=_open_to_read) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in (os.geteuid(), _ROOT) or not stat.S_ISREG(found.st_mode):
+            raise PermissionError(errno.EPERM, f"{path} belongs to another user, or is no file")
+        return file.read()
+
+
+def _open_to_read(path: str, flags: int) -> int:
+    # To open a pipe would wait for its writer.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 _OPENERS = {

@@ -27,6 +27,7 @@ _PATH = re.compile(
 )
 _LONGEST_REASON = 2000
 _SMALL_BYTES = 64 << 10
+_BLOCK_BYTES = 256 << 10
 _PARSERS = 2
 
 Scope = MutableMapping[str, Any]
@@ -44,12 +45,14 @@ class Limits:
     Attributes:
         body_bytes: The longest body.
         all_bytes: The bodies of all requests that are being read or answered.
+        response_bytes: All responses that their clients have not taken yet.
         connections: The most connections at a time; further ones are closed.
         seconds: From the first byte of a request to its answer.
     """
 
     body_bytes: int = 16 << 20
     all_bytes: int = 128 << 20
+    response_bytes: int = 256 << 20
     connections: int = 512
     seconds: float = 60.0
 
@@ -73,6 +76,7 @@ class Application:
         self._model, self._access, self._limits = model, access, limits
         self._on_answer = on_answer
         self._bytes_held = 0
+        self._response_bytes_held = 0
         self._parsers = ThreadPoolExecutor(_PARSERS, "parser")
 
     def close(self) -> None:
@@ -85,6 +89,9 @@ class Application:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 body = await self._answer(request)
+            if self._response_bytes_held + len(body) > (most := self._limits.response_bytes):
+                message = f"all responses together are longer than {most} bytes"
+                raise _HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, message)
         except _HTTPError as error:
             status, body = error.status, _format_error(str(error))
         except TimeoutError:
@@ -93,17 +100,11 @@ class Application:
             body = _format_error(slow)
         finally:
             self._bytes_held -= request.bytes_held
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        if status == HTTPStatus.UNAUTHORIZED:
-            headers.append((b"www-authenticate", b"Bearer"))
-        # What is left of a body must not be taken for the next request.
-        if not request.is_read:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": int(status), "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        self._response_bytes_held += len(body)
+        try:
+            await _respond(send, request, status, body)
+        finally:
+            self._response_bytes_held -= len(body)
         if self._on_answer is not None:
             self._on_answer(int(status), time.perf_counter() - began)
 
@@ -223,6 +224,26 @@ class _Request:
         self.is_read = not message.get("more_body", False)
         block: bytes = message.get("body", b"")
         return block
+
+
+async def _respond(send: Send, request: _Request, status: HTTPStatus, body: bytes) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    # What is left of a body must not be taken for the next request.
+    if not request.is_read:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    # In blocks: each is sent only when the client has taken the one before.
+    start, last = 0, len(body) - _BLOCK_BYTES
+    while start < last:
+        block = body[start : start + _BLOCK_BYTES]
+        await send({"type": "http.response.body", "body": block, "more_body": True})
+        start += _BLOCK_BYTES
+    await send({"type": "http.response.body", "body": body[start:]})
 
 
 def _format_error(reason: str) -> bytes:

@@ -13,7 +13,7 @@ from phalanx.launch.containers import compose_file
 from phalanx.launch.containers.container import CREDENTIALS_PATH
 from phalanx.launch.containers.engine import NOTHING, ask, check_ready, run
 from phalanx.launch.containers.launcher import ContainerLauncher
-from phalanx.launch.containers.security import make_swarm_settings
+from phalanx.launch.containers.security import PIDS, make_swarm_settings
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.patch import COMPOSE_KEYS, merge_patches
@@ -138,7 +138,7 @@ class SwarmLauncher(ContainerLauncher):
         if self.tensorboard:
             services["tensorboard"] = self._plan_tensorboard(job)
         file: Manifest = {
-            "version": "3.8",
+            "version": "3.9",
             "services": services,
             "networks": {"default": self._plan_network()},
             **compose_file.make_volumes(container.mounts),
@@ -197,6 +197,7 @@ class SwarmLauncher(ContainerLauncher):
             **compose_file.make_tensorboard(job, board),
             **make_swarm_settings(board.user),
             **({"secrets": [secret]} if board.credentials else {}),
+            "deploy": {"resources": _make_resources(Resources())},
             # Every node of the swarm listens on the port and forwards it.
             "ports": [f"{TENSORBOARD_PORT}:{TENSORBOARD_PORT}"],
         }
@@ -213,9 +214,7 @@ class SwarmLauncher(ContainerLauncher):
         if labels:
             constraints = [f"node.labels.{each.name} == {each.value}" for each in labels]
             yield "placement", {"constraints": constraints}
-        resources = _make_resources(job.needs(task.role))
-        if resources:
-            yield "resources", resources
+        yield "resources", _make_resources(job.needs(task.role))
 
 
 def _export_secrets(job: Job, command: list[str], secrets: Manifest) -> Manifest:
@@ -235,7 +234,7 @@ def _export_secrets(job: Job, command: list[str], secrets: Manifest) -> Manifest
 
 
 def _make_resources(needs: Resources) -> Manifest:
-    """Limit a task to its processors and memory, and reserve them."""
+    """Limit a task to its processors and memory, and reserve them; limit its processes."""
     limits: Manifest = {}
     if needs.cpus:
         limits["cpus"] = f"{needs.cpus:g}"
@@ -245,8 +244,8 @@ def _make_resources(needs: Resources) -> Manifest:
     if needs.gpus:
         gpus = {"kind": "NVIDIA-GPU", "value": needs.gpus}
         reservations["generic_resources"] = [{"discrete_resource_spec": gpus}]
-    both = {"limits": limits, "reservations": reservations}
-    return {name: value for name, value in both.items() if value}
+    limits["pids"] = PIDS
+    return {"limits": limits, **({"reservations": reservations} if reservations else {})}
 
 
 def _wait_for_network_removal(name: str) -> None:

@@ -6,14 +6,14 @@ The options of `docker run` and the settings of compose files and Swarm stacks s
 from phalanx.launch.kube.manifest import Manifest
 
 # Threads count as well, and TensorFlow starts several for each processor.
-_PIDS = 16384
+PIDS = 16384
 
 
 def make_docker_options(user: int | None) -> list[str]:
     return [
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
-        f"--pids-limit={_PIDS}",
+        f"--pids-limit={PIDS}",
         *([] if user is None else [f"--user={user}"]),
     ]
 
@@ -22,10 +22,10 @@ def make_compose_settings(user: int | None) -> Manifest:
     return {
         **make_swarm_settings(user),
         "security_opt": ["no-new-privileges:true"],
-        "pids_limit": _PIDS,
+        "pids_limit": PIDS,
     }
 
 
 def make_swarm_settings(user: int | None) -> Manifest:
-    """Make what a stack can set; Swarm knows neither security options nor `pids_limit`."""
+    """Make what a stack can set; Swarm has no security options, and limits pids in `deploy`."""
     return {**({} if user is None else {"user": str(user)}), "cap_drop": ["ALL"]}

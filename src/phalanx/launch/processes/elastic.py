@@ -103,8 +103,10 @@ class ElasticTasks:
         progress = read_progress(self._progress_file) if self._progress_file else None
         if progress is not None:
             self._step, self.generations.shares = progress.step, progress.shares
-        if (workers := take_request(self._elastic.directory)) is not None:
-            self.generations.request(workers + self._chiefs())
+        size, chiefs = self.generations.size, self._chiefs()
+        possible = range(size.minimum - chiefs, len(size.slots) - chiefs + 1)
+        if (workers := take_request(self._elastic.directory, possible)) is not None:
+            self.generations.request(workers + chiefs)
             self._write()
 
     def _chiefs(self) -> int:

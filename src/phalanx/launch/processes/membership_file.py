@@ -1,7 +1,7 @@
 """The state of an elastic job, in files of its log directory: its members, and requests.
 
-The supervisor writes `membership.json` and reads `scale.json`, which `phalanx scale` writes. Only
-this user can read and write the directory.
+The supervisor writes `membership.json` and reads `scale.json`, which `phalanx scale` writes. Files
+of other users count as none: the directory may be one that others can write.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from phalanx.errors import JobError, LaunchError
-from phalanx.launch.private_files import write_atomically
+from phalanx.launch.private_files import read_private, write_atomically
 
 _MEMBERSHIP = "membership.json"
 _REQUEST = "scale.json"
@@ -47,7 +47,11 @@ class Membership:
 
     @classmethod
     def load(cls, content: Any) -> Self:
-        return cls(**{**content, "members": tuple(content["members"])})
+        found = cls(**{**content, "members": tuple(content["members"])})
+        numbers = {name: value for name, value in asdict(found).items() if name != "members"}
+        if wrong := [name for name, value in numbers.items() if type(value) is not int]:
+            raise ValueError(f"{', '.join(wrong)} must be numbers")
+        return found
 
 
 def write_membership(directory: Path, membership: Membership) -> None:
@@ -70,28 +74,31 @@ def read_membership(directory: Path) -> Membership:
         JobError: No elastic job runs there.
     """
     try:
-        membership = Membership.load(json.loads((directory / _MEMBERSHIP).read_text()))
+        membership = Membership.load(json.loads(read_private(directory / _MEMBERSHIP)))
     except FileNotFoundError:
         raise JobError(
             f"no elastic job runs in {directory}: name the log directory of a `phalanx run` with "
             "--min-workers or --max-workers"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LaunchError(f"{directory / _MEMBERSHIP} cannot be read: {error}") from None
     if not Path(f"/proc/{membership.pid}").exists() and Path("/proc/self").exists():
         raise JobError(f"the job in {directory} has ended without a result: start it again")
     return membership
 
 
-def take_request(directory: Path) -> int | None:
-    """Return the number of workers that was requested since the last call; None if none was."""
+def take_request(directory: Path, possible: range) -> int | None:
+    """Return the number of workers that was requested since the last call; None if none was.
+
+    A number that is not possible counts as none: `phalanx scale` does not request it.
+    """
     path = directory / _REQUEST
     try:
-        workers = json.loads(path.read_text())["workers"]
+        workers = json.loads(read_private(path))["workers"]
         path.unlink()
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return workers if isinstance(workers, int) else None
+    return workers if type(workers) is int and workers in possible else None
 
 
 def request_workers(directory: Path, workers: int, timeout: float) -> Membership:

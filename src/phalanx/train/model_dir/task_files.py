@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -29,6 +30,7 @@ SILENT_SECONDS = 15.0
 _EVENTS = 200
 _LINES = 40
 _LINE_LENGTH = 300
+_LARGEST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class TaskReport:
     def load(cls, text: str) -> "TaskReport":
         """Read a task file; raise ValueError if it is not one."""
         try:
-            found = json.loads(text)
+            # A loss that is not a number is written as NaN, which browsers do not read.
+            found = json.loads(text, parse_constant=lambda _: None)
         except RecursionError:
             raise ValueError("nested too deeply") from None
         if not isinstance(found, dict):
@@ -103,9 +106,33 @@ class TaskReport:
         known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
         try:
             events = [Event(**event) for event in known.pop("events", [])]
-            return cls(**known, events=events)
+            report = cls(**known, events=events)
         except TypeError as error:
             raise ValueError(str(error)) from None
+        if not _is_well_formed(report):
+            raise ValueError("values of other types")
+        return report
+
+
+def _is_well_formed(report: TaskReport) -> bool:
+    """Whether all values are of the types that the readers of a report rely on."""
+    counts = [report.parts, report.trainer_steps, report.variable_bytes]
+    if not isinstance(report.log, list) or not all(isinstance(each, dict) for each in counts):
+        return False
+    events = report.events
+    texts = [report.task, report.host, report.state, report.reason, *report.log]
+    texts += [text for event in events for text in (event.kind, event.text)]
+    numbers = [report.pid, report.started, report.time, report.restarts]
+    numbers += [event.time for event in events]
+    optional = [report.step, report.total, report.loss, report.examples_per_second]
+    optional += [report.seconds_per_step, *(event.step for event in events)]
+    numbers += [number for each in counts for number in each.values()]
+    numbers += [number for number in optional if number is not None]
+    return all(isinstance(text, str) for text in texts) and all(map(_is_finite, numbers))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 class TaskFile:
@@ -251,6 +278,9 @@ def report_task(directory: str | None, task: Task, leads: bool) -> Iterator[None
 def read_task_file(path: Path) -> TaskReport | None:
     """Read a task file; None if there is none, or none that can be read."""
     try:
+        # A pipe would block the reader, and a large file fill its memory.
+        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
+            return None
         return TaskReport.load(path.read_text())
     except (OSError, ValueError):
         return None
