@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,17 @@ StartCluster = Callable[..., Tasks]
 def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
     started: list[Tasks] = []
 
-    def start(shape: str, *flags: str, without: str = "", program: Path = PROGRAM) -> Tasks:
-        """`shape` names the tasks: c w w p; `without` names tasks that are never started."""
+    def start(
+        shape: str,
+        *flags: str,
+        without: str = "",
+        program: Path = PROGRAM,
+        wrap_ps: Sequence[str] = (),
+    ) -> Tasks:
+        """`shape` names the tasks: c w w p; `without` names tasks that are never started.
+
+        `wrap_ps` is a command that starts the commands of parameter servers.
+        """
         tasks = Tasks(tmp_path_factory.mktemp("cluster"))
         started.append(tasks)
         names = [ROLES[letter] for letter in shape.split()]
@@ -111,7 +120,8 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
                 environment.pop("TF_CONFIG", None)
                 if len(names) > 1:
                     environment["TF_CONFIG"] = json.dumps({"cluster": addresses, **config})
-                command = [sys.executable, str(program), *flags]
+                wrapper = wrap_ps if role == "ps" else ()
+                command = [*wrapper, sys.executable, str(program), *flags]
                 tasks.commands[f"{role}-{index}"] = command, environment
                 tasks.start(f"{role}-{index}")
         return tasks

@@ -16,6 +16,9 @@ import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.export.saved_model import export
 from phalanx.train.model_dir.checkpoint_loader import load_trained
+from phalanx.train.step.step_function import StepFunction
+from phalanx.train.variables.clipping import Clipping
+from phalanx.train.variables.device_variables import DeviceVariables
 
 BATCH, STEPS, WIDTH = 16, 40, 3
 
@@ -29,8 +32,8 @@ def make_batches() -> tuple[Any, Any]:
 class Growing(phalanx.Experiment):
     """The sum of each id's vector is its prediction, and the gradient of a vector its label."""
 
-    def __init__(self, optimizer: Any, **options: Any) -> None:
-        self.optimizer_name, self.options = optimizer, options
+    def __init__(self, model_optimizer: Any, is_split: bool = False, **options: Any) -> None:
+        self.optimizer_name, self.is_split, self.options = model_optimizer, is_split, options
 
     def model(self) -> Any:
         ids = keras.Input((), dtype="int64", name="ids")
@@ -40,7 +43,8 @@ class Growing(phalanx.Experiment):
         return model
 
     def train_data(self, context: phalanx.Context) -> Any:
-        return tf.data.Dataset.from_tensor_slices(make_batches())
+        data = tf.data.Dataset.from_tensor_slices(make_batches())
+        return data.unbatch().batch(BATCH // 2) if self.is_split else data
 
     def train_step(self, model: Any, batch: Any) -> Any:
         ids, labels = batch
@@ -187,11 +191,96 @@ def test_invalid_arguments_are_rejected(options: dict[str, Any], message: str) -
         phalanx.layers.DynamicEmbedding(4, **options)
 
 
+@pytest.mark.parametrize(
+    ("stores", "options"),
+    [
+        (3, {"min_count": 2, "evict": "rarest", "max_age": 9}),
+        pytest.param(2, {}, marks=pytest.mark.slow),
+        pytest.param(5, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_rows_do_not_depend_on_the_number_of_shards(stores: int, options: dict[str, Any]) -> None:
+    wanted, found = (train_in_stores(number, options) for number in (1, stores))
+    assert wanted.keys() == found.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    (totals,) = (value for name, value in wanted.items() if name.endswith("totals"))
+    assert totals[0, 2:].sum() > 0, "some ids have lost their row"
+
+
+def train_in_stores(stores: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Train in so many stores, pass on to one, go on, and return all variables of the host."""
+    # Four buckets, so that one of five stores has no row.
+    settings: dict[str, Any] = {
+        "max_rows": 64, "num_oov_indices": 3, "optimizer": keras.optimizers.Adagrad(0.1),
+        "embeddings_initializer": keras.initializers.RandomUniform(seed=3), **options,
+    }  # fmt: skip
+    experiment = Growing("adam", **settings)
+    step = StepFunction(experiment, phalanx.Context(batch_size=BATCH))
+    step.build(experiment.train_data(phalanx.Context()).element_spec)
+    host_variables = step.make_host_variables()
+    for table in host_variables.tables():
+        if table.path.endswith("embeddings"):
+            table.assign(np.linspace(-1, 1, table.nbytes // 4).reshape(table.shape))
+    data = list(zip(*make_batches(), strict=True))
+    for devices, batches in ((stores, data[:25]), (1, data[25:])):
+        variables = DeviceVariables.place(host_variables, ["/device:CPU:0"] * devices, Clipping())
+        variables.push()
+
+        @tf.function  # type: ignore[untyped-decorator]
+        def update(ids: Any, labels: Any, variables: DeviceVariables = variables) -> None:
+            buffers, state = variables.read(), variables.read_state()
+            result = step.train(variables, buffers, state, (ids, labels), 0, 0)
+            variables.apply(result.gradients)
+            variables.grow(result.sightings)
+
+        for ids, labels in batches:
+            update(tf.constant(ids), tf.constant(labels))
+        variables.pull()
+    # Keras numbers optimizers: adam, adam_1.
+    return {
+        f"{number} {variable.name}": variable.numpy()
+        for number, variable in enumerate(host_variables.all())
+    }
+
+
+def test_parts_of_batches_are_counted_together(config: phalanx.RunConfig, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_rows": 32, "min_count": 3, "embeddings_initializer": "ones"}
+    whole = train(Growing("sgd", **options), config)
+    parts = config.replace(model_dir=str(tmp_path / "parts"), accumulate=2)
+    accumulated = train(Growing("sgd", is_split=True, **options), parts)
+    expected, found = (read_rows(r.model.get_layer("users")) for r in (whole, accumulated))
+    assert set(expected) == set(found)
+    for key, row in expected.items():
+        np.testing.assert_allclose(found[key], row, rtol=1e-5)
+
+
+class OwnStep(keras.Model):  # type: ignore[misc]
+    """A model that trains itself."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return {"loss": loss}
+
+
 def test_other_ways_of_training_are_refused(config: phalanx.RunConfig) -> None:
-    with pytest.raises(ConfigurationError, match=r"DynamicEmbedding.*but accumulate is 2"):
-        train(Growing("sgd", max_rows=16), config.replace(accumulate=2))
+    with pytest.raises(ConfigurationError, match=r"DynamicEmbedding, but xla is set"):
+        train(Growing("sgd", max_rows=16), config.replace(xla=True))
     with pytest.raises(ConfigurationError, match=r"but Muon does not update each element"):
         train(Growing("muon", max_rows=16), config)
+    for layer in (
+        phalanx.layers.DynamicEmbedding(2, max_rows=16),
+        phalanx.layers.Embedding(100, 2, hash_inputs=True),
+    ):
+        ids = keras.Input((), dtype="int64")
+        own = OwnStep(ids, keras.ops.sum(layer(ids), axis=-1))
+        own.compile("sgd", "mse")
+        with pytest.raises(ConfigurationError, match=r"OwnStep overrides train_step.*sparse table"):
+            phalanx.fit(own, np.arange(4), np.zeros(4), verbose=0)
     model = Growing("sgd", max_rows=16).model()
     with pytest.raises(ConfigurationError, match=r"outside of phalanx.run and phalanx.fit"):
         keras.Model.fit(model, np.arange(4), np.zeros(4), verbose=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,6 +37,34 @@ def test_parameter_servers_hold_what_is_estimated() -> None:
         slots = [s for by_weight in store.slots.by_name.values() for s in by_weight.values()]
         # The slots of a buffer that holds a part of several weights are rounded.
         assert found.slot_bytes == pytest.approx(size(slots), abs=8)
+
+
+def test_indexes_of_growing_tables_are_estimated() -> None:
+    def make_growing() -> Any:
+        ids = keras.Input((), dtype="int64")
+        layer = phalanx.layers.DynamicEmbedding(4, max_rows=16_000, min_count=2)
+        model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+        model.compile("adagrad", "mse")
+        return model
+
+    def make_ids(context: phalanx.Context) -> Any:
+        data = tf.data.Dataset.range(100).map(lambda n: (n // 2, tf.zeros([1])))
+        return data.batch(context.batch_size)
+
+    experiment = phalanx.Experiment(model=make_growing, train_data=make_ids)
+    cluster = Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1", "d:1"])
+    estimate = estimate_run(experiment, CONFIG, cluster)
+    step = StepFunction(experiment, phalanx.Context(batch_size=20))
+    step.build(make_ids(phalanx.Context(batch_size=20)).element_spec)
+    placed = DeviceVariables.place(step.make_host_variables(), ["/device:CPU:0"] * 2, Clipping())
+    for store, found in zip(placed.stores, estimate.tasks[2:], strict=True):
+        (index,) = store.indexes.values()
+        entries = [index.ids, index.counts, index.seen, index.admitted_at, index.initial]
+        assert found.weight_bytes == pytest.approx(size([*store.weights, *entries]), rel=0.01)
+    (rows,) = estimate.looked_up.values()
+    assert rows == 10
+    # Rows and slots, two entries with three numbers for each row.
+    assert estimate.checkpoint_bytes == pytest.approx(16_000 * (2 * 4 * 4 + 2 * 3 * 8), rel=0.01)
 
 
 def test_rows_are_counted_once_in_the_first_batch() -> None:

@@ -85,6 +85,11 @@ class RunConfig:
         "Whether sparse tables over 64 MB are saved while training goes on, from a copy that each "
         "task makes of its rows; this needs memory for the copy.",
     )
+    full_save_every: int | None = setting(
+        None,
+        "Save sparse tables over 64 MB whole in every N-th checkpoint; the others have the rows "
+        "that changed since then, and need the whole one to be restored. Unset: in each.",
+    )
     summary_steps: int | None = setting(100, "Write summaries for TensorBoard every N steps.")
     summary_seconds: float | None = setting(
         None, "Write summaries every X seconds, instead of every `summary_steps`."

@@ -10,16 +10,10 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from phalanx.errors import ConfigurationError
 from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
 from phalanx.train.types import KerasVariable, Optimizer, Tensor
-from phalanx.train.variables.sparse_tables import TracedLookups, current_lookups
+from phalanx.train.variables.index_shard import EVICTIONS, GrowthRules
+from phalanx.train.variables.sparse_tables import current_lookups
 from phalanx.train.variables.table import Table
-from phalanx.train.variables.table_index import (
-    EVICTIONS,
-    WAYS,
-    GrowthRules,
-    TableGrowth,
-    TableIndex,
-    TableStatistics,
-)
+from phalanx.train.variables.table_index import WAYS, TableIndex, TableStatistics
 
 __all__ = ["DynamicEmbedding", "Embedding"]
 
@@ -137,15 +131,17 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return tf.cast(combined, self.compute_dtype)
 
     def _look_up(self, values: Tensor) -> Tensor:
-        indices = self._find_rows(values)
-        lookups = current_lookups()
-        if lookups is not None and self.table.trainable:
-            rows = lookups.look_up(self.table, indices)
-        else:
-            rows = tf.gather(self.table.value, indices)
+        rows = self._read_rows(values)
         if self.embeddings_regularizer is not None:
             self.add_loss(self.embeddings_regularizer(rows))
         return rows
+
+    def _read_rows(self, values: Tensor) -> Tensor:
+        indices = self._find_rows(values)
+        lookups = current_lookups()
+        if lookups is not None and self.table.trainable:
+            return lookups.look_up(self.table, indices)
+        return tf.gather(self.table.value, indices)
 
     def _find_rows(self, values: Tensor) -> Tensor:
         if self.hash_inputs and (values.dtype == tf.string or values.dtype.is_integer):
@@ -210,7 +206,7 @@ class DynamicEmbedding(Embedding):
     these are taken, another id of the bucket has to leave. Evaluation, prediction and exported
     models look up rows, and change nothing.
 
-    The layer is trained in one process, on one device.
+    On parameter servers, each server has some of the buckets, with their rows.
 
     Args:
         output_dim: The size of each vector.
@@ -267,14 +263,13 @@ class DynamicEmbedding(Embedding):
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         super().build(input_shape)
-        index = TableIndex(self._buckets, self._ways, self._rules)
-        # As attributes, so that Keras saves them with the layer.
-        self.ids, self.counts, self.seen, self.totals = index.tables
-        self._index = index
-        shape = (self._buckets * self._ways + self.num_oov_indices, self.output_dim)
-        self.table.growth = TableGrowth(
-            index, self.embeddings_initializer, shape, self.variable_dtype
+        initial = (self.embeddings_initializer, tuple(self.table.shape), self.variable_dtype)
+        self._index = TableIndex(
+            self._buckets, self._ways, self.num_oov_indices, self._rules, initial
         )
+        # As attributes, so that Keras saves them with the layer.
+        self.ids, self.counts, self.seen, self.totals = self._index.tables
+        self.table.index, self.table.in_ranges = self._index, True
 
     def call(
         self, inputs: Tensor, weights: Tensor | None = None, training: bool | None = None
@@ -292,22 +287,14 @@ class DynamicEmbedding(Embedding):
             raise ConfigurationError(f"{self.name} has no rows yet: build its model first")
         return self._index.statistics()
 
-    def _find_rows(self, values: Tensor) -> Tensor:
+    def _read_rows(self, values: Tensor) -> Tensor:
         ids = self._find_ids(values)
         lookups = current_lookups()
-        if isinstance(lookups, TracedLookups) or in_symbolic_scope():
-            return tf.zeros_like(ids)
-        flat = tf.reshape(ids, [-1])
-        unique, positions, counts = tf.unique_with_counts(flat, tf.int64)
-        if lookups is not None and lookups.tape is not None:
-            is_counted = tf.ones_like(unique, tf.bool)
-            if self.mask_zero:
-                padding = self._find_ids(tf.zeros([], values.dtype))
-                is_counted = unique != padding
-            lookups.note_ids(self.table, unique[is_counted], counts[is_counted])
-        rows, is_found = self._index.find(unique)
-        shared = self.input_dim + hash_values(unique, self.num_oov_indices)
-        return tf.reshape(tf.gather(tf.where(is_found, rows, shared), positions), tf.shape(ids))
+        if lookups is not None and self.table.trainable:
+            is_counted = tf.logical_not(_is_padding(values)) if self.mask_zero else None
+            return lookups.look_up_ids(self.table, ids, is_counted)
+        rows = tf.zeros_like(ids) if in_symbolic_scope() else self._index.find(ids)
+        return tf.gather(self.table.value, rows)
 
     def _find_ids(self, values: Tensor) -> Tensor:
         if values.dtype == tf.string:

@@ -129,9 +129,9 @@ class _Sizes:
             small_tables=count_bytes(*(t for t in tables if not t.is_large)),
             large_tables=count_bytes(*(t for t in tables if t.is_large)),
             rows=sum(
-                looked_up.get(id(v), 0) * (count_bytes(v) // int(v.shape[0]) + 8)
+                looked_up.get(id(v), 0) * (count_bytes(v) // int(v.shape[0]) + _key_bytes(v))
                 for v in host_variables.trainable
-                if is_table(v)
+                if isinstance(v, Table)
             ),
             in_background=config.save_in_background,
         )
@@ -178,8 +178,8 @@ def _estimate_ps(
     # An asynchronous step sends the state before and after it, and its slope.
     up = sizes.dense + sizes.rows + sizes.changing_state * (3 if is_async else 1)
     down = sizes.dense + sizes.rows + sizes.changing_state
-    # A synchronous chief takes all sums from the parameter servers, and sends them the updates.
-    relayed = 0 if is_async else sizes.dense + sizes.changing_state + trainers * sizes.rows
+    # A synchronous chief averages the state. Sums of gradients stay on the parameter servers.
+    relayed = 0 if is_async else sizes.changing_state
     found = []
     for task in topology.cluster.tasks(Role.CHIEF, Role.WORKER):
         trains, leads = task in topology.trainers, task == topology.task
@@ -235,6 +235,9 @@ class _CountedLookups(Lookups):
 
     counts: list[tuple[int, Tensor]] = field(default_factory=list)
 
+    def look_up_ids(self, table: Table, ids: Tensor, is_counted: Tensor | None = None) -> Tensor:
+        return self.look_up(table, ids)
+
     def look_up(self, variable: KerasVariable, indices: Tensor) -> Tensor:
         unique, _ = tf.unique(tf.reshape(tf.cast(indices, tf.int64), [-1]))
         self.counts.append((id(variable), tf.size(unique)))
@@ -281,9 +284,15 @@ def _whole(sizes: _Sizes) -> int:
 
 
 def _list_tables(host_variables: HostVariables) -> list[Table]:
-    """Return the tables that are trained, and their slots; a frozen table is state."""
+    """Return the tables that are trained, their slots and indexes; a frozen table is state."""
     trained = [*host_variables.trainable, *_list_slots(host_variables)]
-    return [variable for variable in trained if isinstance(variable, Table)]
+    indexes = [table for index in host_variables.indexes() for table in index.tables]
+    return [variable for variable in (*trained, *indexes) if isinstance(variable, Table)]
+
+
+def _key_bytes(table: Table) -> int:
+    """Return the bytes that are sent with a row: its index; of a growing table, id and count."""
+    return 8 if table.index is None else 24
 
 
 def _list_slots(host_variables: HostVariables) -> list[KerasVariable]:

@@ -27,27 +27,22 @@ def check_recurrent_layers(config: RunConfig, step_function: StepFunction, repli
             )
 
 
-def check_growing_tables(
-    config: RunConfig, host_variables: HostVariables, is_one_device: bool
-) -> None:
+def check_growing_tables(config: RunConfig, host_variables: HostVariables, has_ps: bool) -> None:
     """Raise an error if growing tables cannot be trained in this way."""
-    for table in host_variables.trainable:
-        if not isinstance(table, Table) or table.growth is None:
+    for table in (*host_variables.trainable, *host_variables.state):
+        if not isinstance(table, Table) or table.index is None:
             continue
         optimizer = table.optimizer or host_variables.optimizer
         problem = ""
-        if not is_one_device:
-            problem = "several devices, workers or parameter servers train"
-        elif config.accumulate > 1:
-            problem = f"accumulate is {config.accumulate}"
-        elif config.xla:
-            problem = "xla is set"
-        elif type(optimizer) not in ELEMENTWISE:
+        if config.xla:
+            problem = "xla is set, which does not support its look-ups"
+        elif not table.trainable and has_ps:
+            problem = "it is not trainable, so that its index would not be on the parameter servers"
+        elif table.trainable and type(optimizer) not in ELEMENTWISE:
             problem = f"{type(optimizer).__name__} does not update each element by itself"
         if problem:
             raise ConfigurationError(
-                f"{table.path} belongs to a DynamicEmbedding, which is trained in one process on "
-                f"one device, without accumulation, but {problem}: change that, or use "
+                f"{table.path} belongs to a DynamicEmbedding, but {problem}: change that, or use "
                 "phalanx.layers.Embedding with hash_inputs=True"
             )
 

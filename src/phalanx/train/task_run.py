@@ -241,6 +241,8 @@ class TaskRun:
             reason = f"it was on the parameter servers; load {result.checkpoint or 'a checkpoint'}"
         for table in host_variables.tables():
             table.release(reason)
+        for index in host_variables.indexes():
+            index.release()
         return result
 
     def _serves_metrics(self) -> bool:
@@ -268,9 +270,11 @@ class TaskRun:
         check_recurrent_layers(self.config, step_function, context.num_replicas)
         check_in_place(self.config, step_function)
         host_variables = step_function.make_host_variables()
+        if self.config.full_save_every is not None and self.trains:
+            for table in host_variables.tables():
+                table.tracks_changes = table.is_large
         if self.trains:
-            is_alone = self.topology.strategy is Strategy.ONE_PROCESS and context.num_replicas == 1
-            check_growing_tables(self.config, host_variables, is_alone)
+            check_growing_tables(self.config, host_variables, self.topology.strategy.has_ps)
         data = TaskData(
             train_data,
             make_evaluation,
@@ -301,6 +305,7 @@ class TaskRun:
                 global_batch_size=context.global_batch_size,
                 examples_per_update=context.examples_per_update,
                 in_background=config.save_in_background,
+                full_save_every=config.full_save_every,
             )
         summaries = Summaries(config.model_dir)
         speed = ExamplesPerSecondHook(Every(steps=config.log_steps))

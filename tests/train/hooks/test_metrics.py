@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 import tensorflow as tf
 from tests.train.small_experiment import Line
@@ -84,6 +85,27 @@ def test_run_serves_its_metrics(tmp_path: Path) -> None:
     phalanx.run(Line(), config.replace(train_steps=30), hooks=[watch])
     assert watch.found[-1]["phalanx_step"] == 30
     assert watch.found[-1]["phalanx_steps_total"] == 10
+
+
+def test_run_counts_the_ids_of_growing_tables(tmp_path: Path) -> None:
+    inputs = keras.Input((), dtype="int64")
+    layer = phalanx.layers.DynamicEmbedding(2, max_rows=4, name="users")
+    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    model.compile("sgd", "mse")
+    data = tf.data.Dataset.range(6).map(lambda n: (n, tf.zeros([1]))).batch(1)
+    port = free_port()
+    watch = Scrape(port)
+    experiment = phalanx.Experiment(model=lambda: model, train_data=lambda: data)
+    config = phalanx.RunConfig(
+        model_dir=str(tmp_path), train_steps=6, global_batch_size=1, save_steps=3,
+        metrics_port=port,
+    )  # fmt: skip
+    phalanx.run(experiment, config, hooks=[watch])
+    last = watch.found[-1]
+    assert last['phalanx_table_rows{table="users/embeddings"}'] == 4
+    found = [last[f'phalanx_table_ids{{event="{e}",table="users/embeddings"}}']
+             for e in ("admitted", "evicted", "expired")]  # fmt: skip
+    assert found == [6, 2, 0]
 
 
 def test_data_wait_is_the_time_of_a_slow_dataset_and_not_of_its_reader() -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from phalanx.train.embedding_inputs import hash_values
-from phalanx.train.variables.table_index import EMPTY, GrowthRules, TableIndex
+from phalanx.train.variables.index_shard import EMPTY, GrowthRules, Sightings
+from phalanx.train.variables.table_index import TableIndex
+
+
+def make_index(buckets: int, ways: int, rules: GrowthRules) -> TableIndex:
+    shape = (buckets * ways + 1, 2)
+    return TableIndex(buckets, ways, 1, rules, (keras.initializers.Ones(), shape, "float32"))
 
 
 class Reference:
@@ -91,9 +98,10 @@ RULES = [
 def test_ids_have_the_rows_and_counts_of_the_reference(
     rules: GrowthRules, buckets: int, ways: int
 ) -> None:
-    index, reference = TableIndex(buckets, ways, rules), Reference(buckets, ways, rules)
+    shard = make_index(buckets, ways, rules).make_shard(0, buckets, buckets * ways + 1)
+    reference = Reference(buckets, ways, rules)
     vectors = [tf.TensorSpec([None], tf.int64)] * 2
-    observe = tf.function(index.observe, input_signature=vectors)
+    observe = tf.function(shard.observe, input_signature=vectors)
     random = np.random.default_rng(1)
     for step in range(60):
         drawn = random.zipf(1.5, 30) % 40 + step // 20 * 10 - 5
@@ -101,29 +109,54 @@ def test_ids_have_the_rows_and_counts_of_the_reference(
         shuffled = random.permutation(len(ids))
         new_ids, rows = observe(ids[shuffled], counts[shuffled])
         reference.observe(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
-        held = index.ids.value.numpy()[:, :ways]
+        held = shard.ids.numpy()[:, :ways]
         assert held.reshape(-1)[rows.numpy()].tolist() == new_ids.numpy().tolist()
         for number in range(buckets):
             sections = (reference.rows[number], reference.candidates[number])
             expected = [held for section in sections for held in section.values()]
             entries = zip(
-                index.ids.value[number].numpy().tolist(),
-                index.counts.value[number].numpy().tolist(),
-                index.seen.value[number].numpy().tolist(),
+                shard.ids[number].numpy().tolist(),
+                shard.counts[number].numpy().tolist(),
+                shard.seen[number].numpy().tolist(),
                 strict=True,
             )
             found = [list(entry) for entry in entries if entry[0] != EMPTY]
             assert sorted(found) == sorted(expected)
-    statistics = index.statistics()
-    assert statistics.rows == sum(map(len, reference.rows))
-    assert (statistics.admitted, statistics.evicted, statistics.expired) == (
+    now, admitted, evicted, expired = shard.totals.numpy()[0].tolist()
+    assert now == 60
+    assert (admitted, evicted, expired) == (
         reference.admitted, reference.evicted, reference.expired,
     )  # fmt: skip
-    assert statistics.rows == statistics.admitted - statistics.evicted - statistics.expired
+    assert admitted - evicted - expired == sum(map(len, reference.rows))
 
 
-def test_reserved_id_gets_no_row() -> None:
-    index = TableIndex(1, 2, GrowthRules())
-    index.observe(tf.constant([EMPTY, 5], tf.int64), tf.constant([1, 1], tf.int64))
-    _, is_found = index.find(tf.constant([EMPTY, 5, 6], tf.int64))
-    assert is_found.numpy().tolist() == [False, True, False]
+def test_reserved_id_and_ids_that_do_not_count_get_no_row() -> None:
+    shard = make_index(1, 3, GrowthRules()).make_shard(0, 1, 4)
+    shard.observe(tf.constant([EMPTY, 5, 7], tf.int64), tf.constant([1, 1, 0], tf.int64))
+    _, is_found = shard.find(tf.constant([EMPTY, 5, 6, 7], tf.int64))
+    assert is_found.numpy().tolist() == [False, True, False, False]
+
+
+def test_gradient_does_not_reach_a_row_that_was_given_to_another_id() -> None:
+    shard = make_index(1, 2, GrowthRules()).make_shard(0, 1, 3)
+    one = tf.constant([1], tf.int64)
+    for number in (4, 5):
+        shard.observe(one * number, one)
+    clock = shard.read_clock()
+    rows, is_found = shard.find(tf.constant([4, 5], tf.int64))
+    assert is_found.numpy().all()
+    looked_up = tf.concat([rows, [2]], 0)  # Row 2 is shared.
+    gradient = tf.IndexedSlices(tf.reshape(tf.range(3.0), [3, 1]), looked_up)
+    assert len(shard.drop_stale(gradient, clock).indices) == 3
+    shard.observe(one * 6, one)  # The oldest id, 4, has to leave.
+    kept = shard.drop_stale(gradient, clock)
+    assert kept.indices.numpy().tolist() == [int(rows[1]), 2]
+    assert kept.values.numpy().tolist() == [[1.0], [2.0]]
+
+
+def test_merged_sightings_have_each_id_once() -> None:
+    first = Sightings(*(tf.constant(v, tf.int64) for v in ([3, 4], [1, 2], 7)))
+    second = Sightings(*(tf.constant(v, tf.int64) for v in ([4, 5], [5, 1], 6)))
+    merged = Sightings.add([first, second])
+    assert dict(zip(merged.ids.numpy(), merged.counts.numpy(), strict=True)) == {3: 1, 4: 7, 5: 1}
+    assert int(merged.clock) == 6

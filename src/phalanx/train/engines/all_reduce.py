@@ -284,6 +284,7 @@ class AllReduceEngine(TrainingEngine):
                             mean = average(total)
                             copy.apply(mean.gradients)
                             copy.write_changing_state(mean.state)
+                            copy.grow(mean.sightings)
                     report += totals[0].report
                     done += 1
                     step += 1

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,12 +29,14 @@ from phalanx.train.types import (
     TFFunction,
     TFVariable,
 )
+from phalanx.train.variables.index_shard import Sightings
 from phalanx.train.variables.store import VariableStore
 
 LOG = logging.getLogger("phalanx")
 
 _POLL_SECONDS = 1.0
-# A model with fewer dense bytes has short steps, and a graph that is small enough to unroll.
+# A model with fewer dense bytes has short steps, and a graph that is small enough to unroll,
+# unless it has growing tables.
 _SMALL_BYTES = 2**18
 _UNROLLED_STEPS = 4
 
@@ -70,7 +72,11 @@ class AsyncPSEngine(ParameterServerEngine):
         with tf.device(self._ps_cluster.devices[0]):
             self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
         # Several batches can be read at once only from data that does not end.
-        is_short = self._epochs is None and self.variables.dense_bytes() < _SMALL_BYTES
+        is_short = (
+            self._epochs is None
+            and self.variables.dense_bytes() < _SMALL_BYTES
+            and not self.variables.growing_buffers()
+        )
         self._unrolled = (_UNROLLED_STEPS, 1) if is_short else (1,)
         # The coordinator would trace inside the strategy's scope, where Keras aggregates gradients.
         self._train_remote = tf.function(self._train_on_worker).get_concrete_function(
@@ -356,11 +362,14 @@ class AsyncPSEngine(ParameterServerEngine):
         result, updates = self._compute(
             self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
-        dense, changed = self._update(result.gradients, updates)
+        dense, changed = self._update(result.gradients, updates, result.sightings)
         return dense, self.variables.replace_changing(state, changed), result.report
 
     def _update(
-        self, gradients: list[Tensor], updates: list[StateUpdate]
+        self,
+        gradients: list[Tensor],
+        updates: list[StateUpdate],
+        sightings: Sequence[Sightings],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Update the parameter servers; return the new dense buffers, and the changing state."""
         variables = self.variables
@@ -369,6 +378,7 @@ class AsyncPSEngine(ParameterServerEngine):
         state_buffers = variables.select_changing(variables.state_layout.buffers)
         state_variables = variables.select_changing(variables.state_variables())
         changed: list[Tensor] = [None] * len(state_buffers)
+        seen_in = dict(zip(variables.growing_buffers(), sightings, strict=True))
         for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
             in_store = variables.layout.in_store(number)
             buffers = zip(in_store, store.weights, strict=True)
@@ -380,6 +390,11 @@ class AsyncPSEngine(ParameterServerEngine):
                     tf.nest.map_structure(tf.identity, gradients[index], expand_composites=True)
                     for index in in_store
                 ]
+                seen = {
+                    position: Sightings(*map(tf.identity, seen_in[index]))
+                    for position, index in enumerate(in_store)
+                    if index in seen_in
+                }
                 changes = [
                     (state_variables[index], StateUpdate(*map(tf.identity, updates[index])))
                     for index in state
@@ -391,8 +406,11 @@ class AsyncPSEngine(ParameterServerEngine):
                     arrived: list[Tensor] = arrived,
                     dense: list[KerasVariable] = dense,
                     changes: list[tuple[TFVariable, StateUpdate]] = changes,
+                    seen: dict[int, Sightings] = seen,
                 ) -> list[Tensor]:
-                    store.apply(arrived)
+                    store.apply(store.drop_stale(arrived, seen))
+                    for position, ids in seen.items():
+                        store.grow(position, ids)
                     new_state = [
                         update.apply(variable.read_value()) for variable, update in changes
                     ]

@@ -27,6 +27,7 @@ from phalanx.train.step.accumulation import (
 )
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor
+from phalanx.train.variables.index_shard import Sightings
 from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
 from phalanx.train.variables.sparse_tables import merge_rows
 from phalanx.train.variables.state_queue import StateQueue
@@ -46,9 +47,10 @@ class SyncPSEngine(ParameterServerEngine):
     """Makes each update of the sum of `required` gradients, and drops gradients that come late.
 
     Each trainer runs one long call: it waits for a token, the number of an update, computes one
-    batch with the current weights, and adds the result to the sums on the parameter servers. The
-    chief takes the sums as soon as enough gradients have arrived, applies the update, and sends the
-    next tokens. Trainers beyond those required are backups: each update drops its stragglers.
+    batch with the current weights, and adds the result to the sums on the parameter servers. As
+    soon as enough gradients have arrived, the chief lets the servers apply their sums, of which it
+    gets only the report, and sends the next tokens. Trainers beyond those required are backups:
+    each update drops its stragglers.
 
     A trainer whose worker is lost is missing until another worker runs its call. Without backups,
     its gradient and the position in its data are lost, and the run must begin again with the last
@@ -371,7 +373,7 @@ class SyncPSEngine(ParameterServerEngine):
         self, contribution: StepResult, trainer: Tensor
     ) -> tuple[list[Tensor], list[Rows]]:
         """Return what a contribution adds to the sum on each server, and to the sparse rows."""
-        gradients, state, report, _ = contribution
+        gradients, state, report, sightings = contribution
         takes_part = tf.cast(report[0] > 0, tf.float32)
         sums = []
         for store in range(len(self._sums)):
@@ -389,11 +391,15 @@ class SyncPSEngine(ParameterServerEngine):
             else:
                 parts = [report[:1], *parts]
             sums.append(tf.concat(parts, 0))
-        rows = [
+        indices = self.variables.sparse_gradients()
+        merged = [
             merge_rows(gradients[index]) if self.variables.is_sparse(index) else gradients[index]
-            for index in self.variables.sparse_gradients()
+            for index in indices
         ]
-        return sums, [(gradient.indices, gradient.values) for gradient in rows]
+        rows = [[gradient.indices, gradient.values] for gradient in merged]
+        for index, seen in zip(self.variables.growing_buffers(), sightings, strict=True):
+            rows[indices.index(index)] += [seen.ids, seen.counts]
+        return sums, rows
 
     def _split_state(self, state: Sequence[T]) -> tuple[list[T], list[T]]:
         """Return the buffers of changing state that are averaged, and the others."""
@@ -414,10 +420,12 @@ class SyncPSEngine(ParameterServerEngine):
             self._tokens.send_update(token)
         while more and done < steps:
             sums = [self._take(store) for store in range(len(self._sums))]
-            report = sums[0][: self._step.report_size]
+            with tf.device(self._ps_cluster.devices[0]):
+                head = sums[0][: self._head]
+                # Only these leave the parameter servers.
+                report, counted = tf.split(head, [self._step.report_size, -1])
             more = report[0] > 0
             with tf.control_dependencies(sums):
-                counted = sums[0][self._step.report_size : self._head]
                 rows = self._rows.take(token, counted)
                 others = self._state_queue.take(token, counted)
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
@@ -434,36 +442,47 @@ class SyncPSEngine(ParameterServerEngine):
         return done, total, more, token
 
     def _take(self, store: int) -> Tensor:
-        taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
-            handle=self._sums[store], num_required=self._required, dtype=tf.float32
-        )
-        return tf.ensure_shape(taken, [self._sizes[store]])
+        with tf.device(self._ps_cluster.devices[store]):
+            taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
+                handle=self._sums[store], num_required=self._required, dtype=tf.float32
+            )
+            return tf.ensure_shape(taken, [self._sizes[store]])
 
     def _apply_sums(
         self, sums: list[Tensor], rows: dict[int, Rows], others: list[Tensor], count: Tensor
     ) -> Tensor:
-        layout = self.variables.layout
+        """Update the variables by sums that are on the parameter servers, and stay there."""
+        layout, devices = self.variables.layout, self._ps_cluster.devices
         gradients: list[Tensor] = [None] * len(layout.buffers)
-        for index, (indices, values) in rows.items():
-            shape = tf.constant(layout.buffers[index].shape, tf.int64)
-            gradients[index] = scale(tf.IndexedSlices(values, indices, shape), 1 / count)
+        for index, (indices, values, *_) in rows.items():
+            with tf.device(devices[layout.buffers[index].store]):
+                shape = tf.constant(layout.buffers[index].shape, tf.int64)
+                gradients[index] = scale(tf.IndexedSlices(values, indices, shape), 1 / count)
+        averages: list[Tensor] = []
         for store, total in enumerate(sums):
             dense = self._dense_in(store)
             sizes = [layout.buffers[index].size for index in dense]
             head, tail = (1, []) if store else (self._head, self._state_sizes)
-            parts = tf.split(total, [head, *sizes, *tail])[1:]
-            for index, part in zip(dense, parts[: len(sizes)], strict=True):
-                buffer = layout.buffers[index]
-                mean = tf.math.divide_no_nan(part, total[0])
-                gradients[index] = tf.cast(tf.reshape(mean, buffer.shape), buffer.dtype)
-            if store == 0:
-                means = [
-                    tf.cast(tf.reshape(part / count, buffer.shape), buffer.dtype)
-                    for part, buffer in zip(parts[len(sizes) :], self._averages, strict=True)
-                ]
-                exact = iter(others)
-                self.variables.write_changing_state(
-                    [means.pop(0) if is_mean else next(exact) for is_mean in self._is_averaged]
-                )
-        self.variables.apply(gradients)
+            with tf.device(devices[store]):
+                parts = tf.split(total, [head, *sizes, *tail])[1:]
+                for index, part in zip(dense, parts[: len(sizes)], strict=True):
+                    buffer = layout.buffers[index]
+                    mean = tf.math.divide_no_nan(part, total[0])
+                    gradients[index] = tf.cast(tf.reshape(mean, buffer.shape), buffer.dtype)
+                averages += parts[len(sizes) :]
+        # On the chief: the variables may be on another server, and servers send nothing to others.
+        means = [
+            tf.cast(tf.reshape(total / count, buffer.shape), buffer.dtype)
+            for total, buffer in zip(averages, self._averages, strict=True)
+        ]
+        exact = iter(others)
+        self.variables.write_changing_state(
+            [means.pop(0) if is_mean else next(exact) for is_mean in self._is_averaged]
+        )
+        self.variables.apply(gradients, are_stored=True)
+        seen = []
+        for index in self.variables.growing_buffers():
+            with tf.device(devices[layout.buffers[index].store]):
+                seen.append(Sightings.merge(*rows[index][2:]))
+        self.variables.grow(seen)
         return tf.constant(True)

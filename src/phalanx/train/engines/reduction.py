@@ -11,6 +11,7 @@ import tensorflow as tf
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Tensor, TFStrategy
 from phalanx.train.variables.flat_layout import Buffer
+from phalanx.train.variables.index_shard import Sightings
 from phalanx.train.variables.sparse_tables import merge_rows
 
 
@@ -95,16 +96,37 @@ class Reduction:
         )
         summed = []
         integers = self._choose_integers(contributions)
-        replicas = zip(self.sum(vectors), nested, rows, integers, strict=True)
-        for vector, structure, row_sums, exact in replicas:
+        seen = self._gather_sightings(contributions)
+        replicas = zip(self.sum(vectors), nested, rows, integers, seen, strict=True)
+        for vector, structure, row_sums, exact, sightings in replicas:
             report, dense, state = _split_like(vector, structure)
             by_buffer = [
                 row_sums.pop(0) if index in sparse else dense.pop(0)
                 for index in range(len(gradients))
             ]
             state = [v if v.dtype.is_floating else exact.pop(0) for v in state]
-            summed.append(StepResult(by_buffer, state, report))
+            summed.append(StepResult(by_buffer, state, report, sightings))
         return summed
+
+    def _gather_sightings(self, contributions: list[StepResult]) -> list[list[Sightings]]:
+        """Return the ids that all replicas have looked up, for each local replica."""
+        buffers = len(contributions[0].sightings)
+        if not buffers:
+            return [[] for _ in contributions]
+        packed = []
+        for contribution in contributions:
+            # A row of no buffer: TensorFlow crashes if it gathers a matrix without rows.
+            parts = [tf.constant([[buffers, 0, 0]], tf.int64)]
+            for number, seen in enumerate(contribution.sightings):
+                labels = tf.fill(tf.shape(seen.ids), tf.constant(number, tf.int64))
+                parts.append(tf.stack([labels, seen.ids, seen.counts], 1))
+            packed.append(tf.concat(parts, 0))
+        gathered = []
+        for matrix in self.gather(packed):
+            labels = tf.cast(matrix[:, 0], tf.int32)
+            parts = tf.dynamic_partition(matrix[:, 1:], labels, buffers + 1)[:-1]
+            gathered.append([Sightings.merge(part[:, 0], part[:, 1]) for part in parts])
+        return gathered
 
     def sum_rows(
         self, contributions: Sequence[Sequence[Tensor]], buffers: Sequence[Buffer]

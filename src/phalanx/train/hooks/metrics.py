@@ -25,6 +25,7 @@ from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.task_files import read_task_files
 from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.topology import Topology
+from phalanx.train.variables.table import Table
 
 _STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SAVE_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
@@ -74,6 +75,7 @@ class MetricsHook(Hook):
         self._registry.register(_Readings(session.directory, self._data_wait))
         self._speed_since = (time.perf_counter(), session.examples)
         self._update(session)
+        self._read_tables(session)
         self._endpoint = MetricsEndpoint(self._registry, *self._address)
 
     def before_step(self, session: Session) -> None:
@@ -96,6 +98,7 @@ class MetricsHook(Hook):
     def on_save(self, session: Session, path: str) -> None:
         self._metrics.checkpoint_seconds.observe(time.perf_counter() - self._save_began)
         self._metrics.checkpoint_time.set_to_current_time()
+        self._read_tables(session)
 
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -103,6 +106,7 @@ class MetricsHook(Hook):
 
     def end(self, session: Session) -> None:
         self._update(session)
+        self._read_tables(session)
         self._close()
 
     def on_error(self, session: Session, error: BaseException) -> None:
@@ -128,6 +132,7 @@ class MetricsHook(Hook):
         if (seconds := time.perf_counter() - since) >= _SECONDS_BETWEEN_SPEEDS:
             metrics.speed.set((session.examples - read) / seconds)
             self._speed_since = (time.perf_counter(), session.examples)
+            self._read_tables(session)
         trainers = self._topology.trainers
         steps_of = session.trainer_steps or {str(task): session.step for task in trainers}
         for task, steps in steps_of.items():
@@ -135,6 +140,21 @@ class MetricsHook(Hook):
             metrics.straggler.labels(task).set(task in session.stragglers)
         metrics.peer_wait.set(session.waited_seconds)
         metrics.in_flight.set(session.calls_in_flight)
+
+    def _read_tables(self, session: Session) -> None:
+        """Read the counts of growing tables, which may be on parameter servers."""
+        for name, variable in session.variables.items():
+            if not isinstance(variable, Table) or variable.index is None:
+                continue
+            found = variable.index.statistics()
+            self._metrics.table_rows.labels(name).set(found.rows)
+            counts = {
+                "admitted": found.admitted,
+                "evicted": found.evicted,
+                "expired": found.expired,
+            }
+            for event, count in counts.items():
+                self._metrics.table_ids.labels(name, event).set(count)
 
 
 class _RunMetrics:
@@ -163,6 +183,15 @@ class _RunMetrics:
         )
         self.checkpoint_time = gauge(
             "checkpoint_timestamp_seconds", "When the last checkpoint was written, in Unix time."
+        )
+        self.table_rows = gauge(
+            "table_rows", "How many ids have a row of a growing table.", "table"
+        )
+        self.table_ids = gauge(
+            "table_ids",
+            "How many ids a growing table has admitted, evicted and let expire, over restarts.",
+            "table",
+            "event",
         )
         self.steps = Counter(
             "phalanx_steps", "Steps since this process started.", registry=registry

@@ -21,7 +21,7 @@ from phalanx.train.model_dir.intact import (
     load_first,
     verify_checkpoint,
 )
-from phalanx.train.model_dir.layout import candidate_checkpoints
+from phalanx.train.model_dir.layout import candidate_checkpoints, step_of
 from phalanx.train.model_dir.lease import check_lease
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
 from phalanx.train.model_dir.table_slices import (
@@ -59,6 +59,7 @@ class Checkpoints:
         global_batch_size: int = 1,
         examples_per_update: int | None = None,
         in_background: bool = False,
+        full_save_every: int | None = None,
     ) -> None:
         self.directory = directory
         self._batch = global_batch_size
@@ -82,8 +83,13 @@ class Checkpoints:
         )
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
         self._shared_files = SharedFiles()
-        self._tables = host_variables.tables()
+        self._large = [table for table in host_variables.tables() if table.is_large]
         self._in_background = in_background
+        self._full_save_every = full_save_every or 1
+        # The full checkpoint that incremental ones may need, and how many of these it has.
+        self._base: str | None = None
+        self._since_base = 0
+        self._writes: list[int] = []
         self._pending: Future[str] | None = None
         self._latest: str | None = None
 
@@ -143,7 +149,7 @@ class Checkpoints:
         # `tf.train.Checkpoint.restore` expects the counter that its `save` would write.
         self._saved.save_counter.assign_add(1)
         check_lease(self.directory)
-        if not (self._in_background and any(table.is_large for table in self._tables)):
+        if not (self._in_background and self._large):
             self._latest = self._write(step)
             return self._latest
         copied = threading.Event()
@@ -171,15 +177,39 @@ class Checkpoints:
 
     def _write(self, step: int, on_copied: Callable[[], None] | None = None) -> str:
         sliced: list[str] = []
+        base = self._choose_base()
+        if base is None:
+            self._begin_full_save()
 
         def write(prefix: str) -> None:
             files = self._shared_files
-            sliced.extend(write_checkpoint(self._saved, prefix, files, on_copied))
+            sliced.extend(write_checkpoint(self._saved, prefix, files, on_copied, base))
 
-        path = self._files.write(step, write, lambda path: verify_checkpoint(path, sliced))
-        LOG.info("saved step %d to %s", step, path)
+        path = self._files.write(step, write, lambda path: verify_checkpoint(path, sliced), base)
+        since = "" if base is None else f", with the rows that changed since step {step_of(base)}"
+        LOG.info("saved step %d to %s%s", step, path, since)
+        self._base = base or path
+        self._since_base = 0 if base is None else self._since_base + 1
         self._write_status(Status(State.RUNNING, step))
         return path
+
+    def _choose_base(self) -> str | None:
+        """Return the checkpoint that an incremental one is based on; None for a full one."""
+        is_due = self._since_base >= self._full_save_every - 1
+        if is_due or self._base is None or not self._large:
+            return None
+        is_noted = all(table.changes for table in self._large)
+        if not is_noted or self._writes != [table.writes for table in self._large]:
+            return None
+        return self._base if tf.io.gfile.exists(f"{self._base}.index") else None
+
+    def _begin_full_save(self) -> None:
+        """Note changes from now on. A save that fails is followed by another full one."""
+        self._base = None
+        self._writes = [table.writes for table in self._large]
+        # Slots share the notes of their rows.
+        for table in {id(table.changes): table for table in self._large}.values():
+            table.clear_changes()
 
     def heartbeat(self, step: int, now: float) -> None:
         """Write the status again when the last heartbeat is old enough."""

@@ -19,6 +19,7 @@ from google.protobuf import text_format
 from phalanx.errors import CheckpointError, SaveError
 from phalanx.train.model_dir.intact import describe_error, verify_checkpoint
 from phalanx.train.model_dir.layout import CHECKPOINT_LIST, checkpoint_name, list_checkpoints
+from phalanx.train.model_dir.table_changes import find_base
 
 LOG = logging.getLogger("phalanx")
 
@@ -29,6 +30,8 @@ _ASIDE = ".saving"
 class _Entry:
     path: str
     time: float
+    base: str | None = None
+    """The full checkpoint that an incremental one needs."""
 
 
 class CheckpointFiles:
@@ -65,6 +68,7 @@ class CheckpointFiles:
         step: int,
         write: Callable[[str], object],
         verify: Callable[[str], None] = verify_checkpoint,
+        base: str | None = None,
     ) -> str:
         """Write a checkpoint and commit it.
 
@@ -72,6 +76,7 @@ class CheckpointFiles:
             step: The step of the checkpoint.
             write: Writes the checkpoint with the prefix that it is given.
             verify: Reads it back; raises CheckpointError if it is damaged.
+            base: The full checkpoint that an incremental one needs; it is kept as long.
 
         Returns:
             The path of the checkpoint.
@@ -93,7 +98,7 @@ class CheckpointFiles:
                 _sync(file)
                 tf.io.gfile.rename(file, f"{self._directory}/{Path(file).name}", overwrite=True)
             _sync(self._directory)
-            old = self._commit(path)
+            old = self._commit(path, base)
         except (tf.errors.OpError, OSError, CheckpointError) as error:
             _remove_tree(aside)
             raise SaveError(f"{path} cannot be written: {describe_error(error)}") from error
@@ -102,16 +107,17 @@ class CheckpointFiles:
             _remove_files(each)
         return path
 
-    def _commit(self, path: str) -> list[str]:
+    def _commit(self, path: str, base: str | None) -> list[str]:
         """Replace the list, and return the checkpoints that are no longer in it."""
         now, preserved_time = self._clock(), self._preserved_time
         entries = [e for e in self._entries or [] if e.path != path and e.path not in self._damaged]
-        entries.append(_Entry(path, now))
+        entries.append(_Entry(path, now, base))
+        bases = {entry.base for entry in entries[-self._keep_max :]}
         kept, dropped = [], []
         for number, entry in enumerate(entries):
-            if len(entries) - number <= self._keep_max:
+            if len(entries) - number <= self._keep_max or entry.path in bases:
                 kept.append(entry)
-            elif entry.time - preserved_time >= self._keep_seconds:
+            elif entry.base is None and entry.time - preserved_time >= self._keep_seconds:
                 # It stays on the disk, and is forgotten here, as TensorFlow does it.
                 preserved_time = entry.time
             else:
@@ -152,8 +158,17 @@ class CheckpointFiles:
             )  # fmt: skip
             preserved_time = min(state.last_preserved_timestamp or now, now)
         # A clock that was set back must not keep everything.
-        self._entries = [_Entry(path, min(times.get(path, now), now)) for path in paths]
+        self._entries = [
+            _Entry(path, min(times.get(path, now), now), _find_base(path)) for path in paths
+        ]
         self._preserved_time = preserved_time
+
+
+def _find_base(path: str) -> str | None:
+    try:
+        return find_base(path)
+    except (tf.errors.OpError, ValueError, IndexError):
+        return None  # It is damaged, and passed over by whoever loads it.
 
 
 def _sync(path: str) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.layout import candidate_checkpoints
+from phalanx.train.model_dir.table_changes import find_base, find_changes
 from phalanx.train.model_dir.table_slices import verify_slices
 
 LOG = logging.getLogger("phalanx")
@@ -93,7 +94,10 @@ def verify_checkpoint(path: str, sliced: Collection[str] = ()) -> None:
     with explain_read_errors(path, "run"):
         reader = tf.train.load_checkpoint(path)
         types = reader.get_variable_to_dtype_map()
+        changed = find_changes(path)
         for name, shape in reader.get_variable_to_shape_map().items():
+            if name in changed:
+                continue  # The base of this incremental checkpoint has the table.
             if name in sliced:
                 verify_slices(path, name, shape, types[name])
             else:
@@ -106,6 +110,8 @@ def _verify_once(path: str) -> None:
     found = tuple((name, (s := tf.io.gfile.stat(name)).length, s.mtime_nsec) for name in files)
     if _verified.get(path) != found:
         verify_checkpoint(path)
+        if (base := find_base(path)) is not None:
+            _verify_once(base)
         # Files that are newer may change again without another time.
         if time.time() - max(changed for _, _, changed in found) / 1e9 > _SETTLED_SECONDS:
             _verified[path] = found

@@ -14,9 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import tensorflow as tf
 
+from phalanx.train.model_dir.table_changes import (
+    ChangedRows,
+    apply_changes,
+    find_base,
+    find_cpu,
+    split_changes,
+    write_base,
+)
 from phalanx.train.types import Tensor, Trackable
 from phalanx.train.variables import row_transfer
 from phalanx.train.variables.row_transfer import (
@@ -48,15 +57,19 @@ class Slice:
     """A copy of the rows on their device, if they may change before they are written."""
 
     @property
-    def spec(self) -> str:
-        return describe_slice(self.table.shape, self.rows.start, self.rows.length)
+    def names(self) -> list[str]:
+        return [self.key]
+
+    @property
+    def specs(self) -> list[str]:
+        return [describe_slice(self.table.shape, self.rows.start, self.rows.length)]
 
     @property
     def nbytes(self) -> int:
         return self.table.nbytes // int(self.table.shape[0]) * self.rows.length
 
-    def read(self) -> Tensor:
-        return read_range(self.rows) if self.copy is None else self.copy
+    def read(self) -> list[Tensor]:
+        return [read_range(self.rows) if self.copy is None else self.copy]
 
     def take_copy(self) -> Slice:
         """Return this slice with a copy, when it has been made."""
@@ -64,6 +77,10 @@ class Slice:
         with tf.device(self.rows.shard.device):
             copy[:1].numpy()
         return replace(self, copy=copy)
+
+
+Part: TypeAlias = Slice | ChangedRows
+"""What one task writes of a large table."""
 
 
 @dataclass
@@ -106,6 +123,7 @@ def write_checkpoint(
     prefix: str,
     files: SharedFiles,
     on_copied: Callable[[], None] | None = None,
+    base: str | None = None,
 ) -> list[str]:
     """Write a checkpoint; each task writes the rows of large tables that it holds.
 
@@ -115,6 +133,7 @@ def write_checkpoint(
         files: Which tasks share the files of this one.
         on_copied: Called when variables may change again, before the large tables are written. Each
             task then holds a copy of its rows. Without it, there are no copies.
+        base: A full checkpoint: of large tables, only the rows that changed since then are written.
 
     Returns:
         The names of the large tables, which are stored in slices.
@@ -129,21 +148,18 @@ def write_checkpoint(
     with set_tables_apart():
         checkpoint.write(f"{temporary}/model")
     keys = _find_keys(checkpoint, f"{temporary}/model")
-    by_device: dict[str, list[Slice]] = {}
-    for table in large:
-        # The first row of the table is saved with the model.
-        for rows in split_rows(table.shards):
-            skip = int(rows.start == 0)
-            if rows.length > skip:
-                part = RowRange(
-                    rows.shard, rows.begin + skip, rows.start + skip, rows.length - skip
-                )
-                slices = by_device.setdefault(rows.shard.device, [])
-                slices.append(Slice(keys[id(table)], table, part))
+    finished = [f"{temporary}/model"]
+    if base is None:
+        by_device = _split_tables(large, keys)
+    else:
+        finished.append(f"{temporary}/base")
+        write_base(finished[-1], base)
+        by_device = _find_changed_rows(large, keys)
     with ThreadPoolExecutor(len(by_device)) as pool:
-        if on_copied is not None:
-            copies = pool.map(lambda slices: [s.take_copy() for s in slices], by_device.values())
+        if on_copied is not None or base is not None:
+            copies = pool.map(lambda parts: [p.take_copy() for p in parts], by_device.values())
             by_device = dict(zip(by_device, copies, strict=True))
+        if on_copied is not None:
             on_copied()
         parts = [
             (f"{temporary}/part-{number}-{count}", device, slices)
@@ -156,11 +172,35 @@ def write_checkpoint(
         for future in written:
             future.result()
     tf.raw_ops.MergeV2Checkpoints(
-        checkpoint_prefixes=[f"{temporary}/model", *names],
+        checkpoint_prefixes=[*finished, *names],
         destination_prefix=prefix,
         delete_old_dirs=True,
     )
     return [keys[id(table)] for table in large]
+
+
+def _split_tables(tables: Sequence[Table], keys: Mapping[int, str]) -> dict[str, list[Part]]:
+    """Split all rows of tables into slices, by device; the model has the first row of each."""
+    by_device: dict[str, list[Part]] = {}
+    for table in tables:
+        for rows in split_rows(table.shards):
+            skip = int(rows.start == 0)
+            if rows.length > skip:
+                part = RowRange(
+                    rows.shard, rows.begin + skip, rows.start + skip, rows.length - skip
+                )
+                slices = by_device.setdefault(rows.shard.device, [])
+                slices.append(Slice(keys[id(table)], table, part))
+    return by_device
+
+
+def _find_changed_rows(tables: Sequence[Table], keys: Mapping[int, str]) -> dict[str, list[Part]]:
+    """Split the rows of tables that have changed into parts, by device."""
+    by_device: dict[str, list[Part]] = {}
+    for table in tables:
+        for part in split_changes(table, keys[id(table)]):
+            by_device.setdefault(part.device, []).append(part)
+    return by_device
 
 
 def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
@@ -173,6 +213,19 @@ def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
     if not tables:
         return
     path, files = _make_absolute(path), SharedFiles()
+    base = find_base(path)
+    _restore_tables(checkpoint, base or path, tables, files)
+    if base is not None:
+        keys = _find_keys(checkpoint, path)
+        apply_changes(path, {keys[id(table)]: table for table in tables}, files.can_read)
+    for table in tables:
+        table.mark_filled()
+
+
+def _restore_tables(
+    checkpoint: Trackable, path: str, tables: Sequence[Table], files: SharedFiles
+) -> None:
+    """Restore the large tables of a full checkpoint."""
     keys = _find_keys(checkpoint, path)
     by_device: dict[str, list[tuple[Table, Piece]]] = {}
     for table in tables:
@@ -185,8 +238,6 @@ def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
         ]
         for future in restored:
             future.result()
-    for table in tables:
-        table.mark_filled()
 
 
 def verify_slices(path: str, name: str, shape: Sequence[int], dtype: tf.DType) -> None:
@@ -200,9 +251,9 @@ def verify_slices(path: str, name: str, shape: Sequence[int], dtype: tf.DType) -
         )
 
 
-def _write_part(prefix: str, device: str, slices: Sequence[Slice], files: SharedFiles) -> None:
-    names = [each.key for each in slices]
-    specs = [each.spec for each in slices]
+def _write_part(prefix: str, device: str, parts: Sequence[Part], files: SharedFiles) -> None:
+    names = [name for part in parts for name in part.names]
+    specs = [spec for part in parts for spec in part.specs]
 
     def save(tensors: list[Tensor]) -> Tensor:
         saved = tf.raw_ops.SaveV2(
@@ -213,11 +264,11 @@ def _write_part(prefix: str, device: str, slices: Sequence[Slice], files: Shared
 
     if files.can_write(device, prefix.rpartition("/")[0].rpartition("/")[0]):
         # One function, whose result arrives after everything is written.
-        with tf.device(_find_cpu(device)):
-            function = tf.function(lambda: save([each.read() for each in slices]))
+        with tf.device(find_cpu(device)):
+            function = tf.function(lambda: save([t for part in parts for t in part.read()]))
             function.get_concrete_function()().numpy()
     else:
-        save([tf.constant(each.read().numpy()) for each in slices])
+        save([tf.constant(tensor.numpy()) for part in parts for tensor in part.read()])
 
 
 def _read_pieces(
@@ -227,7 +278,7 @@ def _read_pieces(
     pieces: Sequence[tuple[Table, Piece]],
     files: SharedFiles,
 ) -> None:
-    reader = _find_cpu(device) if files.can_read(device, path) else None
+    reader = find_cpu(device) if files.can_read(device, path) else None
     for table, piece in pieces:
         with tf.device(reader):
             # From the first row of the piece to its last one: a stored slice is read once.
@@ -243,10 +294,10 @@ def _read_pieces(
         write_range(piece.rows, values)
 
 
-def _split_parts(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
-    part: list[Slice] = []
+def _split_parts(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    part: list[Part] = []
     size = 0
-    for each in slices:
+    for each in parts:
         if part and size + each.nbytes > PART_BYTES:
             yield part
             part, size = [], 0
@@ -312,13 +363,6 @@ def _probe(device: str, directory: str) -> bool:
 def _make_absolute(path: str) -> str:
     """Return a path that other tasks understand, whatever their working directory is."""
     return path if "://" in path else str(Path(path).absolute())
-
-
-def _find_cpu(device: str) -> str:
-    """Return the device of the same task that reads and writes files."""
-    return str(
-        tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
-    )
 
 
 def _name_task(device: str) -> str:

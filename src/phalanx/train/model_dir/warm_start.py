@@ -16,6 +16,7 @@ from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.checkpoint import restore_all
 from phalanx.train.model_dir.intact import explain_damage, load_first
 from phalanx.train.model_dir.layout import candidate_checkpoints, checkpoint_name
+from phalanx.train.model_dir.table_changes import read_tensor
 from phalanx.train.model_dir.weights_file import open_weights_file
 from phalanx.train.types import Array, KerasVariable, Model
 
@@ -195,7 +196,7 @@ def _open_tensorflow(path: str) -> WeightSource:
     by_key = {key: name for name, key in keys.items()}
     return WeightSource(
         {name: tuple(shapes[key]) for name, key in keys.items()},
-        lambda name: np.asarray(reader.get_tensor(keys[name])),
+        lambda name: read_tensor(path, keys[name]),
         {path: by_key[key] for path, key in paths.items() if key in by_key},
     )
 

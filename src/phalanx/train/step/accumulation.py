@@ -13,6 +13,7 @@ from phalanx.train.step.report_values import batch_length
 from phalanx.train.step.step_function import StepFunction, StepResult
 from phalanx.train.types import Batch, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
+from phalanx.train.variables.index_shard import Sightings
 
 Compute = Callable[..., StepResult]
 """The signature of `StepFunction.train`."""
@@ -29,6 +30,7 @@ def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepRe
         [scale(gradient, count) for gradient in gradients],
         [scale(value, count) if value.dtype.is_floating else value for value in result.state],
         result.report,
+        result.sightings,
     )
 
 
@@ -37,7 +39,8 @@ def zero_contribution(
 ) -> StepResult:
     """Return the contribution of a batch without examples; integer state keeps its value."""
     zero_state = [tf.zeros_like(v) if v.dtype.is_floating else tf.identity(v) for v in state]
-    return StepResult(variables.zero_gradients(), zero_state, tf.zeros([report_size]))
+    gradients, report = variables.zero_gradients(), tf.zeros([report_size])
+    return StepResult(gradients, zero_state, report, variables.no_sightings())
 
 
 def has_examples(optional: Tensor) -> Tensor:
@@ -59,6 +62,7 @@ def add_contributions(first: StepResult, second: StepResult) -> StepResult:
             for a, b in zip(first.state, second.state, strict=True)
         ],
         first.report + second.report,
+        [Sightings.add(pair) for pair in zip(first.sightings, second.sightings, strict=True)],
     )
 
 
@@ -69,6 +73,7 @@ def average(total: StepResult) -> StepResult:
         [scale(gradient, share) for gradient in total.gradients],
         [scale(value, share) if value.dtype.is_floating else value for value in total.state],
         total.report,
+        total.sightings,
     )
 
 

@@ -31,7 +31,6 @@ from phalanx.train.variables.host_variables import (
     inner_optimizer,
     needs_lookups,
 )
-from phalanx.train.variables.sparse_tables import is_table
 
 _ASSIGNMENTS = (
     "AssignVariable",
@@ -110,12 +109,6 @@ class StepAnalysis:
         self, model: Model, trainable: Sequence[KerasVariable], state: Sequence[KerasVariable]
     ) -> HostVariables:
         """Return the variables of the model: those that optimizers were built with are trained."""
-        if tables := [v.path for v in trainable if is_table(v)]:
-            raise ConfigurationError(
-                f"{type(model).__name__} overrides train_step, but {tables[0]} is a sparse table, "
-                "whose gradients only Phalanx computes: use keras.layers.Embedding, or write "
-                "train_step(model, batch) in the experiment"
-            )
         optimizers = self.optimizers
         compiled = getattr(model, "optimizer", None)
         trained = {id(v): v for optimizer in optimizers for v in built_variables(optimizer)}

@@ -62,7 +62,8 @@ from phalanx.train.types import (
 )
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables, inner_optimizer, needs_lookups
-from phalanx.train.variables.sparse_tables import is_index, make_sparse
+from phalanx.train.variables.index_shard import Sightings
+from phalanx.train.variables.sparse_tables import is_index, is_table, make_sparse
 
 LOG = logging.getLogger("phalanx")
 
@@ -73,8 +74,8 @@ class StepResult(NamedTuple):
     gradients: list[Tensor]
     state: list[Tensor]
     report: Tensor
-    sightings: Sequence[tuple[Tensor, Tensor]] = ()
-    """The ids that were looked up in each growing table, and how often."""
+    sightings: Sequence[Sightings] = ()
+    """The ids that were looked up in each buffer of a growing table."""
 
 
 class StepFunction:
@@ -116,6 +117,8 @@ class StepFunction:
 
         Evaluation is traced where its step may return other values than the training step.
         """
+        if self._train_step is not None and train_spec is not None:
+            self._refuse_tables()
         self._train_spec, self._eval_spec = train_spec, eval_spec
         self.element_spec = eval_spec if train_spec is None else train_spec
         if train_spec is not None:
@@ -128,10 +131,20 @@ class StepFunction:
             metric.reset_state()
         self.report.metric_variables = [v for metric in metrics for v in metric.variables]
         if self._train_step is not None and train_spec is not None:
+            self._refuse_tables()
             self._analysis = self._analyze(self._train_step, train_spec)
         if self._test_step is not None and eval_spec is not None:
             self._analyze(self._test_step, eval_spec)
         self._check_metrics()
+
+    def _refuse_tables(self) -> None:
+        """Raise an error if the model overrides `train_step`, and has sparse tables."""
+        if tables := [v.path for v in self.model.trainable_variables if is_table(v)]:
+            raise ConfigurationError(
+                f"{type(self.model).__name__} overrides train_step, but {tables[0]} is a sparse "
+                "table, whose gradients only Phalanx computes: use keras.layers.Embedding, or "
+                "write train_step(model, batch) in the experiment"
+            )
 
     def _analyze(self, step: ModelStep, element_spec: ElementSpec) -> StepAnalysis:
         variables = [v for v in _list_variables(self.model) if not is_seed(v)]
@@ -297,7 +310,8 @@ class StepFunction:
         if self._train_spec is None:
             # Only an evaluation: some engines trace this function, and never run it.
             changed = variables.select_changing(state)
-            return StepResult(variables.zero_gradients(), changed, tf.zeros([self.report_size]))
+            report = tf.zeros([self.report_size])
+            return StepResult(variables.zero_gradients(), changed, report, variables.no_sightings())
         if self._train_step is not None:
             return self._train_by_model_step(variables, buffers, state, batch, replica, step)
         sparse = variables.sparse_buffers()
@@ -324,8 +338,7 @@ class StepFunction:
         report = self.report.make(values, count, self._weigh(scope.get_current_value, count))
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         changed = variables.select_changing(variables.state_layout.flatten(new_state))
-        noted = tuple(lookups.merge_sightings(table) for table in variables.growing_tables())
-        return StepResult(gradients, changed, report, noted)
+        return StepResult(gradients, changed, report, lookups.list_sightings())
 
     def _train_by_model_step(
         self,

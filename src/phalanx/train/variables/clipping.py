@@ -27,29 +27,75 @@ class Clipping:
         return Clipping(*(None if limit is None else limit * factor for limit in limits))
 
     @unconverted
-    def apply(self, gradients: Sequence[Tensor], layout: FlatLayout) -> list[Tensor]:
+    def apply(
+        self,
+        gradients: Sequence[Tensor],
+        layout: FlatLayout,
+        devices: Sequence[str | None] | None = None,
+    ) -> list[Tensor]:
         """Clip the gradients of buffers as if each variable had a gradient of its own.
 
         Afterwards the gradients of sparse tables hold each row once, with or without limits. As in
         Keras, the limits of a weight that is looked up are those of its lookups.
+
+        Args:
+            gradients: A gradient of each buffer.
+            layout: The layout of the buffers.
+            devices: Where each gradient is, and stays; by default, the current device.
         """
-        is_looked_up = [buffer.looked_up for buffer in layout.buffers]
-        gradients = [
-            gradient if looked_up else merge_rows(gradient)
-            for gradient, looked_up in zip(gradients, is_looked_up, strict=True)
-        ]
-        if self.value is not None:
-            gradients = [tf.clip_by_value(g, -self.value, self.value) for g in gradients]
+        places = list(devices or [None] * len(gradients))
+        prepared = []
+        for gradient, buffer, device in zip(gradients, layout.buffers, places, strict=True):
+            with tf.device(device):
+                merged = gradient if buffer.looked_up else merge_rows(gradient)
+                if self.value is not None:
+                    merged = tf.clip_by_value(merged, -self.value, self.value)
+                prepared.append(merged)
         if self.norm is not None:
-            gradients = _clip_each(gradients, layout, self.norm)
+            prepared = _clip_each(prepared, layout, self.norm)
         if self.global_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, self.global_norm)
+            prepared = _clip_all(prepared, places, self.global_norm)
             # Keras sums the lookups when it multiplies them.
-            gradients = [
-                tf.convert_to_tensor(gradient) if looked_up else gradient
-                for gradient, looked_up in zip(gradients, is_looked_up, strict=True)
-            ]
-        return list(gradients)
+            for index, buffer in enumerate(layout.buffers):
+                if buffer.looked_up:
+                    with tf.device(places[index]):
+                        prepared[index] = tf.convert_to_tensor(prepared[index])
+        return prepared
+
+
+def _clip_all(
+    gradients: Sequence[Tensor], devices: Sequence[str | None], norm: float | Tensor
+) -> list[Tensor]:
+    """Clip by the norm of all gradients, of which only the squares leave their devices."""
+    is_wide = any(_values(gradient).dtype == tf.float64 for gradient in gradients)
+    squares = []
+    for gradient, device in zip(gradients, devices, strict=True):
+        with tf.device(device):
+            square = 2 * tf.nn.l2_loss(_values(gradient))
+            squares.append(tf.cast(square, tf.float64 if is_wide else tf.float32))
+    factor = _find_factor(tf.sqrt(tf.add_n(squares)), norm)
+    clipped = []
+    for gradient, device in zip(gradients, devices, strict=True):
+        with tf.device(device):
+            values = _values(gradient) * tf.cast(factor, _values(gradient).dtype)
+            is_sparse = isinstance(gradient, tf.IndexedSlices)
+            clipped.append(
+                tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+                if is_sparse
+                else values
+            )
+    return clipped
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _find_factor(found: Tensor, limit: float | Tensor) -> Tensor:
+    """Return what gradients of a norm are multiplied by; NaN where that is not finite."""
+    limit = tf.cast(limit, found.dtype)
+    factor = limit * tf.minimum(1 / found, 1 / limit)
+    return tf.where(tf.math.is_finite(found), factor, tf.cast(float("nan"), found.dtype))
 
 
 def _clip_each(

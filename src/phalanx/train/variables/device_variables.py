@@ -28,6 +28,7 @@ from phalanx.train.variables.host_variables import (
     built_variables,
     inner_optimizer,
 )
+from phalanx.train.variables.index_shard import IndexShard, Sightings
 from phalanx.train.variables.row_transfer import copy_rows, read_array, write_array
 from phalanx.train.variables.sparse_tables import Lookups, is_table, make_sparse
 from phalanx.train.variables.store import (
@@ -38,6 +39,7 @@ from phalanx.train.variables.store import (
     plan_weights,
 )
 from phalanx.train.variables.table import Table
+from phalanx.train.variables.table_index import TableIndex
 
 T = TypeVar("T")
 
@@ -83,6 +85,9 @@ class DeviceVariables:
         if not is_copy:
             for table, shards, is_filled in placed._tables():
                 table.attach(shards, is_filled)
+            placed._attach_changes()
+            for index, parts in placed._indexes():
+                index.attach(parts)
         return placed
 
     def model_variables(self) -> list[KerasVariable]:
@@ -172,7 +177,7 @@ class DeviceVariables:
             shard = (index, buffers[index])
             shards.setdefault(id(self._first_variable(index)), []).append(shard)
         is_remote = any("/job:ps" in store.device for store in self.stores)
-        return Lookups(shards, is_remote, tape)
+        return Lookups(shards, is_remote, tape, self._index_shards())
 
     @unconverted
     def read_state(self) -> list[Tensor]:
@@ -206,26 +211,53 @@ class DeviceVariables:
     def state_variables(self) -> list[TFVariable]:
         return _order(self.state_layout, [store.state for store in self.stores])
 
-    def apply(self, gradients: Sequence[Tensor]) -> None:
-        """Update all weights by the gradients of their buffers, clipped if limits are set."""
-        clipped = self.clip(gradients)
+    def apply(self, gradients: Sequence[Tensor], are_stored: bool = False) -> None:
+        """Update all weights by the gradients of their buffers, clipped if limits are set.
+
+        Args:
+            gradients: A gradient of each buffer.
+            are_stored: Whether each gradient is on the device of its buffer, and stays there.
+        """
+        clipped = self.clip(gradients, are_stored)
         for number, store in enumerate(self.stores):
             store.apply([clipped[index] for index in self.layout.in_store(number)])
 
-    def growing_tables(self) -> list[Table]:
-        weights = self.host_variables.trainable
-        return [w for w in weights if isinstance(w, Table) and w.growth is not None]
+    @unconverted
+    def growing_buffers(self) -> list[int]:
+        """Return the buffers that hold rows of growing tables."""
+        return list(self._index_shards())
 
-    def grow(self, sightings: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Count the ids that a step has looked up in each growing table, and admit new ones."""
-        store = self.stores[0]
-        for table, (ids, counts) in zip(self.growing_tables(), sightings, strict=True):
-            position = next(
-                p for p, i in enumerate(self.layout.in_store(0)) if self._first_variable(i) is table
-            )
-            with tf.device(store.device):
-                assert table.growth is not None
-                store.row_optimizers[position].reset(*table.growth.observe(ids, counts))
+    @unconverted
+    def no_sightings(self) -> list[Sightings]:
+        """Return what a step has seen in each growing buffer that looks nothing up."""
+        return [Sightings.none() for _ in self.growing_buffers()]
+
+    @unconverted
+    def grow(self, sightings: Sequence[Sightings]) -> None:
+        """Count the ids that were looked up in each growing buffer, and admit new ones."""
+        for index, seen in zip(self.growing_buffers(), sightings, strict=True):
+            store = self.layout.buffers[index].store
+            self.stores[store].grow(self.layout.in_store(store).index(index), seen)
+
+    @unconverted
+    def _index_shards(self) -> dict[int, IndexShard]:
+        """Return the indexes of growing tables, by the number of their buffer."""
+        found: dict[int, IndexShard] = {}
+        for number, store in enumerate(self.stores):
+            in_store = self.layout.in_store(number)
+            found |= {in_store[position]: shard for position, shard in store.indexes.items()}
+        return dict(sorted(found.items()))
+
+    def _indexes(self) -> Iterator[tuple[TableIndex, list[IndexShard]]]:
+        """Yield each index with its shards, in the order of the buckets."""
+        shards = self._index_shards()
+        for index in self.host_variables.indexes():
+            mine = [
+                shard
+                for number, shard in shards.items()
+                if getattr(self._first_variable(number), "index", None) is index
+            ]
+            yield index, mine
 
     def apply_call(
         self, optimizer: Optimizer, gradients: Sequence[Tensor], variables: Sequence[KerasVariable]
@@ -272,13 +304,14 @@ class DeviceVariables:
         return stored
 
     @unconverted
-    def clip(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def clip(self, gradients: Sequence[Tensor], are_stored: bool = False) -> list[Tensor]:
         """Clip the gradients of the scaled loss."""
         optimizer, clipping = self.host_variables.optimizer, self.clipping
         scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if scales or optimizer.loss_scale_factor is not None:
             clipping = clipping.scale(self.scale_loss(tf.constant(1.0)))
-        return clipping.apply(gradients, self.layout)
+        stored = [self.stores[buffer.store].device for buffer in self.layout.buffers]
+        return clipping.apply(gradients, self.layout, stored if are_stored else None)
 
     @unconverted
     def scale_loss(self, loss: Tensor) -> Tensor:
@@ -291,6 +324,8 @@ class DeviceVariables:
             table.push()
             if self.is_copy:
                 copy_rows(table.shards, shards)
+        for index, parts in self._indexes():
+            index.push(parts)
         weights = _order(self.layout, [store.weights for store in self.stores])
         _write(weights, self.layout.flatten_arrays(_read_dense(self.host_variables.trainable)))
         state = [_numpy(variable) for variable in self.host_variables.state]
@@ -311,6 +346,8 @@ class DeviceVariables:
         """Copy the buffers to the host variables; a large table only if it has a host copy."""
         for table, _, _ in self._tables():
             table.pull()
+        for index in self.host_variables.indexes():
+            index.pull()
         _assign(self.host_variables.trainable, self.layout.unflatten(self._read_dense(self.read())))
         _assign(self.host_variables.state, self.state_layout.unflatten(self._read_all_state()))
         for name, slots in self.host_variables.slots.by_name.items():
@@ -341,6 +378,26 @@ class DeviceVariables:
             for position, slot in slots.items():
                 if isinstance(slot, Table):
                     yield slot, self._find_buffers(position, by_store), True
+        for index, parts in self._indexes():
+            for table, name in zip(index.split_tables, ("ids", "counts", "seen"), strict=True):
+                yield table, [getattr(part, name) for part in parts], True
+
+    def _attach_changes(self) -> None:
+        """Let tables know which variables note their changes; slots share those of their rows."""
+        by_store = [
+            {position: each.changed for position, each in store.row_optimizers.items()}
+            for store in self.stores
+        ]
+        by_name = self.host_variables.slots.by_name.values()
+        for position, weight in enumerate(self.host_variables.trainable):
+            if isinstance(weight, Table) and weight.tracks_changes:
+                changes = tuple(self._find_buffers(position, by_store))
+                for table in (weight, *(slots[position] for slots in by_name if position in slots)):
+                    table.changes = changes
+        for index, parts in self._indexes():
+            changes = tuple(part.changed for part in parts if part.changed is not None)
+            for table in index.split_tables:
+                table.changes = changes
 
     def _find_buffers(
         self, weight: int, by_store: Sequence[Mapping[int, KerasVariable]]
@@ -351,7 +408,9 @@ class DeviceVariables:
         for index, buffer in enumerate(self.layout.buffers):
             if buffer.group == group:
                 position = self.layout.in_store(buffer.store).index(index)
-                found.append(by_store[buffer.store][position].value)
+                variable = by_store[buffer.store][position]
+                is_keras = isinstance(variable, keras.Variable)
+                found.append(variable.value if is_keras else variable)
         return found
 
     def finalize(self) -> bool:

@@ -25,6 +25,10 @@ class VariableSpec:
     """Whether the variable may share a buffer with others."""
     split: bool = False
     """Whether a variable that is not flat may be split by rows over the stores."""
+    unit: int = 1
+    """So many rows, from the first on, are never split."""
+    tail: int = 0
+    """So many rows at the end stay with those before them."""
     fixed: bool = False
     """Whether no training step changes the variable: then it only shares a buffer with such."""
     looked_up: bool = False
@@ -102,8 +106,10 @@ class FlatLayout:
         for group in by_size:
             spec = specs[groups[group][0]]
             if spec.split:
-                for store, rows in _split_evenly(spec.shape[0], stores):
-                    add(group, store, (rows, *spec.shape[1:]))
+                parts = _split_evenly((spec.shape[0] - spec.tail) // spec.unit, stores)
+                for number, (store, units) in enumerate(parts):
+                    tail = spec.tail if number == len(parts) - 1 else 0
+                    add(group, store, (units * spec.unit + tail, *spec.shape[1:]))
             else:
                 add(group, load.index(min(load)), spec.shape)
         return cls(tuple(specs), tuple(groups), tuple(buffers))

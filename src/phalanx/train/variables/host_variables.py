@@ -8,6 +8,7 @@ import keras
 from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer
 from phalanx.train.variables.table import Table, build_described
+from phalanx.train.variables.table_index import TableIndex
 
 
 @dataclass
@@ -55,11 +56,17 @@ class HostVariables:
         """Return the model's variables and the optimizer's."""
         by_weight = self.slots.by_name.values()
         slots = [slot for by_position in by_weight for slot in by_position.values()]
-        return [*self.trainable, *self.state, *self.slots.shared, *slots]
+        indexes = [table for index in self.indexes() for table in index.tables]
+        return [*self.trainable, *self.state, *self.slots.shared, *slots, *indexes]
 
     def tables(self) -> list[Table]:
-        """Return the sparse tables and their slots."""
+        """Return the sparse tables, their slots and indexes."""
         return [variable for variable in self.all() if isinstance(variable, Table)]
+
+    def indexes(self) -> list[TableIndex]:
+        """Return the indexes of the growing tables."""
+        tables = [variable for variable in self.trainable if isinstance(variable, Table)]
+        return [table.index for table in tables if table.index is not None]
 
     def build(self) -> None:
         """Create the variables of the optimizers."""

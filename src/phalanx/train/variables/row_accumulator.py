@@ -1,14 +1,15 @@
 """Sums of sparse gradients: the rows that several trainers add to one update."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import tensorflow as tf
 
 from phalanx.train.types import Tensor, TFQueue
 from phalanx.train.variables.device_variables import DeviceVariables
 
-Rows = tuple[Tensor, Tensor]
-"""Row indices, and the gradient of each row."""
+Rows = list[Tensor]
+"""Row indices and the gradient of each row; of a growing table, also ids and their counts."""
 
 
 class RowAccumulator:
@@ -22,18 +23,25 @@ class RowAccumulator:
     def __init__(self, variables: DeviceVariables, trainers: int) -> None:
         self._variables = variables
         self._queues: dict[int, list[TFQueue]] = {}
+        self._empty: dict[int, Callable[[], Rows]] = {}
+        growing = variables.growing_buffers()
         for index in variables.sparse_gradients():
             buffer = variables.layout.buffers[index]
+            types = [tf.int64, tf.as_dtype(buffer.dtype)]
+            shapes = [[0], [0, *buffer.shape[1:]]]
+            if index in growing:
+                types, shapes = [*types, tf.int64, tf.int64], [*shapes, [0], [0]]
+            self._empty[index] = partial(_make_empty, types, shapes)
             with tf.device(variables.stores[buffer.store].device):
-                types = [tf.int64, tf.int64, tf.as_dtype(buffer.dtype)]
-                self._queues[index] = [tf.queue.FIFOQueue(2**20, types) for _ in range(trainers)]
+                queues = [tf.queue.FIFOQueue(2**20, [tf.int64, *types]) for _ in range(trainers)]
+                self._queues[index] = queues
 
     def add(self, trainer: Tensor, token: Tensor, rows: Sequence[Rows]) -> list[Tensor]:
         """Enqueue the rows of a trainer, one entry for each buffer; return the operations."""
         operations = []
-        for queues, (indices, values) in zip(self._queues.values(), rows, strict=True):
+        for queues, values in zip(self._queues.values(), rows, strict=True):
             for number, queue in enumerate(queues):
-                entry = [token, indices, values]
+                entry = [token, *values]
                 operations.append(
                     tf.cond(
                         trainer == number,
@@ -56,23 +64,27 @@ class RowAccumulator:
     def _take_buffer(
         self, index: int, queues: list[TFQueue], token: Tensor, counted: Tensor
     ) -> Rows:
-        buffer = self._variables.layout.buffers[index]
-        width = list(buffer.shape[1:])
-        with tf.device(self._variables.stores[buffer.store].device):
+        store = self._variables.layout.buffers[index].store
+        with tf.device(self._variables.stores[store].device):
+            empty = self._empty[index]()
+            shapes = [tf.TensorShape([None, *part.shape[1:]]) for part in empty]
             taken = [
                 tf.while_loop(
                     lambda *_, queue=queue: queue.size() > 0,
-                    lambda indices, values, queue=queue, trainer=trainer: _take_newer(
-                        queue, token, counted[trainer] > 0, indices, values, width
+                    lambda *rows, queue=queue, trainer=trainer: _take_newer(
+                        queue, token, counted[trainer] > 0, rows
                     ),
-                    (tf.zeros([0], tf.int64), tf.zeros([0, *width], buffer.dtype)),
-                    shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None, *width])),
+                    empty,
+                    shape_invariants=shapes,
                     parallel_iterations=1,
                 )
                 for trainer, queue in enumerate(queues)
             ]
-            indices, values = zip(*taken, strict=True)
-            return tf.concat(indices, 0), tf.concat(values, 0)
+            return [tf.concat(parts, 0) for parts in zip(*taken, strict=True)]
+
+
+def _make_empty(types: Sequence[tf.DType], shapes: Sequence[Sequence[int]]) -> Rows:
+    return [tf.zeros(shape, dtype) for dtype, shape in zip(types, shapes, strict=True)]
 
 
 def _enqueue(queue: TFQueue, entry: list[Tensor]) -> Tensor:
@@ -81,16 +93,9 @@ def _enqueue(queue: TFQueue, entry: list[Tensor]) -> Tensor:
 
 
 def _take_newer(
-    queue: TFQueue,
-    token: Tensor,
-    is_counted: Tensor,
-    indices: Tensor,
-    values: Tensor,
-    width: list[int],
-) -> Rows:
-    entry_token, new_indices, new_values = queue.dequeue()
-    new_indices = tf.ensure_shape(new_indices, [None])
-    new_values = tf.ensure_shape(new_values, [None, *width])
+    queue: TFQueue, token: Tensor, is_counted: Tensor, rows: Sequence[Tensor]
+) -> list[Tensor]:
+    entry_token, *new = queue.dequeue()
+    shaped = [tf.ensure_shape(a, [None, *b.shape[1:]]) for a, b in zip(new, rows, strict=True)]
     is_wanted = tf.logical_and(entry_token == token, is_counted)
-    rows = tf.cond(is_wanted, lambda: (new_indices, new_values), lambda: (indices, values))
-    return rows[0], rows[1]
+    return list(tf.cond(is_wanted, lambda: shaped, lambda: list(rows)))

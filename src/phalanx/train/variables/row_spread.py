@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 # A range is so many times shorter than its distance from the nearer end, for each shard.
 _GRAIN = 4
@@ -17,6 +18,18 @@ class RowSpan:
     start: int
     """The number of the first row in the table."""
     length: int
+
+
+@lru_cache(maxsize=1024)
+def join_rows(sizes: tuple[int, ...]) -> tuple[RowSpan, ...]:
+    """Return the rows of shards that have consecutive rows each.
+
+    >>> [(span.shard, span.start, span.length) for span in join_rows((4, 3))]
+    [(0, 0, 4), (1, 4, 3)]
+    """
+    starts = accumulate(sizes, initial=0)
+    pairs = enumerate(zip(starts, sizes, strict=False))
+    return tuple(RowSpan(shard, 0, start, length) for shard, (start, length) in pairs)
 
 
 @lru_cache(maxsize=1024)

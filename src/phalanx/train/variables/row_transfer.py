@@ -9,10 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.train.types import Array, Tensor, TFVariable
-from phalanx.train.variables.row_spread import spread_rows
+from phalanx.train.variables.row_spread import RowSpan, join_rows, spread_rows
 
 CHUNK_BYTES = 64 * 2**20
 """No message between two hosts has more bytes of rows than this."""
+
+
+class RangeShards(tuple[TFVariable, ...]):
+    """Shards that have consecutive rows each; others have rows as `spread_rows` says."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,12 @@ def chunk_rows(variable: TFVariable) -> int:
     return int(max(1, CHUNK_BYTES // max(1, size)))
 
 
+def read_spans(shards: Sequence[TFVariable]) -> tuple[RowSpan, ...]:
+    """Return which rows of a table its shards have, in the order of the table."""
+    spread = join_rows if isinstance(shards, RangeShards) else spread_rows
+    return spread(tuple(int(shard.shape[0]) for shard in shards))
+
+
 def split_rows(shards: Sequence[TFVariable], rows: int | None = None) -> Iterator[RowRange]:
     """Split the rows of shards into ranges that end at multiples of `rows` in the table.
 
@@ -75,7 +85,7 @@ def split_rows(shards: Sequence[TFVariable], rows: int | None = None) -> Iterato
     once.
     """
     step = rows or chunk_rows(shards[0])
-    for span in spread_rows(tuple(int(shard.shape[0]) for shard in shards)):
+    for span in read_spans(shards):
         done = 0
         while done < span.length:
             start = span.start + done
@@ -103,10 +113,15 @@ def read_range(rows: RowRange) -> Tensor:
 def write_range(rows: RowRange, values: Tensor | Array) -> None:
     """Replace rows, and wait until that is done, so that no other message is under way."""
     with tf.device(rows.shard.device):
-        indices = tf.range(rows.begin, rows.begin + rows.length)
-        values = tf.convert_to_tensor(values, rows.shard.dtype)
-        rows.shard.scatter_update(tf.IndexedSlices(values, indices))
-        tf.gather(rows.shard, indices[:1]).numpy()
+        write_rows(rows.shard, tf.range(rows.begin, rows.begin + rows.length), values)
+
+
+def write_rows(shard: TFVariable, indices: Tensor, values: Tensor | Array) -> None:
+    """Replace any rows of a shard, and wait until that is done."""
+    with tf.device(shard.device):
+        values = tf.convert_to_tensor(values, shard.dtype)
+        shard.scatter_update(tf.IndexedSlices(values, indices))
+        tf.gather(shard, indices[:1]).numpy()
 
 
 def copy_rows(source: Sequence[TFVariable], target: Sequence[TFVariable]) -> None:

@@ -1,19 +1,34 @@
 """Sparse tables: variables of which a step reads some rows, and updates these rows alone."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from phalanx.train.autograph import unconverted
-from phalanx.train.types import Array, GradientTape, KerasVariable, Optimizer, Tensor
+from phalanx.train.embedding_inputs import hash_values
+from phalanx.train.types import (
+    Array,
+    GradientTape,
+    KerasVariable,
+    Optimizer,
+    Tensor,
+    TFVariable,
+)
+from phalanx.train.variables.index_shard import IndexShard, Sightings, note_changes
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
+
+if TYPE_CHECKING:
+    from phalanx.train.variables.table_index import TableIndex
 
 # The optimizer gets rows in blocks of this size, so that its variables have a fixed shape.
 _BLOCK_ROWS = 1024
@@ -42,11 +57,15 @@ class Lookups:
     is_remote: bool = False
     """Whether rows are sent over the network: then each row is sent once."""
     tape: GradientTape = None
+    indexes: Mapping[int, IndexShard] = field(default_factory=dict)
+    """By the index of a buffer: which ids have its rows, if they belong to a growing table."""
     buffers: list[int] = field(default_factory=list)
     indices: list[Tensor] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
-    sightings: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
-    """By the id of a growing table's variable: ids that were looked up, and how often."""
+    keeps: dict[int, Tensor] = field(default_factory=dict)
+    """By the position in `rows`: which of the rows have a gradient, if not all of them have."""
+    sightings: dict[int, list[Sightings]] = field(default_factory=dict)
+    """By the index of a buffer: ids of a growing table that were looked up there."""
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -67,19 +86,88 @@ class Lookups:
             rows = self._gather(self._find_shards(variable), flat)
         return tf.reshape(rows, tf.concat([tf.shape(indices), rows.shape[1:]], 0))
 
-    def note_ids(self, variable: KerasVariable, ids: Tensor, counts: Tensor) -> None:
-        """Note that ids of a growing table were looked up, and how often each of them was."""
-        self.sightings.setdefault(id(variable), []).append((ids, counts))
+    def look_up_ids(self, table: Table, ids: Tensor, is_counted: Tensor | None = None) -> Tensor:
+        """Return rows of a growing table, and note which ids were looked up, and how often.
 
-    def merge_sightings(self, variable: KerasVariable) -> tuple[Tensor, Tensor]:
-        """Return the ids that all lookups in a growing table have noted, each of them once."""
-        noted = self.sightings.get(id(variable), [])
-        if len(noted) == 1:
-            return noted[0]
-        empty = tf.zeros([0], tf.int64)
-        ids, positions = tf.unique(tf.concat([empty, *(each for each, _ in noted)], 0))
-        counts = tf.concat([empty, *(each for _, each in noted)], 0)
-        return ids, tf.math.unsorted_segment_sum(counts, positions, tf.size(ids))
+        Args:
+            table: The growing table.
+            ids: The ids. One without a row gets a row that it shares with others.
+            is_counted: Which of them may get a row; all, if not given.
+        """
+        assert table.index is not None
+        flat = tf.reshape(ids, [-1])
+        unique, positions, counts = tf.unique_with_counts(flat, tf.int64)
+        if is_counted is not None:
+            counted = tf.cast(tf.reshape(is_counted, [-1]), tf.int64)
+            counts = tf.math.unsorted_segment_sum(counted, positions, tf.size(unique))
+        shards = self._find_shards(table)
+        if len(shards) == 1:
+            rows = self._look_up_alone(shards[0], table.index, unique, counts)
+        else:
+            rows = self._look_up_spread(shards, table.index, unique, counts)
+        rows = tf.gather(rows, positions)
+        return tf.reshape(rows, tf.concat([tf.shape(ids), rows.shape[1:]], 0))
+
+    def _look_up_alone(
+        self, shard: tuple[int, Tensor], index: TableIndex, ids: Tensor, counts: Tensor
+    ) -> Tensor:
+        buffer_index, buffer = shard
+        part = self.indexes[buffer_index]
+        with tf.device(part.device):
+            self._note(buffer_index, ids, counts)
+            found, is_found = part.find(ids)
+            found = tf.where(is_found, found, index.share_rows(ids))
+            return self._gather_shard(buffer_index, buffer, found)
+
+    def _look_up_spread(
+        self,
+        shards: Sequence[tuple[int, Tensor]],
+        index: TableIndex,
+        ids: Tensor,
+        counts: Tensor,
+    ) -> Tensor:
+        """Look up ids where their bucket is. The last shard has the rows that ids share.
+
+        An id without a row is known only after the answer. So the row that it would share is looked
+        up at the same time for every id, and has a gradient only if an id was without a row.
+        """
+        firsts = tf.constant([self.indexes[number].first for number, _ in shards], tf.int64)
+        buckets = hash_values(ids, index.buckets)
+        owner = tf.searchsorted(firsts, buckets, side="right") - 1
+        parts = tf.dynamic_partition(ids, owner, len(shards))
+        counted = tf.dynamic_partition(counts, owner, len(shards))
+        places = tf.dynamic_partition(tf.range(tf.size(ids)), owner, len(shards))
+        own_rows, own_places = [], []
+        for number, (buffer_index, buffer) in enumerate(shards):
+            part = self.indexes[buffer_index]
+            with tf.device(part.device):
+                self._note(buffer_index, parts[number], counted[number])
+                found, is_found = part.find(parts[number])
+                rows = self._gather_shard(buffer_index, buffer, found[is_found])
+            own_rows.append(rows)
+            own_places.append(places[number][is_found])
+        own = tf.concat(own_places, 0)[:, None]
+        has_row = tf.scatter_nd(own, tf.ones_like(own[:, 0]), tf.shape(ids))
+        shared, position = tf.unique(hash_values(ids, index.shared_rows))
+        is_used = tf.math.unsorted_segment_min(has_row, position, tf.size(shared)) == 0
+        buffer_index, buffer = shards[-1]
+        first = self.indexes[buffer_index].own_rows
+        self.keeps[len(self.rows)] = is_used
+        shared_rows = self._gather_shard(buffer_index, buffer, first + shared)
+        result = tf.gather(shared_rows, position)
+        return tf.tensor_scatter_nd_update(result, own, tf.concat(own_rows, 0))
+
+    def _note(self, buffer_index: int, ids: Tensor, counts: Tensor) -> None:
+        if self.tape is None:
+            return
+        # The clock is read first: a row that is given away from now on counts as changed.
+        clock = self.indexes[buffer_index].read_clock()
+        self.sightings.setdefault(buffer_index, []).append(Sightings(ids, counts, clock))
+
+    @unconverted
+    def list_sightings(self) -> list[Sightings]:
+        """Return the ids that were looked up in each buffer of a growing table."""
+        return [Sightings.add(self.sightings.get(index, [])) for index in self.indexes]
 
     def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
         return self.shards[id(variable)]
@@ -92,8 +180,8 @@ class Lookups:
         gradients = {}
         for index, buffer in buffers.items():
             lookups = [i for i, looked_up in enumerate(self.buffers) if looked_up == index]
-            values = [tf.convert_to_tensor(row_gradients[i]) for i in lookups]
-            indices = [self.indices[i] for i in lookups]
+            values = [self._keep(i, tf.convert_to_tensor(row_gradients[i])) for i in lookups]
+            indices = [self._keep(i, self.indices[i]) for i in lookups]
             if not lookups:
                 values = [tf.zeros([0, *buffer.shape[1:]], buffer.dtype)]
                 indices = [tf.zeros([0], tf.int64)]
@@ -103,6 +191,9 @@ class Lookups:
                 tf.constant(tuple(buffer.shape), tf.int64),
             )
         return gradients
+
+    def _keep(self, lookup: int, values: Tensor) -> Tensor:
+        return values[self.keeps[lookup]] if lookup in self.keeps else values
 
     def _gather(self, shards: Sequence[tuple[int, Tensor]], flat: Tensor) -> Tensor:
         if len(shards) == 1:
@@ -141,6 +232,9 @@ class TracedLookups(Lookups):
     def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
         self.tables.append(id(variable))
         return [(-1, tf.zeros(variable.shape, variable.dtype))]
+
+    def look_up_ids(self, table: Table, ids: Tensor, is_counted: Tensor | None = None) -> Tensor:
+        return self.look_up(table, tf.zeros_like(ids))
 
 
 _CURRENT: ContextVar[Lookups | None] = ContextVar("lookups", default=None)
@@ -206,10 +300,13 @@ class RowOptimizer:
     """The first row of each slot in `copies`, as the optimizer initializes it."""
     is_own: bool = False
     """Whether the table has this optimizer alone, so that no dense weight advances it."""
+    changed: TFVariable = None
+    """Which rows of the buffer have changed, if that is noted."""
 
     def apply(self, gradient: Tensor) -> None:
         """Update the rows of a gradient that holds each row once."""
         indices, values = gradient.indices, gradient.values
+        note_changes(self.changed, indices)
         length = tf.size(indices)
         # One block runs even without rows, so that the iteration count advances.
         blocks = tf.maximum((length + _BLOCK_ROWS - 1) // _BLOCK_ROWS, 1)
@@ -240,6 +337,7 @@ class RowOptimizer:
     def reset(self, indices: Tensor, rows: Tensor) -> None:
         """Give rows new values, and their slots the initial ones."""
         (_, weight), *slots = self.copies
+        note_changes(self.changed, indices)
         weight.value.scatter_update(tf.IndexedSlices(rows, indices))
         for (_, slot), initial in zip(slots, self.initial_slots, strict=True):
             values = tf.repeat(tf.constant(initial), tf.size(indices), 0)

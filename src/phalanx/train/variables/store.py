@@ -21,8 +21,10 @@ from phalanx.train.variables.host_variables import (
     inner_optimizer,
     list_variables,
 )
+from phalanx.train.variables.index_shard import IndexShard, Sightings
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
-from phalanx.train.variables.table import describe_tables
+from phalanx.train.variables.table import Table, describe_tables
+from phalanx.train.variables.table_index import make_changes
 
 # These treat each element separately, so a buffer of many variables is updated as each would be.
 ELEMENTWISE = (
@@ -55,6 +57,10 @@ class VariableStore:
     """By their position in `weights`: the buffers of sparse tables."""
     optimizers: list[Optimizer] = field(default_factory=list)
     """The optimizers of a step that calls them itself, in the order of the host variables."""
+    indexes: dict[int, IndexShard] = field(default_factory=dict)
+    """By their position in `weights`: the indexes of growing tables."""
+    idle_optimizers: list[Optimizer] = field(default_factory=list)
+    """The optimizers of tables that have no row here: only their steps are counted."""
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update the weights, on the device that holds them."""
@@ -62,6 +68,8 @@ class VariableStore:
         with tf.device(self.device):
             for position, row_optimizer in self.row_optimizers.items():
                 row_optimizer.apply(gradients[position])
+            for idle in self.idle_optimizers:
+                idle.iterations.assign_add(1)
             if dense:
                 self.optimizer.apply(
                     [gradients[i] for i in dense], [self.weights[i] for i in dense]
@@ -70,8 +78,26 @@ class VariableStore:
             shared = [each for each in self.row_optimizers.values() if not each.is_own]
             if shared:
                 shared[-1].advance_shared()
-            elif self.row_optimizers:
+            else:
                 self.optimizer.iterations.assign_add(1)
+
+    def drop_stale(
+        self, gradients: Sequence[Tensor], seen: Mapping[int, Sightings]
+    ) -> list[Tensor]:
+        """Leave out gradients of rows that belong to another id than when they were looked up."""
+        return [
+            self.indexes[position].drop_stale(gradient, seen[position].clock)
+            if position in seen
+            else gradient
+            for position, gradient in enumerate(gradients)
+        ]
+
+    def grow(self, position: int, sightings: Sightings) -> None:
+        """Count ids of a growing table, and give rows to new ones, on the device of the rows."""
+        index = self.indexes[position]
+        with tf.device(self.device):
+            ids, rows = index.observe(sightings.ids, sightings.counts)
+            self.row_optimizers[position].reset(rows, index.make_rows(ids))
 
 
 def plan_weights(
@@ -104,6 +130,8 @@ def plan_weights(
         may_split = elementwise and variable.constraint is None
         is_large = is_table(variable) or spec.nbytes >= LARGE_BYTES
         is_separate = is_large or position in looked_up
+        if isinstance(variable, Table) and variable.index is not None:
+            spec = replace(spec, unit=variable.index.ways, tail=variable.index.shared_rows)
         specs.append(
             replace(
                 spec,
@@ -157,13 +185,33 @@ def make_stores(
                 index: _make_row_optimizer(
                     own.get(held[index], host_variables.optimizer), buffer, index, weights[index],
                     slots, clones.get(held[index], clone), held[index] in own,
+                    variables[held[index]].tracks_changes,
                 )
                 for index, buffer in enumerate(buffers)
                 if layout.specs[held[index]].split and is_table(variables[held[index]])
             }  # fmt: skip
             state = _make_state(state_layout, number)
-        stores.append(VariableStore(device, weights, state, clone, slots, row_optimizers))
+            indexes = _make_indexes(layout, number, variables)
+            idle = [each for position, each in clones.items() if position not in held]
+        store = VariableStore(device, weights, state, clone, slots, row_optimizers)
+        stores.append(replace(store, indexes=indexes, idle_optimizers=idle))
     return stores
+
+
+def _make_indexes(
+    layout: FlatLayout, store: int, variables: Sequence[KerasVariable]
+) -> dict[int, IndexShard]:
+    """Create the parts of indexes that belong to the rows in a store, on the current device."""
+    indexes = {}
+    for position, number in enumerate(layout.in_store(store)):
+        buffer = layout.buffers[number]
+        table = variables[layout.groups[buffer.group][0]]
+        if isinstance(table, Table) and table.index is not None:
+            before = [b.shape[0] for b in layout.buffers[:number] if b.group == buffer.group]
+            first, ways = sum(before) // table.index.ways, table.index.ways
+            buckets = min(buffer.shape[0] // ways, table.index.buckets - first)
+            indexes[position] = table.index.make_shard(first, buckets, buffer.shape[0])
+    return indexes
 
 
 def make_in_place_store(
@@ -221,6 +269,7 @@ def _make_row_optimizer(
     slots: OptimizerSlots,
     stored: Optimizer,
     is_own: bool,
+    tracks_changes: bool,
 ) -> RowOptimizer:
     """Make the optimizer of some rows; `stored` is the one that has their slots in this store."""
     inner = inner_optimizer(optimizer)
@@ -241,7 +290,8 @@ def _make_row_optimizer(
     ids = {id(variable) for variable in stored.variables}
     shared = [variable for variable in slots.shared if id(variable) in ids]
     pairs = list(zip(local.shared, shared, strict=True))
-    return RowOptimizer(clone, block, copies, pairs, initial, is_own)
+    changed = make_changes(buffer.shape[0]) if tracks_changes else None
+    return RowOptimizer(clone, block, copies, pairs, initial, is_own, changed)
 
 
 def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:

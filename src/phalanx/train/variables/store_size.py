@@ -27,7 +27,7 @@ class StoreSize:
     buffers: int
     dense: int
     tables: int
-    """The rows of sparse tables."""
+    """The rows of sparse tables, and the indexes of growing ones."""
     slots: int
     state: int
     large_tables: int
@@ -59,14 +59,19 @@ def _measure(
     for position, weight in enumerate(host_variables.trainable):
         if isinstance(weight, Table) and weight.is_large:
             large[position] = weight.nbytes + slots[position]
+        if isinstance(weight, Table) and weight.index is not None:
+            large[position] += sum(t.nbytes for t in weight.index.tables if t.is_large)
     dense = tables = 0
     slot_bytes = large_bytes = 0.0
     for index in layout.in_store(store):
         buffer = layout.buffers[index]
         group = layout.groups[buffer.group]
         part = buffer.size / max(1, sum(layout.specs[i].size for i in group))
-        if isinstance(host_variables.trainable[group[0]], Table):
+        table = host_variables.trainable[group[0]]
+        if isinstance(table, Table):
             tables += buffer.nbytes
+            if table.index is not None:
+                tables += table.index.count_bytes(buffer.shape[0])
         else:
             dense += buffer.nbytes
         slot_bytes += part * sum(slots[i] for i in group)

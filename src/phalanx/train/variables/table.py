@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -18,7 +18,16 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables import row_transfer
 from phalanx.train.variables.row_initializer import RowInitializer
-from phalanx.train.variables.row_transfer import copy_rows, fill_rows, split_chunks, split_rows
+from phalanx.train.variables.row_transfer import (
+    RangeShards,
+    copy_rows,
+    fill_rows,
+    split_chunks,
+    split_rows,
+)
+
+if TYPE_CHECKING:
+    from phalanx.train.variables.table_index import TableIndex
 
 _numbers = itertools.count()
 _DESCRIBES: ContextVar[bool] = ContextVar("describes", default=False)
@@ -31,13 +40,6 @@ class _Identity:
 
     name: str
     _unique_id: str
-
-
-class Growth(Protocol):
-    """Gives rows of a growing table to ids."""
-
-    def observe(self, ids: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Count ids; return the rows that have got another id, and their initial values."""
 
 
 class Table(keras.Variable):  # type: ignore[misc]
@@ -59,10 +61,18 @@ class Table(keras.Variable):  # type: ignore[misc]
     ) -> None:
         self.optimizer: Optimizer | None = None
         """The optimizer of this table alone, if it has one."""
-        self.growth: Growth | None = None
-        """How ids get rows, if it is a growing table."""
+        self.index: TableIndex | None = None
+        """Which id has which row, if it is a growing table."""
         self.is_index = False
         """Whether it is a part of the index of a growing table: no step has it as state."""
+        self.in_ranges = False
+        """Whether each shard has consecutive rows."""
+        self.tracks_changes = False
+        """Whether the shards note which rows have changed, for incremental checkpoints."""
+        self.changes: tuple[TFVariable, ...] = ()
+        """For each shard: which of its rows have changed, if that is noted."""
+        self.writes = 0
+        """How often all rows were written at once, which `changes` do not show."""
         self._local: TFVariable = None
         self._shards: tuple[TFVariable, ...] = ()
         self._is_filled = False
@@ -128,6 +138,7 @@ class Table(keras.Variable):  # type: ignore[misc]
     def _direct_assign(self, value: Tensor) -> None:
         with tf.init_scope():
             self._make_local()
+        self.writes += 1
         self._is_filled = self._is_filled or not self._shards
         self._local.assign(tf.cast(value, self._local.dtype))
 
@@ -138,6 +149,9 @@ class Table(keras.Variable):  # type: ignore[misc]
             shards: The variables that hold the rows, as `spread_rows` distributes them.
             is_filled: Whether they have their initial values already.
         """
+        self.changes = ()
+        self.writes += 1
+        shards = RangeShards(shards) if self.in_ranges else tuple(shards)
         old = self._shards or ((self._local,) if self._local is not None else ())
         has_values = bool(old) and self._is_filled
         self._released = None
@@ -151,8 +165,13 @@ class Table(keras.Variable):  # type: ignore[misc]
                 copy_rows(old, shards)
             else:
                 has_values = False
-            self._shards = tuple(shards)
+            self._shards = shards
         self._is_filled = has_values or is_filled
+
+    def clear_changes(self) -> None:
+        """Note that no row has changed since now."""
+        for changed in self.changes:
+            changed.assign(tf.zeros_like(changed))
 
     def release(self, reason: str | None) -> None:
         """Forget the shards, which end with the run; `reason` says where the rows are then.
@@ -180,6 +199,7 @@ class Table(keras.Variable):  # type: ignore[misc]
 
     def mark_filled(self) -> None:
         """Note that all rows of the shards were written: a host copy beside them is old."""
+        self.writes += 1
         self._is_filled = True
         if self._shards:
             self._local = None
@@ -188,6 +208,7 @@ class Table(keras.Variable):  # type: ignore[misc]
         """Copy the host copy to the shards if there is one; otherwise initialize them."""
         if self._shards and self._local is not None:
             copy_rows([self._local], self._shards)
+            self.writes += 1
             self._is_filled = True
         self.fill()
 
@@ -301,6 +322,9 @@ def build_described(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> N
                 reference_variable.dtype, trainable=False,
                 name=f"{reference_variable.path.replace('/', '_')}_{name}",
             )  # fmt: skip
+        assert isinstance(reference_variable, Table)
+        slot.in_ranges = reference_variable.in_ranges
+        slot.tracks_changes = reference_variable.tracks_changes
         inner._track_variable(slot)
         return slot
 
