@@ -102,22 +102,32 @@ class Lookups:
             counts = tf.math.unsorted_segment_sum(counted, positions, tf.size(unique))
         shards = self._find_shards(table)
         if len(shards) == 1:
-            rows = self._look_up_alone(shards[0], table.index, unique, counts)
+            rows = self._look_up_alone(shards[0], table.index, unique, counts, positions)
         else:
             rows = self._look_up_spread(shards, table.index, unique, counts)
-        rows = tf.gather(rows, positions)
+            rows = tf.gather(rows, positions)
         return tf.reshape(rows, tf.concat([tf.shape(ids), rows.shape[1:]], 0))
 
     def _look_up_alone(
-        self, shard: tuple[int, Tensor], index: TableIndex, ids: Tensor, counts: Tensor
+        self,
+        shard: tuple[int, Tensor],
+        index: TableIndex,
+        ids: Tensor,
+        counts: Tensor,
+        positions: Tensor,
     ) -> Tensor:
+        """Look up ids in the only shard; return the row of the id at each of the positions."""
         buffer_index, buffer = shard
         part = self.indexes[buffer_index]
         with tf.device(part.device):
             self._note(buffer_index, ids, counts)
             found, is_found = part.find(ids)
             found = tf.where(is_found, found, index.share_rows(ids))
-            return self._gather_shard(buffer_index, buffer, found)
+            if not self.is_remote:
+                # Sums over positions would be made here, and once more for the whole gradient.
+                return self._gather_shard(buffer_index, buffer, tf.gather(found, positions))
+            rows = self._gather_shard(buffer_index, buffer, found)
+        return tf.gather(rows, positions)
 
     def _look_up_spread(
         self,
