@@ -55,6 +55,8 @@ class ElasticTasks:
         self.generations.note_end(task)
 
     def note_exit(self, failure: TaskFailure, now: float) -> None:
+        # The next generation depends on what this one has reported last.
+        self._looked_at = None
         self.generations.note_exit(failure, now)
 
     def rank_of(self, task: Task) -> Task | None:
@@ -72,6 +74,7 @@ class ElasticTasks:
 
     def lose(self, task: Task, now: float) -> None:
         """Go on without a trainer on parameter servers."""
+        self._looked_at = None
         self.generations.lose(task, now)
 
     def advance(self, now: float) -> Action | None:

@@ -182,7 +182,7 @@ class FitData:
         is_random = seed is not None and context.global_seed() is None
         if is_random and self.shuffle and adapter.num_batches:
             return GlobalBatches(self._cut(self._shuffle_arrays(seed)))
-        return GlobalBatches(self._cut(_set_length(adapter.get_tf_dataset(), adapter)))
+        return GlobalBatches(self._cut(adapter.get_tf_dataset()), length=adapter.num_batches)
 
     def check_end(self, name: str, steps: int | None, argument: str) -> None:
         """Raise an error for a dataset that does not end, unless a number of steps is set."""
@@ -305,11 +305,7 @@ def _read_epochs(adapter: DataAdapter, seed: int | None, passes: PassCounter) ->
             adapter.on_epoch_end()
 
     spec = adapter.get_tf_dataset().element_spec
-    return _set_length(tf.data.Dataset.from_generator(read, output_signature=spec), adapter)
-
-
-def _set_length(dataset: Dataset, adapter: DataAdapter) -> Dataset:
-    """Tell a dataset how many batches it has, which Keras may know better than TensorFlow."""
+    dataset = tf.data.Dataset.from_generator(read, output_signature=spec)
     if adapter.num_batches is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(adapter.num_batches))

@@ -40,11 +40,13 @@ class GlobalBatches:
         seed: A seed that all tasks know, for each shuffle of the dataset that has none. None: the
             order of the batches is the same in all tasks already.
         passes: Counts the passes over a dataset that Python makes.
+        length: How many batches there are, where Keras knows it better than TensorFlow.
     """
 
     dataset: Dataset
     seed: int | None = None
     passes: PassCounter | None = None
+    length: int | None = None
 
     @property
     def element_spec(self) -> ElementSpec:
@@ -54,7 +56,7 @@ class GlobalBatches:
     def num_batches(self) -> int | None:
         """How many batches there are, or None if that is unknown or if they never end."""
         count = int(self.dataset.cardinality())
-        return count if count >= 0 else None
+        return count if count >= 0 else self.length
 
     def slice(self, context: Context) -> Dataset:
         """Return this task's part of each batch: one slice for each of its replicas.
