@@ -42,7 +42,8 @@ def make_result(variables: DeviceVariables, value: float, examples: float, count
         else tf.fill(buffer.shape, value)
         for index, buffer in enumerate(variables.layout.buffers)
     ]
-    return StepResult(gradients, [tf.constant(value), tf.constant(count)], tf.constant([examples]))
+    state = [tf.constant(value), tf.constant(count)]
+    return StepResult(gradients, state, tf.constant([examples]), [])
 
 
 def test_average_weights_each_batch_by_its_examples(variables: DeviceVariables) -> None:

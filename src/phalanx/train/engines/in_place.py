@@ -181,7 +181,7 @@ def _mask(result: StepResult, count: Tensor) -> StepResult:
     state = [tf.where(count > 0, v, tf.zeros_like(v)) if v.dtype.is_floating else v
              for v in result.state]  # fmt: skip
     report = tf.where(count > 0, result.report, tf.zeros_like(result.report))
-    return StepResult([], state, report)
+    return StepResult([], state, report, [])
 
 
 def _make_dummy(element_spec: ElementSpec) -> Batch:

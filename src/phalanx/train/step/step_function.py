@@ -74,7 +74,7 @@ class StepResult(NamedTuple):
     gradients: list[Tensor]
     state: list[Tensor]
     report: Tensor
-    sightings: Sequence[Sightings] = ()
+    sightings: list[Sightings]
     """The ids that were looked up in each buffer of a growing table."""
 
 
@@ -360,7 +360,7 @@ class StepFunction:
         gradients = variables.layout.flatten([variables.convert_gradient(*pair) for pair in pairs])
         report = self._report_model_step(self._train_step, returned, batch, scope)
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
-        return StepResult(gradients, self._changed_state(variables, scope), report)
+        return StepResult(gradients, self._changed_state(variables, scope), report, [])
 
     def train_in_place(
         self,
@@ -380,7 +380,7 @@ class StepFunction:
             updates.write_assigned()
         report = self._report_model_step(self._train_step, returned, batch, scope)
         report = self.report.add_norm(report, updates.gradients, tf.constant(1.0))
-        return StepResult([], self._changed_state(variables, scope), report)
+        return StepResult([], self._changed_state(variables, scope), report, [])
 
     def _changed_state(self, variables: DeviceVariables, scope: TapeScope) -> list[Tensor]:
         values = [scope.current(variable) for variable in variables.host_variables.state]
