@@ -53,6 +53,33 @@ def test_page_of_another_site_cannot_read_the_metrics(endpoint: MetricsEndpoint)
     assert get(endpoint, Host="[::1]")[0] == 200
 
 
+def test_names_of_other_sites_are_refused_on_any_address() -> None:
+    endpoint = MetricsEndpoint(prometheus_client.CollectorRegistry(), "0.0.0.0", 0)
+    own, service = socket.gethostname(), "digits-chief-0.digits.research.svc"
+    known = ["10.0.0.7:9400", "[fd00::7]:9400", "node7:9400", f"{service}:9400"]
+    known += [f"{service}.cluster.local", own, f"{socket.getfqdn()}."]
+    foreign = [
+        "evil.example",
+        f"{own}.evil.example:9400",
+        "10.0.0.7.evil.example",
+        "evil.example:",
+        "",
+    ]
+    for expected, headers in ((200, known), (421, foreign)):
+        assert {each: get(endpoint, Host=each)[0] for each in headers} == dict.fromkeys(
+            headers, expected
+        )
+    endpoint.close()
+
+
+def test_name_of_the_address_is_known(endpoint: MetricsEndpoint) -> None:
+    # A name to the resolver, though not a full address.
+    named = MetricsEndpoint(prometheus_client.CollectorRegistry(), "127.1", 0)
+    assert get(named, Host="127.1:9400")[0] == 200
+    assert get(endpoint, Host="127.1:9400")[0] == 421
+    named.close()
+
+
 def test_clients_that_send_nothing_do_not_add_up(endpoint: MetricsEndpoint) -> None:
     silent = [socket.create_connection(("127.0.0.1", endpoint.port), 60) for _ in range(30)]
     try:

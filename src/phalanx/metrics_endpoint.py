@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import re
 import socket
@@ -20,14 +21,15 @@ PORT_VARIABLE = "PHALANX_METRICS_PORT"
 
 _SECONDS = 10.0
 _MAX_CLIENTS = 8
+_PRIVATE_DOMAINS = (".localhost", ".local", ".internal", ".svc")
 
 
 class MetricsEndpoint:
     """Serves the metrics of a registry until `close`, from threads of its own.
 
-    It accepts few clients at a time, and a client has limited time. On a loopback address, the
-    header Host must be an address or `localhost`: a page of a hostile site can make a browser call
-    the address under another name.
+    It accepts few clients at a time, and a client has limited time. The header Host must be an
+    address, a name of this host, or a name that nobody can register: a page of a hostile site can
+    make a browser call the address under a name of that site, and read the answer.
 
     Args:
         registry: The metrics.
@@ -81,10 +83,27 @@ class _Server(ThreadingHTTPServer):
             host = "0.0.0.0"
         self.registry = registry
         self._free = threading.BoundedSemaphore(_MAX_CLIENTS)
+        self._name = host.lower()
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self.is_loopback = ipaddress.ip_address(str(address[0])).is_loopback
         self.address_family = family
         super().__init__((str(address[0]), port), _Handler)
+
+    def is_called(self, header: str) -> bool:
+        """Whether the value of a header Host names this server."""
+        has_port = ":" in header and not header.endswith("]")
+        name = (header.rpartition(":")[0] if has_port else header).lower().removesuffix(".")
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(name.strip("[]"))
+            return True
+        # No public name server has these.
+        if name and ("." not in name or name.endswith(_PRIVATE_DOMAINS)):
+            return True
+        return name in (self._name, socket.gethostname().lower(), self._full_name)
+
+    @functools.cached_property
+    def _full_name(self) -> str:
+        """The name of this host with its domain, which may take a while to find."""
+        return socket.getfqdn().lower()
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
@@ -123,8 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
 
-        if self.server.is_loopback and not _is_local(self.headers.get("Host", "localhost")):
-            self.send_error(421, "This server is called localhost")
+        if not self.server.is_called(self.headers.get("Host", "localhost")):
+            self.send_error(421, "This server has another name, which --metrics-host can set")
             return
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "The metrics are at /metrics")
@@ -147,12 +166,3 @@ class _Handler(BaseHTTPRequestHandler):
 def _cut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _is_local(header: str) -> bool:
-    name = header if header.endswith("]") or ":" not in header else header.rpartition(":")[0]
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return name.lower() == "localhost"
-    return True

@@ -237,6 +237,31 @@ def test_only_the_names_of_the_server_are_answered(port: int, host: str, expecte
     assert status(exchange(port, request(host=host))) == expected
 
 
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("http://localhost:8501", 200),
+        ("https://models.example.com", 200),
+        ("https://MODELS.example.com:444", 200),
+        ("http://localhost:3000", 403),
+        ("https://evil.example.com", 403),
+        ("http://10.1.2.3", 403),
+        ("https://evil.example.com://models.example.com", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+def test_pages_of_other_sites_cannot_call_the_model(port: int, origin: str, expected: int) -> None:
+    # A form or a fetch without CORS sends this type, for which no browser asks the server first.
+    headers = ("Content-Type: text/plain", f"Origin: {origin}")
+    assert status(exchange(port, request(ROW, *headers, host="localhost:8501"))) == expected
+    good = "Origin: http://localhost:8501"
+    twice = request(ROW, good, *headers, host="localhost:8501")
+    assert status(exchange(port, twice)) == expected
+    old = "POST /v1/models/line:predict HTTP/1.0"
+    assert b" 403 " in exchange(port, f"{old}\r\nOrigin: null\r\n\r\n".encode())
+
+
 def test_a_request_needs_one_host(port: int) -> None:
     assert status(exchange(port, request(ROW, "Host: localhost"))) == 400
     none = b"GET /v1/models/line HTTP/1.1\r\nConnection: close\r\n\r\n"

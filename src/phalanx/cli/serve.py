@@ -54,8 +54,8 @@ from phalanx.metrics_endpoint import check_metrics_library
     "names",
     multiple=True,
     metavar="NAME",
-    help="A host name by which clients call the server, * for any. Can be repeated.  "
-    "[default: addresses, localhost and this host]",
+    help="A host name by which clients call the server, and whose web pages may, * for any. Can be "
+    "repeated.  [default: addresses, localhost and this host, and no other pages]",
 )
 @click.option(
     "--token-file",

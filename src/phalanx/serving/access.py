@@ -23,7 +23,9 @@ class Access:
     """The names that clients may call the server by, and the token that they must send.
 
     A page of a hostile site can make a browser call any address under a name of that site (DNS
-    rebinding). The header Host then has that name, which no honest client uses.
+    rebinding). The header Host then has that name, which no honest client uses. It can also make a
+    browser send requests under the right name, whose answers it cannot read, but which the model
+    would compute. The header Origin then has the name of the site; other clients send none.
     """
 
     host: str
@@ -32,13 +34,17 @@ class Access:
 
     def allows_name(self, header: str) -> bool:
         """Whether the value of a header Host names this server."""
-        name = header.removesuffix(".").lower()
-        if not name.endswith("]"):
-            name = name.rpartition(":")[0] if ":" in name else name
+        name = _without_port(header)
         if is_address(name.strip("[]")) or name == "localhost" or name.endswith(".localhost"):
             return True
         known = {self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
-        return "*" in known or name.removesuffix(".") in known
+        return "*" in known or name in known
+
+    def allows_origin(self, header: str, host: str) -> bool:
+        """Whether the value of a header Origin is the server itself, or has an allowed name."""
+        site = header.partition("://")[2].lower()
+        known = set(map(str.lower, self.names))
+        return bool(site) and (site == host.lower() or "*" in known or _without_port(site) in known)
 
     def allows_token(self, header: str) -> bool:
         """Whether the value of a header Authorization has the token, if one is needed."""
@@ -47,6 +53,13 @@ class Access:
         scheme, _, given = header.partition(" ")
         is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         return is_right and scheme.lower() == "bearer"
+
+
+def _without_port(authority: str) -> str:
+    name = authority.removesuffix(".").lower()
+    if not name.endswith("]"):
+        name = name.rpartition(":")[0] if ":" in name else name
+    return name.removesuffix(".")
 
 
 def is_address(text: str) -> bool:

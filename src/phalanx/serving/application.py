@@ -153,6 +153,10 @@ class Application:
         if hosts and not self._access.allows_name(hosts[0]):
             message = f"this server is not called {hosts[0]!r}: add --allow-host if it is"
             raise _HTTPError(HTTPStatus.MISDIRECTED_REQUEST, message)
+        for origin in request.headers("origin"):
+            if not self._access.allows_origin(origin, hosts[0] if hosts else ""):
+                message = f"pages of {origin!r} may not call this server: add --allow-host"
+                raise _HTTPError(HTTPStatus.FORBIDDEN, message)
         tokens = request.headers("authorization")
         if not self._access.allows_token(tokens[0] if len(tokens) == 1 else ""):
             message = "this server needs the header Authorization: Bearer TOKEN"
