@@ -131,6 +131,15 @@ def test_a_batch_script_has_no_line_of_a_value() -> None:
         )
 
 
+def test_slurm_replaces_nothing_in_the_log_directory() -> None:
+    job = Job("a", Program(ProgramKind.FILE, "train.py"))
+    script = plan_script(job, SlurmOptions("/home", "/logs/%u", "python")).script
+    assert "#SBATCH --output=/logs/%%u/batch.log" in script.replace("'", "")
+    assert "\nlog_dir=/logs/%u\n" in script
+    with pytest.raises(JobError, match="backslash"):
+        plan_script(job, SlurmOptions("/home", "/logs\\x", "python"))
+
+
 def test_labels_of_any_length_become_directories(tmp_path: Path) -> None:
     labels = [b"x" * 300, b"x" * 299 + b"y", "ä".encode() * 200, b"a\nb/../c", b"..", b"-"]
     write_examples(tmp_path / "a.tfrecord", {"image": [PNG] * len(labels), "label_name": labels})

@@ -56,7 +56,7 @@ def test_job_succeeds_after_a_killed_worker_restarts(launch: Phalanx, tmp_path: 
 
 
 def test_roles_with_different_resources_run_as_a_heterogeneous_job(launch: Phalanx) -> None:
-    needs = ["--cpus", 1, "--cpus", "ps=2", "--log-dir", "my logs"]
+    needs = ["--cpus", 1, "--cpus", "ps=2", "--log-dir", "my %u logs"]
     done = launch("launch", "slurm", *SHAPE, *needs, "--follow", "train.py", 2)
     assert done.returncode == 0, done.stderr
     assert "worker-1 | I am worker 1\n" in done.stdout

@@ -99,7 +99,7 @@ start_role() {
     role=$1 SLURM_HOSTFILE=$hostfile srun "${chosen[@]}" --ntasks="${count[$1]}" \
         --job-name="$1" --distribution=arbitrary --exact --mem=0 ${cpus[$1]:+--cpus-per-task=${cpus[$1]}} \
         ${gpus[$1]:+--gpus-per-task=${gpus[$1]}} --kill-on-bad-exit=1 --open-mode=append \
-        --output="$log_dir/$1-%t.log" bash -c run_task &
+        --output="${log_dir//%/%%}/$1-%t.log" bash -c run_task &
     steps[$1]=$!
 }
 

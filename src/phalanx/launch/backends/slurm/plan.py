@@ -72,7 +72,7 @@ def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
 
 def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
     """Yield the #SBATCH lines. A heterogeneous job has a component for each role."""
-    directives = [f"--job-name={job.name}", f"--output={options.log_dir}/batch.log"]
+    directives = [f"--job-name={job.name}", f"--output={_as_pattern(options.log_dir)}/batch.log"]
     directives += ["--open-mode=append", f"--chdir={options.directory}"]
     directives += [f"--signal=B:TERM@{options.notice}"]
     directives += ["--requeue" if options.requeue else "--no-requeue"]
@@ -96,6 +96,15 @@ def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterato
             if has_control_characters(each):
                 raise JobError(f"{each!r} has a line break or another control character")
             yield f"#SBATCH {shlex.quote(each)}"
+
+
+def _as_pattern(path: str) -> str:
+    """Escape a path in which Slurm would replace %j, %u and others."""
+    if "\\" in path:
+        raise JobError(
+            f"Slurm cannot write to {path}, which has a backslash: choose another --log-dir"
+        )
+    return path.replace("%", "%%")
 
 
 def _request_resources(count: int, needs: Resources) -> Iterator[str]:
