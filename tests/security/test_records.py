@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from phalanx.errors import DataError, RecordError
 from phalanx.records import RecordIndex, Schema, framing, read_records, verify
 from phalanx.records.codec import codec, load_codec
 from phalanx.records.codec.fallback import message_classes
+from phalanx.records.convert import row_to_json
 
 PYTHON = load_codec("python")
 MOST_PADDING = 128 << 20
@@ -245,6 +247,34 @@ def test_a_compressed_record_that_expands_without_limit_is_damage(tmp_path: Path
     assert done.returncode == 1, done.stderr
     assert "decompress the file first" in done.stdout + done.stderr
     assert done.peak < 360
+
+
+def test_a_large_record_of_few_compressed_bytes_is_damage(tmp_path: Path) -> None:
+    message = message_classes()[0]()
+    message.features.feature["a"].bytes_list.value.append(bytes(150 << 20))
+    data = bytes(codec.frame([message.SerializeToString()]))
+    path = tmp_path / "bomb.tfrecord.gz"
+    path.write_bytes(gzip.compress(data, 1))
+    assert path.stat().st_size < 1_000_000
+    out = tmp_path / "out.jsonl"
+    done = run_measured(tmp_path, "records", "convert", path, "--out", out)
+    assert done.returncode == 1, done.stderr
+    assert "expands more than 64 times: decompress the file first" in done.stderr
+    assert done.peak < 360
+
+
+def test_a_large_record_that_expands_little_is_read(tmp_path: Path) -> None:
+    record = random.Random(7).randbytes(1 << 20) * 70
+    path = tmp_path / "large.tfrecord.gz"
+    path.write_bytes(gzip.compress(bytes(codec.frame([record])), 0))
+    assert list(read_records(str(path))) == [record]
+
+
+def test_binary_values_are_not_longer_as_json_than_as_base64() -> None:
+    for value in (bytes(100_000), b"\1\2\3text" * 1000):
+        assert len(row_to_json({"a": value})) < 1.34 * len(value) + 100
+    assert json.loads(row_to_json({"a": b"\0"})) == {"a": "\0"}
+    assert json.loads(row_to_json({"a": b"long\n" * 1000})) == {"a": "long\n" * 1000}
 
 
 def test_an_index_that_points_elsewhere_is_not_used(tmp_path: Path) -> None:

@@ -53,10 +53,14 @@ def compression_for(path: str) -> Compression:
 
 
 class Decompressor:
-    """Reads the decompressed data of a file up to the first damage, which `damage` describes."""
+    """Reads the decompressed data of a file up to the first damage, which `damage` describes.
+
+    `consumed` is the number of bytes that were read of the file.
+    """
 
     def __init__(self, file: BinaryIO, compression: Compression) -> None:
         self.damage: str | None = None
+        self.consumed = 0
         self._file, self._name = file, compression.value
         self._stream = zlib.decompressobj(_WINDOW[compression])
         self._input = b""
@@ -79,14 +83,14 @@ class Decompressor:
     def _decompress(self, most: int) -> bytes | None:
         """Up to `most` bytes; b"" if more input is needed, None at the end."""
         if self._stream.eof:
-            self._input = self._stream.unused_data or self._file.read(_BLOCK)
+            self._input = self._stream.unused_data or self._read()
             # Zeros after the end are padding, as tar and tape leave it.
             self._input = self._input.lstrip(b"\0")
             if not self._input:
                 return None
             self._stream = zlib.decompressobj(_WINDOW[self._name])
         if not self._input:
-            self._input = self._stream.unconsumed_tail or self._file.read(_BLOCK)
+            self._input = self._stream.unconsumed_tail or self._read()
         if not self._input:
             out = self._stream.flush()
             if not out:
@@ -95,6 +99,11 @@ class Decompressor:
         out = self._stream.decompress(self._input, most)
         self._input = self._stream.unconsumed_tail
         return out
+
+    def _read(self) -> bytes:
+        block = self._file.read(_BLOCK)
+        self.consumed += len(block)
+        return block
 
 
 class Compressor:

@@ -34,6 +34,9 @@ _RECORDS = re.compile(r"\.tfrecords?(-\d+-of-\d+)?(\.gz|\.zlib|\.zz|\.deflate)?$
 _IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp"}
 _ENDINGS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _LONGEST_NAME = 200
+_LONG_VALUE = 1024
+# JSON writes each of these as six characters.
+_CONTROL_CHARACTERS = bytes(set(range(32)) - set(b"\t\n\r\b\f"))
 FORMATS = ("tfrecord", "parquet", "csv", "jsonl", "images")
 
 
@@ -197,7 +200,7 @@ def _write_jsonl(file: BinaryIO, batches: Iterator[pa.RecordBatch], schema: Sche
 
 
 def row_to_json(row: Row) -> str:
-    """An example as a line of JSON; bytes that are not UTF-8 become {"base64": "..."}."""
+    """An example as a line of JSON; bytes that are not text in UTF-8 become {"base64": "..."}."""
     return json.dumps({name: _to_json(value) for name, value in row.items()}, ensure_ascii=False)
 
 
@@ -207,9 +210,19 @@ def _to_json(value: Value) -> Any:
     if not isinstance(value, bytes):
         return value
     try:
-        return value.decode()
+        if not _is_binary(value):
+            return value.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
+        pass
+    return {"base64": base64.b64encode(value).decode()}
+
+
+def _is_binary(value: bytes) -> bool:
+    """Whether a long value has so many control characters that base64 is shorter than text."""
+    if len(value) < _LONG_VALUE:
+        return False
+    controls = len(value) - len(value.translate(None, _CONTROL_CHARACTERS))
+    return 15 * controls > len(value)
 
 
 def _from_json(value: Any) -> Value:

@@ -25,6 +25,8 @@ _LARGEST_BATCH = 1 << 26
 _LARGEST_AFTER_DAMAGE = 1 << 26
 _LARGEST_RECORD = (1 << 31) - 1
 _LARGEST_COMPRESSED_RECORD = 1 << 28
+_LARGEST_EXPANSION = 64
+"""How many times larger than what was read of the file a record of more than 64 MiB may be."""
 _MOST_ROWS = 16384
 """The records of a chunk of small records: rows that lack a feature take memory, too."""
 
@@ -203,6 +205,13 @@ class _Window:
         is_plain = not isinstance(self._file, Decompressor)
         return _LARGEST_RECORD if is_plain else _LARGEST_COMPRESSED_RECORD
 
+    @property
+    def expands_too_much(self) -> bool:
+        """Whether the record that is being read takes far more memory than the file has bytes."""
+        if not isinstance(self._file, Decompressor):
+            return False
+        return len(self.data) > _LARGEST_BATCH + _LARGEST_EXPANSION * self._file.consumed
+
     def waste(self, size: int) -> bool:
         """Count data whose checksum was wrong; is the search for records still worth it?
 
@@ -250,7 +259,7 @@ def _walk(
         numbers = memoryview(spans).cast("B").cast("q")
         count = len(numbers) // 2
         is_short = count == 0 or (most is not None and count < most and used < _LARGEST_BATCH)
-        is_long = length > window.largest_record
+        is_long = length > window.largest_record or (count == 0 and window.expands_too_much)
         if status == FrameStatus.PARTIAL and is_short and not window.at_end and not is_long:
             window.fill()
         elif count > 0:
@@ -287,6 +296,9 @@ def _explain(status: FrameStatus, index: int, window: _Window, length: int) -> s
     if length > window.largest_record:
         return (f"the record has {length} bytes of data, and the limit in a compressed file is "
                 f"{window.largest_record >> 20} MiB: decompress the file first")  # fmt: skip
+    if window.expands_too_much:
+        return (f"the record has {length} bytes of data, in a file that expands more than "
+                f"{_LARGEST_EXPANSION} times: decompress the file first")  # fmt: skip
     return f"the record has {length} bytes of data, and the file ends after {left - _HEADER}"
 
 
