@@ -106,6 +106,7 @@ SIBLINGS = {
     "phalanx.launch.backends": set[str](),
     "phalanx.train.engines": {
         "base",
+        "data_ends",
         "in_place",
         "lock",
         "lockstep",

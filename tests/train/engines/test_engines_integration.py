@@ -204,6 +204,24 @@ def test_update_does_not_wait_for_backup_workers(
 
 
 @pytest.mark.slow
+def test_with_backups_passes_and_evaluations_go_on_without_a_lost_worker(
+    start_cluster: Any, tmp_path: Path
+) -> None:
+    flags = ["--model-dir", str(tmp_path), "--sync", "--global-batch-size", "30"]
+    flags += ["--epochs", "12", "--eval-every-steps", "20", "--log-steps", "10", "--slow", "0.02"]
+    tasks = start_cluster("c w w p", *flags, "--replicas-to-aggregate", "2")
+    tasks.wait_for_line("chief-0", "Evaluation of step")
+    tasks.processes.pop("worker-1").kill()
+    tasks.check(300)
+    log = tasks.log("chief-0")
+    assert "the chief evaluates the shards of 1 lost workers of 2" in log
+    evaluations = [line for line in log.splitlines() if "Evaluation of" in line]
+    counts = {line.rpartition("(")[2].split()[0] for line in evaluations}
+    assert counts == {"101"}
+    assert "epoch 12 of 12 is done" in log
+
+
+@pytest.mark.slow
 def test_without_backups_a_lost_worker_ends_the_run_at_once(
     start_cluster: Any, tmp_path: Path
 ) -> None:

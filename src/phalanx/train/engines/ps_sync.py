@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
 from phalanx.train.engines.base import Notify, Progress
-from phalanx.train.engines.lock import Lock
+from phalanx.train.engines.data_ends import DataEnds
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
@@ -56,8 +56,7 @@ class SyncPSEngine(ParameterServerEngine):
     its gradient and the position in its data are lost, and the run must begin again with the last
     checkpoint. With backups, the others go on, and the chief evaluates its shard.
 
-    Trainers whose data has ended stand in for the missing gradients with zeros, but only as many of
-    them as are required: an update of zeros alone then means that all data has ended.
+    Trainers whose data has ended stand in for the missing gradients with zeros, see `DataEnds`.
     """
 
     def _build(self, element_spec: ElementSpec) -> None:
@@ -99,11 +98,9 @@ class SyncPSEngine(ParameterServerEngine):
         with tf.device(ps_cluster.devices[0]):
             # The number of the evaluation, the shard, and its report.
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[2 + step.report_size]])
-            # When the data of each trainer ended: 1 for the first, 0 for one that has data.
-            self._ends = tf.Variable(tf.zeros([trainers], tf.int32), trainable=False)
-            self._ends_lock = Lock()
         with tf.device(CHIEF_DEVICE):
             self._completed = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._ends = DataEnds(trainers, self._backups, ps_cluster.devices[0])
         self._tokens = TrainerTokens(trainers, ps_cluster.devices[0])
         self._losses = TrainerLosses(
             ps_cluster, self._required, lambda: int(self._completed.numpy())
@@ -195,7 +192,7 @@ class SyncPSEngine(ParameterServerEngine):
         window = DataWindow(self._passes, skip, 1, drops_empty=self._backups > 0)
         remote = self._ps_cluster.open_remote(window)
         self._has_tokens = False
-        self._ends.assign(tf.zeros_like(self._ends))
+        self._ends.begin_pass()
         self._working = []
         self._losses.begin_calls()
         ended = tf.constant(self._ended_passes, tf.int64)
@@ -280,7 +277,8 @@ class SyncPSEngine(ParameterServerEngine):
 
     def _wait_for(self, call: Future[Any]) -> tuple[Tensor, ...]:
         """Wait for updates; TensorFlow itself would wait without limit for missing gradients."""
-        seen, since = self._completed.numpy(), time.monotonic()
+        begun = seen = int(self._completed.numpy())
+        since = sent = time.monotonic()
         while True:
             try:
                 updated: tuple[Tensor, ...] = call.result(timeout=_POLL_SECONDS)
@@ -288,16 +286,24 @@ class SyncPSEngine(ParameterServerEngine):
             except FutureTimeoutError:
                 if not self._failures.empty():
                     raise self._failures.get_nowait() from None
-                completed = self._completed.numpy()
+                completed, now = int(self._completed.numpy()), time.monotonic()
                 self._losses.check()
                 if completed != seen:
-                    seen, since = completed, time.monotonic()
-                if time.monotonic() - since > self._wait_seconds:
+                    seen, since = completed, now
+                elif self._losses.has_any and now - max(since, sent) > _RESEND_SECONDS:
+                    sent = now
+                    self._replace_lost(self._token + completed - begun)
+                if now - since > self._wait_seconds:
                     names = ", ".join(str(task) for task in self._ps_cluster.trainers)
                     raise PeerError(
                         f"gave up after {self._wait_seconds:.0f} s at step {completed}: fewer than "
                         f"{self._required} of the trainers ({names}) sent a gradient"
                     ) from None
+
+    def _replace_lost(self, token: int) -> None:
+        """Ask trainers without data again for an update that lacks the gradients of lost ones."""
+        self._ends.leave_out(self._losses.find_missing())
+        self._tokens.send(token, self._ends.find_ended())
 
     def _work(
         self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor, number_of_pass: Tensor
@@ -307,6 +313,8 @@ class SyncPSEngine(ParameterServerEngine):
         The tokens of updates are larger than the numbers of their steps by `ended`.
         """
         batches = self._losses.take_over(trainer)
+        self._ends.begin_call(trainer)
+        added = tf.constant(-1, tf.int64)
         # State that no step changes is fetched only once.
         state = [tf.identity(value) for value in self.variables.read_state()]
         token, evaluation = self._tokens.take(trainer, number_of_pass)
@@ -316,8 +324,10 @@ class SyncPSEngine(ParameterServerEngine):
                 report = self._shared_evaluation.evaluate_remote(shard)
                 head = [tf.cast(evaluation, tf.float64), tf.cast(shard, tf.float64)]
                 self._evaluations.enqueue(tf.concat([head, report], 0))
-            if token >= 0:
-                self._contribute(iterator, trainer, token, token - ended, state)
+            # The chief may ask for the same update again.
+            if token > added:
+                if self._contribute(iterator, trainer, token, token - ended, state):
+                    added = token
                 batches += 1
             token, evaluation = self._tokens.take(trainer, number_of_pass)
         return batches
@@ -329,8 +339,11 @@ class SyncPSEngine(ParameterServerEngine):
         token: Tensor,
         step: Tensor,
         state: list[Tensor],
-    ) -> None:
-        """Add one batch to the update of a token; without data, add zeros if they are needed."""
+    ) -> Tensor:
+        """Add one batch to the update of a token; without data, add zeros if they are needed.
+
+        Returns whether it added something.
+        """
         variables = self.variables
         buffers = variables.add_sparse(variables.read_dense())
         changing = variables.read_changing_state()
@@ -344,7 +357,8 @@ class SyncPSEngine(ParameterServerEngine):
             ),
             lambda: zero_contribution(variables, changing, self._step.report_size),
         )
-        if optional.has_value() or self._is_needed(trainer):
+        adds = optional.has_value() or self._ends.is_needed(trainer)
+        if adds:
             sums, rows = self._serialize(contribution, trainer)
             others = self._split_state(contribution.state)[1]
             added = self._state_queue.add(trainer, token, others)
@@ -353,21 +367,7 @@ class SyncPSEngine(ParameterServerEngine):
                     tf.raw_ops.ResourceAccumulatorApplyGradient(
                         handle=accumulator, local_step=token, gradient=value
                     )
-
-    def _is_needed(self, trainer: Tensor) -> Tensor:
-        """Whether a trainer without data must add zeros: not if it ended among the backups."""
-        if not self._backups:
-            return tf.constant(True)
-
-        def note_end() -> list[Tensor]:
-            ends = self._ends.read_value()
-            # A worker that was restarted reads its data again, and may come here twice.
-            end = tf.where(ends[trainer] > 0, ends[trainer], tf.reduce_max(ends) + 1)
-            self._ends.assign(tf.tensor_scatter_nd_update(ends, [[trainer]], [end]))
-            return [end]
-
-        with tf.device(self._ps_cluster.devices[0]):
-            return self._ends_lock.run(note_end)[0] > self._backups
+        return adds
 
     def _serialize(
         self, contribution: StepResult, trainer: Tensor

@@ -143,26 +143,39 @@ class ParameterServerCluster:
 
         eager.update_server_def = wait_and_update
 
-    def watch_calls(self, on_lost: Callable[[RemoteValue], None]) -> None:
-        """Call a function with the result of each call that has lost its worker.
+    def watch_workers(
+        self, on_lost_call: Callable[[RemoteValue], None], on_lost_worker: Callable[[], None]
+    ) -> None:
+        """Call a function when a worker is lost: one if it runs a call, with the call's result.
 
-        The coordinator puts such a call back into its queue, for any worker that is free.
+        The coordinator puts such a call back into its queue, for any worker that is free. The other
+        function is called for a worker that is lost while it opens its data.
         """
+        for worker in self.coordinator._cluster.workers:
+            abort = type(worker)._on_resource_closure_failure.__get__(worker)
+
+            def note_and_abort(
+                error: BaseException, abort: Callable[[BaseException], None] = abort
+            ) -> None:
+                on_lost_worker()
+                abort(error)
+
+            worker._on_resource_closure_failure = note_and_abort
         closures = self.coordinator._cluster.closure_queue
         # A program with several runs has one coordinator: the watch of an earlier run ends.
         put_back = type(closures).put_back.__get__(closures)
 
         def note_and_put_back(closure: Any) -> None:
             # First, since another worker may take the call as soon as it is in the queue.
-            on_lost(closure._output_remote_value_ref())
+            on_lost_call(closure._output_remote_value_ref())
             put_back(closure)
 
         closures.put_back = note_and_put_back
 
-    def find_lost_workers(self) -> str:
-        """Return the names of the workers that do not listen; `a worker` if all do."""
-        lost = [t for t in self._workers() if not is_listening(self.topology.cluster.addresses[t])]
-        return ", ".join(map(str, lost)) or "a worker"
+    def find_lost_workers(self) -> list[Task]:
+        """Return the workers that do not listen."""
+        addresses = self.topology.cluster.addresses
+        return [task for task in self._workers() if not is_listening(addresses[task])]
 
     def _workers(self) -> list[Task]:
         """Return the tasks that serve the chief as workers, whether they train or not."""

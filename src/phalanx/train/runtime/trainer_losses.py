@@ -27,9 +27,10 @@ class TrainerLosses:
         self._calls: dict[RemoteValue, int] = {}
         # The trainers that have lost their workers, and the steps that were completed then.
         self._losses: dict[int, int] = {}
+        self._has_lost_idle_worker = False
         with tf.device(ps_cluster.devices[0]):
             self._serving = [tf.Variable(0, trainable=False) for _ in ps_cluster.trainers]
-        ps_cluster.watch_calls(self._note)
+        ps_cluster.watch_workers(self._note_call, self._note_worker)
 
     def begin_calls(self) -> None:
         """Forget the calls of an earlier pass over the data."""
@@ -49,11 +50,24 @@ class TrainerLosses:
     @property
     def has_any(self) -> bool:
         """Whether a worker was ever lost, and may have taken tokens with it."""
-        return bool(self._losses)
+        return bool(self._losses) or self._has_lost_idle_worker
 
     def is_missing(self, trainer: int) -> bool:
         """Whether no worker runs the call of a trainer, after a loss."""
-        return bool(self._losses) and not bool(self._serving[trainer].numpy())
+        return self.has_any and not bool(self._serving[trainer].numpy())
+
+    def find_missing(self) -> list[int]:
+        """Return the trainers whose calls no worker will run before a lost one is back.
+
+        Raises:
+            PeerError: Too few trainers are left for the next update.
+        """
+        waiting = [number for number in range(len(self._serving)) if self.is_missing(number)]
+        if len(self._ps_cluster.find_lost_workers()) < len(waiting):
+            # A worker that is there may only be late to begin its call.
+            return []
+        self._check(len(waiting))
+        return waiting
 
     def check(self) -> None:
         """Raise a PeerError if too few trainers are left for the next update.
@@ -61,20 +75,27 @@ class TrainerLosses:
         Without backups every loss is one too many, even if another worker has taken the call over:
         the position in its data is lost.
         """
+        if self._required == len(self._ps_cluster.trainers):
+            missing = int(self.has_any)
+        else:
+            losses, completed = list(self._losses.items()), self._count_steps()
+            missing = sum(step >= completed or self.is_missing(each) for each, step in losses)
+        self._check(missing)
+
+    def _check(self, missing: int) -> None:
         completed, trainers = self._count_steps(), len(self._ps_cluster.trainers)
-        backups = trainers - self._required
-        missing = [
-            trainer
-            for trainer, step in list(self._losses.items())
-            if not backups or step >= completed or self.is_missing(trainer)
-        ]
-        if len(missing) > backups:
+        if missing > trainers - self._required:
+            lost = ", ".join(map(str, self._ps_cluster.find_lost_workers())) or "a worker"
             raise PeerError(
-                f"a peer stopped responding: {self._ps_cluster.find_lost_workers()} was lost at "
-                f"step {completed}, and an update needs {self._required} of {trainers} trainers"
+                f"a peer stopped responding: {lost} was lost at step {completed}, and an update "
+                f"needs {self._required} of {trainers} trainers"
             )
 
-    def _note(self, value: RemoteValue) -> None:
+    def _note_worker(self) -> None:
+        # Its call waits in the coordinator's queue.
+        self._has_lost_idle_worker = True
+
+    def _note_call(self, value: RemoteValue) -> None:
         trainer = self._calls.get(value)
         if trainer is not None:
             self._serving[trainer].assign(0)

@@ -35,13 +35,18 @@ class TrainerTokens:
             for queue in self._queues:
                 queue.enqueue(number)
 
+    def send(self, token: int, trainers: Iterable[int]) -> None:
+        """Send a token to some trainers."""
+        for trainer in trainers:
+            self._queues[trainer].enqueue(tf.constant(token, tf.int64))
+
     def request_evaluation(self, number: int, trainers: Iterable[int]) -> None:
         """Ask trainers for an evaluation."""
-        self._send(_EVALUATE - number, trainers)
+        self.send(_EVALUATE - number, trainers)
 
     def end_pass(self, number: int, trainers: Iterable[int]) -> None:
         """Tell trainers that a pass is over. Those of later passes ignore it."""
-        self._send(_END_PASS - number, trainers)
+        self.send(_END_PASS - number, trainers)
 
     def take(self, trainer: Tensor, number_of_pass: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; a straggler, for which several are waiting, takes the newest update.
@@ -63,7 +68,3 @@ class TrainerTokens:
         branches = [lambda queue=queue: take_from(queue) for queue in self._queues]
         update, evaluation = tf.switch_case(trainer, branches)
         return update, evaluation
-
-    def _send(self, token: int, trainers: Iterable[int]) -> None:
-        for trainer in trainers:
-            self._queues[trainer].enqueue(tf.constant(token, tf.int64))
