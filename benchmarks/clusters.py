@@ -16,7 +16,7 @@ def run_cluster(
 
     `threads` limits the threads of each task.
     """
-    ports = iter(_free_ports(sum(shape.values())))
+    ports = iter(free_ports(sum(shape.values())))
     cluster = {
         role: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for role, count in shape.items()
     }
@@ -60,7 +60,8 @@ def figure(output: str, name: str) -> float:
     return float(output.partition(f"{name} ")[2].split()[0])
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that no process listens on."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))

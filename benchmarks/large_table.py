@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from clusters import _free_ports, figure, run_cluster
+from clusters import figure, free_ports, run_cluster
 
 ROWS, WIDTH = int(os.environ.get("BENCH_ROWS", "20_000_000")), 32
 IDS = 2000
@@ -101,7 +101,7 @@ def _train_and_kill(directory: str) -> dict[str, int]:
     """Train on 2 ps until two checkpoints are complete; kill everything, and return the peaks."""
     tasks = ["chief-0", "worker-0", "ps-0", "ps-1"]
     cluster: dict[str, list[str]] = {}
-    for task, port in zip(tasks, _free_ports(len(tasks)), strict=True):
+    for task, port in zip(tasks, free_ports(len(tasks)), strict=True):
         cluster.setdefault(task.partition("-")[0], []).append(f"127.0.0.1:{port}")
     running: dict[str, subprocess.Popen[bytes]] = {}
     peaks: dict[str, int] = {}
