@@ -45,7 +45,6 @@ def test_last_worker_evaluates_what_the_others_train_from_feeds(
     # Only the master logs.
     assert re.search(r"worker-0 \| step \d+: loss", done.stdout)
     assert not re.search(r"worker-1 \| step \d+: loss", done.stdout)
-    assert "the trainers of ps-0 are done" in done.stdout
 
     checkpoint = tmp_path / f"run/model.ckpt-{evaluated[-1][0]}"
     flags = (f"--checkpoint_dir={tmp_path}/next", f"--load={checkpoint}", "--train_steps=5")

@@ -38,6 +38,10 @@ _EAGER_SIGNS = (
     "only supports Python-style iteration in eager mode",
     " a symbolic `tf.Tensor`",
 )
+_TRAINING_IS_OVER = (
+    "training is over: the chief has closed the queue of tokens of SyncReplicasOptimizer, and this "
+    "task has no more steps to run"
+)
 _UNKNOWN_NAME = re.compile(
     r"module '(?:tensorflow\._api\.v2\.compat\.v1|tf_keras\.api\._v1)\.([\w.]+)' "
     r"has no attribute '(\w+)'"
@@ -101,7 +105,18 @@ def run(arguments: Sequence[str]) -> None:
             install()
             runpy.run_path(target, run_name="__main__")
     except Exception as error:
-        explain(error)
+        if not _finds_training_over(error):
+            explain(error)
+        print(f"phalanx: {_TRAINING_IS_OVER}", file=sys.stderr)
+
+
+def _finds_training_over(error: Exception) -> bool:
+    """Whether a worker has begun when the chief of synchronous training had run the last step.
+
+    A `MonitoredSession` ends there. A session of a `Supervisor` raises the error in the program.
+    """
+    is_end = type(error).__name__ == "OutOfRangeError"
+    return is_end and "'sync_token_q' is closed" in str(error)
 
 
 def explain(error: Exception) -> NoReturn:

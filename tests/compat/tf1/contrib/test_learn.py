@@ -80,6 +80,28 @@ def test_rounds_of_training_and_evaluation(make_experiment: MakeExperiment) -> N
     assert seen == [0, 10, 20]
 
 
+def test_continuous_evaluation_outlives_a_deleted_checkpoint(
+    make_experiment: MakeExperiment,
+) -> None:
+    make_experiment(train_steps=40).train()
+
+    class Delete(tf.train.SessionRunHook):  # type: ignore[misc]
+        """Deletes the checkpoint that is restored, once."""
+
+        def begin(self) -> None:
+            directory = Path(experiment.estimator.model_dir)
+            if not (directory / "model.ckpt-60.index").exists():
+                make_experiment().train()
+                for file in directory.glob("model.ckpt-40.*"):
+                    file.unlink()
+
+    experiment = make_experiment(eval_hooks=[Delete()])
+    experiment.continuous_eval(name="late")
+    [events] = Path(experiment.estimator.eval_dir("late")).glob("events*")
+    steps = {event.step for event in tf.train.summary_iterator(str(events))}
+    assert steps - {0} == {60}
+
+
 def test_single_parts_of_an_experiment(make_experiment: MakeExperiment) -> None:
     metrics, exports = make_experiment().test()
     assert metrics["global_step"] == 1

@@ -51,6 +51,25 @@ def test_classifiers_learn_two_classes(tmp_path: Path) -> None:
     assert "dnn/hiddenlayer_0/kernel" in both.get_variable_names()
 
 
+def test_classifier_learns_from_a_data_frame(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    column = tf.feature_column
+    names = column.categorical_column_with_vocabulary_list("kind", ["a", "b", "c"])
+    wide = [column.numeric_column("east"), column.numeric_column("north"), names]
+    frame = pandas.DataFrame({"east": X[:, 0], "north": X[:, 1], "kind": KIND, "number": 1})
+    side = pandas.Series(np.where(SIDES, "right", "left"))
+    model = estimator.LinearClassifier(wide, tmp_path, label_vocabulary=["left", "right"])
+    train = inputs.pandas_input_fn(frame, side, batch_size=64, num_epochs=None, shuffle=True)
+    model.train(train, steps=300)
+    assert model.evaluate(inputs.pandas_input_fn(frame, side, shuffle=False))["accuracy"] > 0.95
+    [first] = model.predict(inputs.pandas_input_fn(frame[:1], shuffle=False))
+    assert first["classes"][0].decode() == side[0]
+    with pytest.raises(ValueError, match="x and y have different indices"):
+        inputs.pandas_input_fn(frame[1:], side, shuffle=False)
+    with pytest.raises(ValueError, match="'kind' is a column of x: set target_column"):
+        inputs.pandas_input_fn(frame, side, shuffle=False, target_column="kind")
+
+
 def test_classifier_with_names_of_classes(tmp_path: Path) -> None:
     names = ["south-west", "south-east", "north-west", "north-east"]
     model = estimator.DNNClassifier(
@@ -94,6 +113,19 @@ def test_metrics_can_be_added(tmp_path: Path) -> None:
     model = contrib_estimator.add_metrics(estimator.LinearRegressor(columns()[0], tmp_path), more)
     metrics = fit(model, VALUES)
     assert metrics["rms"] == pytest.approx(metrics["average_loss"] ** 0.5, rel=0.01)
+
+
+def test_examples_are_parsed_for_canned_estimators() -> None:
+    wide, _ = columns()
+    spec = estimator.classifier_parse_example_spec(wide, "side", weight_column="weight")
+    assert sorted(spec) == ["kind", "side", "weight", "x"]
+    assert spec["side"] == tf.FixedLenFeature((1,), tf.int64)
+    spec = estimator.regressor_parse_example_spec(wide, "value", label_dimension=2)
+    assert spec["value"] == tf.FixedLenFeature((2,), tf.float32)
+    with pytest.raises(ValueError, match="the label 'x' is also a feature"):
+        estimator.regressor_parse_example_spec(wide, "x")
+    with pytest.raises(ValueError, match="the weight 'x' is also a feature"):
+        estimator.classifier_parse_example_spec(wide, "side", weight_column="x")
 
 
 def test_keras_3_model_is_refused() -> None:

@@ -118,6 +118,36 @@ def test_warm_start_takes_the_variables_that_match(
     assert weights.get_variable_value("linear/weights")[2] == pytest.approx(3, abs=0.1)
 
 
+def test_model_starts_warm_before_it_is_trained(
+    make_estimator: MakeEstimator, train_input: Input, eval_input: Input, tmp_path: Path
+) -> None:
+    source = make_estimator()
+    source.train(train_input, max_steps=60)
+    trained = source.evaluate(eval_input)["loss"]
+
+    with tf.Graph().as_default():
+        features = {"x": tf.placeholder(tf.float32, [None, 3])}
+        receive = export.build_raw_serving_input_receiver_fn(features)
+    saved = source.export_saved_model(tmp_path / "export", receive).decode()
+    # A directory with checkpoints, a checkpoint, and a SavedModel.
+    for number, path in enumerate((source.model_dir, source.latest_checkpoint(), saved)):
+        warm = make_estimator(0.0, f"warm{number}", warm_start_from=path)
+        assert warm.evaluate(eval_input)["loss"] == pytest.approx(trained)
+        [first] = warm.predict(numpy_input_fn({"x": POINTS[:1]}, shuffle=False))
+        assert first["y"] == pytest.approx(VALUES[0], abs=0.05)
+        assert warm.export_saved_model(tmp_path / f"export{number}", receive)
+
+
+def test_missing_warm_start_is_described(
+    make_estimator: MakeEstimator, train_input: Input, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for missing in (tmp_path / "gone", tmp_path / "empty", tmp_path / "model.ckpt-7"):
+        estimator = make_estimator(directory="new", warm_start_from=missing)
+        with pytest.raises(ValueError, match=f"{missing}, but there is no checkpoint: name a chec"):
+            estimator.train(train_input, steps=1)
+
+
 def test_export_has_the_signature_of_the_model(
     make_estimator: MakeEstimator, train_input: Input, tmp_path: Path
 ) -> None:

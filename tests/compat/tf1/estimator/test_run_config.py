@@ -76,12 +76,17 @@ def test_replace_keeps_the_rest() -> None:
     assert config.save_summary_steps == 7
     assert config.save_checkpoints_secs is None
     assert config.model_dir == "m"
-    with pytest.raises(ValueError, match="there is no setting 'speed'"):
+    with pytest.raises(ValueError, match="RunConfig has no setting 'speed': there are device_fn"):
         config.replace(speed=1)
     with pytest.raises(ValueError, match="both save_checkpoints_steps and save_checkpoints_secs"):
         RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=1)
     with pytest.raises(ValueError, match="keep_checkpoint_max is -1"):
         RunConfig(keep_checkpoint_max=-1)
+    with pytest.raises(TypeError, match="save_summary_steps is '100': it must be a number"):
+        RunConfig(save_summary_steps="100")  # type: ignore[arg-type]
+    for kind in (RunConfig, LearnRunConfig):
+        with pytest.raises(TypeError, match=r"no setting 'modle_dir': did you mean model_dir\?"):
+            kind(modle_dir="m")
     with pytest.raises(AttributeError, match="RunConfig has no setting 'modle_dir'"):
         _ = config.modle_dir
 

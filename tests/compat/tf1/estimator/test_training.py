@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tests.compat.tf1.estimator.conftest import model_fn
 
 from phalanx.compat.tf1.estimator import (
     BestExporter,
@@ -16,6 +17,7 @@ from phalanx.compat.tf1.estimator import (
     EvalSpec,
     FinalExporter,
     LatestExporter,
+    RunConfig,
     TrainSpec,
     export,
     train_and_evaluate,
@@ -34,6 +36,14 @@ def receive() -> Any:
 
 def exports(estimator: Estimator, name: str) -> int:
     return len(list(Path(estimator.model_dir, "export", name).glob("[0-9]*")))
+
+
+def exported_steps(estimator: Estimator, name: str) -> list[int]:
+    directories = sorted(Path(estimator.model_dir, "export", name).glob("[0-9]*"))
+    return [
+        int(tf.train.load_variable(str(each / "variables/variables"), "global_step"))
+        for each in directories
+    ]
 
 
 def test_checkpoints_are_evaluated_and_exported_while_training(
@@ -56,10 +66,11 @@ def test_checkpoints_are_evaluated_and_exported_while_training(
     assert metrics["global_step"] == 80
     assert metrics["loss"] < 1e-3
     assert exports(estimator, "final") == 1
-    assert exports(estimator, "latest") == 2
+    # The checkpoints of steps 60 and 80: that of step 80 is exported once.
+    assert exported_steps(estimator, "latest") == [60, 80]
     # The last two evaluations may be equal to the last bit.
-    assert exports(estimator, "best") in (3, 4)
-    assert paths[0] is not None
+    assert exported_steps(estimator, "best") in ([20, 40, 60], [20, 40, 60, 80])
+    assert None not in paths[:2]
     status = read_status(estimator.model_dir)
     assert status is not None
     assert (status.state, status.step) == (State.DONE, 80)
@@ -129,8 +140,60 @@ def test_evaluator_goes_on_when_the_checkpoint_that_it_exports_is_deleted(
     assert [entry.step for entry in read_evaluations(evaluator.model_dir)] == [40, 60]
 
 
+def test_run_that_starts_warm_is_evaluated_and_exported(
+    make_estimator: MakeEstimator, train_input: Input, eval_input: Input
+) -> None:
+    make_estimator().train(train_input, max_steps=60)
+    exporters = [LatestExporter("latest", receive), BestExporter("best", receive)]
+    warm = make_estimator(0.0, "warm", warm_start_from=make_estimator().model_dir)
+    result = train_and_evaluate(
+        warm,
+        TrainSpec(train_input, max_steps=40, hooks=None, saving_listeners=None),
+        EvalSpec(eval_input, steps=None, hooks=None, exporters=exporters, throttle_secs=0),
+    )
+    assert result is not None
+    metrics, _ = result
+    assert metrics is not None
+    assert metrics["global_step"] == 40
+    assert metrics["loss"] < 1e-2
+    assert exported_steps(warm, "latest") == [20, 40]
+    assert exported_steps(warm, "best") == [20]
+    # A run that has begun goes on from its own checkpoint, also if the other one is gone.
+    again = make_estimator(0.0, "warm", warm_start_from="gone")
+    again.train(train_input, max_steps=50)
+    assert again.evaluate(eval_input)["loss"] == pytest.approx(metrics["loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"throttle_secs": -1}, "EvalSpec: throttle_secs is -1: it must be at least 0"),
+        ({"start_delay_secs": -1}, "EvalSpec: start_delay_secs is -1: it must be at least 0"),
+        ({"steps": 0}, "EvalSpec: steps is 0: it must be at least 1"),
+        ({"name": 5}, "EvalSpec: name is 5: it must be a string"),
+        ({"hooks": ["hook"]}, "'hook' is not a hook"),
+    ],
+)
+def test_wrong_settings_of_an_evaluation_are_rejected(settings: Any, error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        EvalSpec(list, **settings)
+
+
+def test_run_without_checkpoints_cannot_be_evaluated(
+    make_estimator: MakeEstimator, train_input: Input, eval_input: Input
+) -> None:
+    config = RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None)
+    estimator = Estimator(model_fn, make_estimator().model_dir, config, {"rate": 0.1})
+    with pytest.raises(ValueError, match="no checkpoints are saved, so that none can be evaluated"):
+        train_and_evaluate(estimator, TrainSpec(train_input, max_steps=5), EvalSpec(eval_input))
+
+
 def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Input) -> None:
     spec = EvalSpec(eval_input)
+    with pytest.raises(TypeError, match="TrainSpec: input_fn is None: pass a function"):
+        TrainSpec(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="TrainSpec: max_steps is 0: it must be at least 1"):
+        TrainSpec(eval_input, max_steps=0)
     with pytest.raises(TypeError, match="TrainSpec and an EvalSpec"):
         train_and_evaluate(make_estimator(), spec, spec)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is not an exporter"):
@@ -144,7 +207,7 @@ def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Inp
 
 
 def test_arrays_without_a_dict_are_features(tmp_path: Path) -> None:
-    from phalanx.compat.tf1.estimator.inputs import numpy_input_fn
+    from phalanx.compat.tf1.estimator.inputs import numpy_input_fn, pandas_input_fn
 
     x, y = np.arange(5, dtype=np.float32), np.array(list("abcde"))
     with tf.Graph().as_default(), tf.Session() as session:
@@ -157,3 +220,9 @@ def test_arrays_without_a_dict_are_features(tmp_path: Path) -> None:
         numpy_input_fn({"a": x, "b": x[:2]}, shuffle=False)
     with pytest.raises(ValueError, match="set shuffle"):
         numpy_input_fn(x)
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        numpy_input_fn(x, batch_size=0, shuffle=False)
+    with pytest.raises(ValueError, match=r"the arrays have .* 0} examples"):
+        numpy_input_fn(x[:0], num_epochs=None, shuffle=True)
+    with pytest.raises(TypeError, match="x is a dict: pass a DataFrame"):
+        pandas_input_fn({"x": x}, shuffle=False)

@@ -33,6 +33,7 @@ from phalanx.compat.tf1.estimator.specs import (
     EstimatorSpec,
     ModeKeys,
     WarmStartSettings,
+    find_warm_start,
     make_warm_start,
 )
 from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, make_session_creator
@@ -172,8 +173,8 @@ class Estimator:
         check_hooks(hooks)
         if steps is not None and max_steps is not None:
             raise ValueError("train: both steps and max_steps are set: set one of them")
-        if max_steps is not None and self._saved_step() >= max_steps:
-            LOG.info("Skipping training: the latest checkpoint is at step %s", self._saved_step())
+        if max_steps is not None and self.saved_step() >= max_steps:
+            LOG.info("Skipping training: the latest checkpoint is at step %s", self.saved_step())
             return self
         lease = hold_lease(self._model_dir if config.is_chief else None, list_addresses(config))
         with lease, self._graph(device_fn=make_device_fn(config)) as graph:
@@ -194,8 +195,7 @@ class Estimator:
         tf.train.get_or_create_global_step(graph)
         inputs = call_input_fn(input_fn, ModeKeys.TRAIN, self.params, config)
         spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, config)
-        if self._warm_start is not None and self.latest_checkpoint() is None:
-            tf.train.warm_start(*self._warm_start)
+        self._start_warm(self.latest_checkpoint())
         if steps is not None or max_steps is not None:
             hooks = [*(hooks or ()), tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
         worker_hooks, chief_hooks = graph_hooks.make_training_hooks(
@@ -254,6 +254,7 @@ class Estimator:
             tf.train.get_or_create_global_step(graph)
             inputs = call_input_fn(input_fn, ModeKeys.EVAL, self.params, self._config)
             spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self._config)
+            self._start_warm(path)
             update, values = graph_hooks.make_metrics(spec, graph)
             final = tf.train.FinalOpsHook(values)
             extra = [*inputs.hooks, *(hooks or ()), *spec.evaluation_hooks]
@@ -304,6 +305,7 @@ class Estimator:
                 input_fn, ModeKeys.PREDICT, self.params, self._config, has_labels=False
             )
             spec = self._call_model_fn(inputs.features, None, ModeKeys.PREDICT, self._config)
+            self._start_warm(path)
             predictions = choose_predictions(spec.predictions, predict_keys)
             every = [*inputs.hooks, *(hooks or ()), *spec.prediction_hooks]
             creator = self._make_reader(spec.scaffold, path, "")
@@ -343,6 +345,8 @@ class Estimator:
             )
             return os.fsencode(export_dir_base)
         path = checkpoint_path or self.latest_checkpoint()
+        if path is None and self._warm_start is not None:
+            path = find_warm_start(self._warm_start)
         if path is None:
             raise ValueError(
                 f"{self._model_dir} has no checkpoint to export: train the model first"
@@ -369,7 +373,14 @@ class Estimator:
 
     export_savedmodel = export_saved_model
 
-    def _saved_step(self) -> int:
+    def _start_warm(self, checkpoint: str | None) -> None:
+        """Let the variables of the graph start with a warm start, if there is no checkpoint."""
+        if self._warm_start is not None and checkpoint is None:
+            path = find_warm_start(self._warm_start)
+            tf.train.warm_start(*self._warm_start._replace(ckpt_to_initialize_from=path))
+
+    def saved_step(self) -> int:
+        """Return the global step of the latest checkpoint; 0 without one."""
         path = self.latest_checkpoint()
         if path is None:
             return 0

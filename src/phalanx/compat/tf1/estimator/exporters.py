@@ -1,6 +1,6 @@
 """Exporters: what `train_and_evaluate` exports after an evaluation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,6 +66,7 @@ class SavedModelExporter(Exporter):
         self._assets_extra = assets_extra
         self._as_text = as_text
         self._keep = exports_to_keep
+        self._written: dict[tuple[str, str], Any] = {}
 
     @property
     def name(self) -> str:
@@ -73,6 +74,9 @@ class SavedModelExporter(Exporter):
 
     def write(self, estimator: Any, export_path: str, checkpoint_path: str) -> Any:
         """Export a checkpoint, whether or not it is time to; delete the oldest exports."""
+        # The last checkpoint may be exported once more when training is over.
+        if (export_path, checkpoint_path) in self._written:
+            return self._written[export_path, checkpoint_path]
         written = estimator.export_saved_model(
             export_path,
             self._receiver_fn,
@@ -85,6 +89,7 @@ class SavedModelExporter(Exporter):
             stamps = sorted((each for each in names if each.isdecimal()), key=int)
             for each in stamps[: -self._keep]:
                 tf.gfile.DeleteRecursively(f"{export_path}/{each}")
+        self._written = {(export_path, checkpoint_path): written}
         return written
 
 
@@ -179,9 +184,10 @@ class BestExporter(SavedModelExporter):
         if not self._has_read:
             self._has_read = True
             self._best = self._read_best(estimator.model_dir, eval_result)
-        if self._best is not None and not self._is_better(
+        is_better = self._best is None or self._is_better(
             best_eval_result=self._best, current_eval_result=eval_result
-        ):
+        )
+        if not is_better and (export_path, checkpoint_path) not in self._written:
             return None
         self._best = eval_result
         return self.write(estimator, export_path, checkpoint_path)
@@ -208,9 +214,9 @@ class BestExporter(SavedModelExporter):
         return best
 
 
-def list_exporters(exporters: Any) -> list[Exporter]:
-    """Return one exporter, several, or none as a list, and check them."""
-    listed = [exporters] if isinstance(exporters, Exporter) else list(exporters or ())
+def list_exporters(exporters: Any) -> tuple[Exporter, ...]:
+    """Return one exporter, several, or none as a tuple, and check them."""
+    listed = (exporters,) if isinstance(exporters, Exporter) else tuple(exporters or ())
     for each in listed:
         if not isinstance(each, Exporter):
             raise TypeError(f"{each!r} is not an exporter: derive it from tf.estimator.Exporter")
@@ -220,7 +226,9 @@ def list_exporters(exporters: Any) -> list[Exporter]:
     return listed
 
 
-def choose_export(estimator: Any, exporters: list[Exporter]) -> Callable[[str, str], Any] | None:
+def choose_export(
+    estimator: Any, exporters: Sequence[Exporter]
+) -> Callable[[str, str], Any] | None:
     """Return what writes a SavedModel as the first exporter does, whose arguments are paths."""
     writing = [each for each in exporters if isinstance(each, SavedModelExporter)]
     return partial(writing[0].write, estimator) if writing else None

@@ -44,6 +44,11 @@ def make_training_hooks(
                 listeners=list(saving_listeners or ()),
             )
         )
+    elif saving_listeners:
+        raise ValueError(
+            "no checkpoints are saved, so that none can be evaluated and no saving_listener is "
+            "called: set save_checkpoints_steps or save_checkpoints_secs of the RunConfig"
+        )
     if config.save_summary_steps:
         chief.append(
             tf.train.SummarySaverHook(

@@ -44,6 +44,11 @@ def numpy_input_fn(
     counts = {name: len(each) for name, each in {**columns, **targets}.items()}
     if len(set(counts.values())) > 1:
         raise ValueError(f"numpy_input_fn: the arrays have different lengths: {counts}")
+    if batch_size < 1 or not all(counts.values()):
+        raise ValueError(
+            f"numpy_input_fn: batch_size is {batch_size}, and the arrays have {counts} examples: "
+            "there must be at least 1 of each"
+        )
 
     def input_fn() -> Any:
         batch = _read_arrays({**columns, **targets}, batch_size, num_epochs, bool(shuffle))
@@ -82,6 +87,10 @@ def pandas_input_fn(
     Returns:
         The input_fn.
     """
+    if not hasattr(x, "columns"):
+        raise TypeError(
+            f"pandas_input_fn: x is a {type(x).__name__}: pass a DataFrame, or use numpy_input_fn"
+        )
     if target_column in x.columns:
         raise ValueError(f"pandas_input_fn: {target_column!r} is a column of x: set target_column")
     if y is not None and not np.array_equal(x.index, y.index):

@@ -1,8 +1,10 @@
 """tf.estimator.RunConfig: the settings of a run, and the task of this process from TF_CONFIG."""
 
 import copy
+import difflib
+import numbers
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
@@ -91,7 +93,9 @@ class RunConfig:
         experimental_distribute: Any = None,
         experimental_max_worker_delay_secs: int | None = None,
         session_creation_timeout_secs: int = 7200,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, _SETTINGS)
         given = {name: value for name, value in locals().items() if name in _SETTINGS}
         steps, secs = save_checkpoints_steps, save_checkpoints_secs
         is_set = steps is not UNSET, secs is not UNSET
@@ -139,6 +143,10 @@ class RunConfig:
             raise ValueError(
                 "RunConfig: both save_checkpoints_steps and save_checkpoints_secs are set: set one"
             )
+        for name in (*_NOT_NEGATIVE, *_POSITIVE):
+            value = settings[name]
+            if value is not None and not isinstance(value, numbers.Real):
+                raise TypeError(f"RunConfig: {name} is {value!r}: it must be a number")
         for name in _NOT_NEGATIVE:
             if settings[name] is not None and settings[name] < 0:
                 raise ValueError(f"RunConfig: {name} is {settings[name]}: it must be at least 0")
@@ -160,9 +168,7 @@ class RunConfig:
         Returns:
             The copy.
         """
-        unknown = sorted(set(settings) - set(_SETTINGS))
-        if unknown:
-            raise ValueError(f"RunConfig.replace: there is no setting {unknown[0]!r} to replace")
+        refuse_unknown(settings, _SETTINGS, ValueError)
         changed = copy.copy(self)
         changed._settings = {**self._settings, **settings}
         # Setting one way of saving unsets the other.
@@ -245,6 +251,16 @@ class RunConfig:
     def service(self) -> None:
         """None: TF_CONFIG describes no service."""
         return
+
+
+def refuse_unknown(
+    given: Iterable[str], known: Iterable[str], error: type[Exception] = TypeError
+) -> None:
+    """Raise an error that names a setting that does not exist, and the most similar one."""
+    for name in sorted(set(given) - set(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+        raise error(f"RunConfig has no setting {name!r}: {hint}")
 
 
 def list_addresses(config: RunConfig) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1.estimator.export import ExportOutput
+from phalanx.compat.tf1.estimator.exporters import Exporter, list_exporters
 
 
 class ModeKeys:
@@ -140,7 +141,14 @@ def _check_outputs(
     return outputs
 
 
-class TrainSpec(NamedTuple):
+class _TrainSpecFields(NamedTuple):
+    input_fn: Callable[..., Any]
+    max_steps: int | None
+    hooks: tuple[Any, ...]
+    saving_listeners: tuple[Any, ...]
+
+
+class TrainSpec(_TrainSpecFields):
     """How `train_and_evaluate` trains.
 
     Args:
@@ -150,13 +158,32 @@ class TrainSpec(NamedTuple):
         saving_listeners: `tf.train.CheckpointSaverListener`s.
     """
 
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        input_fn: Callable[..., Any],
+        max_steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> "TrainSpec":
+        _check_input_fn("TrainSpec", input_fn)
+        _check_at_least("TrainSpec", 1, max_steps=max_steps)
+        listeners = tuple(saving_listeners or ())
+        return super().__new__(cls, input_fn, max_steps, _check_hooks(hooks), listeners)
+
+
+class _EvalSpecFields(NamedTuple):
     input_fn: Callable[..., Any]
-    max_steps: int | None = None
-    hooks: Sequence[Any] = ()
-    saving_listeners: Sequence[Any] = ()
+    steps: int | None
+    name: str | None
+    hooks: tuple[Any, ...]
+    exporters: tuple[Exporter, ...]
+    start_delay_secs: float
+    throttle_secs: float
 
 
-class EvalSpec(NamedTuple):
+class EvalSpec(_EvalSpecFields):
     """How `train_and_evaluate` evaluates and exports.
 
     Args:
@@ -169,20 +196,53 @@ class EvalSpec(NamedTuple):
         throttle_secs: The shortest time between the starts of two evaluations.
     """
 
-    input_fn: Callable[..., Any]
-    steps: int | None = 100
-    name: str | None = None
-    hooks: Sequence[Any] = ()
-    exporters: Any = None
-    start_delay_secs: float = 120
-    throttle_secs: float = 600
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        input_fn: Callable[..., Any],
+        steps: int | None = 100,
+        name: str | None = None,
+        hooks: Sequence[Any] | None = None,
+        exporters: Any = None,
+        start_delay_secs: float = 120,
+        throttle_secs: float = 600,
+    ) -> "EvalSpec":
+        _check_input_fn("EvalSpec", input_fn)
+        _check_at_least("EvalSpec", 1, steps=steps)
+        _check_at_least(
+            "EvalSpec", 0, start_delay_secs=start_delay_secs, throttle_secs=throttle_secs
+        )
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"EvalSpec: name is {name!r}: it must be a string")
+        return super().__new__(
+            cls,
+            input_fn,
+            steps,
+            name,
+            _check_hooks(hooks),
+            list_exporters(exporters),
+            start_delay_secs,
+            throttle_secs,
+        )
+
+
+def _check_input_fn(spec: str, input_fn: object) -> None:
+    if not callable(input_fn):
+        raise TypeError(f"{spec}: input_fn is {input_fn!r}: pass a function that returns the data")
+
+
+def _check_at_least(spec: str, least: int, **values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{spec}: {name} is {value}: it must be at least {least}")
 
 
 class WarmStartSettings(NamedTuple):
     """Which variables start with the values of a checkpoint.
 
     Args:
-        ckpt_to_initialize_from: A checkpoint, or a directory with checkpoints.
+        ckpt_to_initialize_from: A checkpoint, a directory with checkpoints, or a SavedModel.
         vars_to_warm_start: A regular expression or a list of variables; None for none that train.
         var_name_to_vocab_info: A `tf.train.VocabInfo` by the name of the variable.
         var_name_to_prev_var_name: The name in the checkpoint by the name in the graph.
@@ -203,3 +263,17 @@ def make_warm_start(given: str | WarmStartSettings | None) -> WarmStartSettings 
     raise ValueError(
         f"warm_start_from is {given!r}: name a checkpoint, or pass tf.estimator.WarmStartSettings"
     )
+
+
+def find_warm_start(given: WarmStartSettings) -> str:
+    """Return the checkpoint of a warm start, which may be that of a directory or a SavedModel."""
+    path = os.fspath(given.ckpt_to_initialize_from)
+    if tf.gfile.Exists(f"{path}/saved_model.pb"):
+        return f"{path}/variables/variables"
+    found: str | None = tf.train.latest_checkpoint(path) if tf.gfile.IsDirectory(path) else path
+    if found is None or not tf.train.checkpoint_exists(found):
+        raise ValueError(
+            f"warm_start_from is {path}, but there is no checkpoint: name a checkpoint, as in "
+            "runs/census/model.ckpt-100, a directory with checkpoints, or a SavedModel"
+        )
+    return found

@@ -3,15 +3,16 @@
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from phalanx.cluster.job_environment import has_evaluator
 from phalanx.compat.tf1 import search
 from phalanx.compat.tf1.estimator.estimator import Estimator
-from phalanx.compat.tf1.estimator.exporters import choose_export, list_exporters
+from phalanx.compat.tf1.estimator.exporters import choose_export
 from phalanx.compat.tf1.estimator.run_config import TaskType
 from phalanx.compat.tf1.estimator.specs import EvalSpec, TrainSpec
 from phalanx.compat.tf1.session import report_end, serve_until_end, start_server
@@ -59,7 +60,7 @@ def train_and_evaluate(
             lambda path: estimator.evaluate(
                 eval_spec.input_fn, eval_spec.steps, list(eval_spec.hooks), path
             ),
-            choose_export(estimator, list_exporters(eval_spec.exporters)),
+            choose_export(estimator, eval_spec.exporters),
         )
     config = estimator.config
     if config.task_type == TaskType.PS:
@@ -114,9 +115,7 @@ def finish_task(estimator: Estimator) -> None:
     """Tell the evaluator and the parameter servers that this task will train no more."""
     config = estimator.config
     if config.is_chief:
-        path = estimator.latest_checkpoint()
-        step = int(path.rpartition("-")[2]) if path else 0
-        write_status(estimator.model_dir, Status(State.DONE, step))
+        write_status(estimator.model_dir, Status(State.DONE, estimator.saved_step()))
     if config.master and config.num_ps_replicas:
         report_end(config, start_server(config).target)
 
@@ -151,31 +150,14 @@ class StatusHook(tf.train.SessionRunHook):
             write_status(self._model_dir, Status(State.RUNNING, int(run_values.results)))
 
 
-class CheckpointEvaluation(Protocol):
-    """Evaluates the latest checkpoint of a run."""
+class CheckpointEvaluation(ABC):
+    """Evaluates the checkpoints of a run, each once."""
 
-    metrics: dict[str, Any] | None
-
-    @property
-    def model_dir(self) -> str: ...
-
-    def has_new_checkpoint(self) -> bool: ...
-
-    def run(self) -> None: ...
-
-    def finish(self) -> None: ...
-
-
-class Evaluation:
-    """Evaluates checkpoints by an EvalSpec, and calls its exporters."""
-
-    def __init__(self, estimator: Estimator, spec: EvalSpec) -> None:
+    def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
-        self._spec = spec
-        self._exporters = list_exporters(spec.exporters)
         self._evaluated: str | None = None
         self.metrics: dict[str, Any] | None = None
-        self.exports: list[Any] = []
+        """The result of the last evaluation."""
 
     @property
     def model_dir(self) -> str:
@@ -190,7 +172,9 @@ class Evaluation:
         if path is None:
             return
         try:
-            self._evaluate(path, is_final=is_final)
+            self.metrics = self._evaluate(path)
+            self._evaluated = path
+            self._export(path, is_final=is_final)
         except (ValueError, tf.errors.OpError):
             if tf.train.checkpoint_exists(path):
                 raise
@@ -200,14 +184,6 @@ class Evaluation:
                 path,
             )
 
-    def _evaluate(self, path: str, *, is_final: bool) -> None:
-        spec = self._spec
-        self.metrics = self._estimator.evaluate(
-            spec.input_fn, spec.steps, list(spec.hooks), path, spec.name
-        )
-        self._evaluated = path
-        self._export(path, is_final=is_final)
-
     def finish(self) -> None:
         """Evaluate the last checkpoint, unless that was done, and make the final exports."""
         if not self.has_new_checkpoint() and self._evaluated is not None:
@@ -215,11 +191,34 @@ class Evaluation:
         while self.has_new_checkpoint():
             self.run(is_final=True)
 
+    @abstractmethod
+    def _evaluate(self, path: str) -> dict[str, Any]:
+        """Return the metrics of a checkpoint."""
+
+    @abstractmethod
+    def _export(self, path: str, *, is_final: bool) -> None:
+        """Export a checkpoint that was evaluated."""
+
+
+class Evaluation(CheckpointEvaluation):
+    """Evaluates checkpoints by an EvalSpec, and calls its exporters."""
+
+    def __init__(self, estimator: Estimator, spec: EvalSpec) -> None:
+        super().__init__(estimator)
+        self._spec = spec
+        self.exports: list[Any] = []
+
+    def _evaluate(self, path: str) -> dict[str, Any]:
+        spec = self._spec
+        return self._estimator.evaluate(
+            spec.input_fn, spec.steps, list(spec.hooks), path, spec.name
+        )
+
     def _export(self, path: str, *, is_final: bool) -> None:
         base = f"{self.model_dir}/export"
         self.exports = [
             each.export(self._estimator, f"{base}/{each.name}", path, self.metrics, is_final)
-            for each in self._exporters
+            for each in self._spec.exporters
         ]
 
 

@@ -14,6 +14,7 @@ from phalanx.compat.tf1.estimator.estimator import Estimator
 from phalanx.compat.tf1.estimator.run_config import TaskType
 from phalanx.compat.tf1.estimator.specs import EvalSpec
 from phalanx.compat.tf1.estimator.training import (
+    CheckpointEvaluation,
     EvaluationListener,
     finish_task,
     train_as_task,
@@ -205,7 +206,7 @@ class Experiment:
             **metrics,
         )
 
-    def train_and_evaluate(self) -> tuple[dict[str, Any] | None, list[Any]]:
+    def train_and_evaluate(self) -> tuple[dict[str, Any], list[Any]]:
         """Train, evaluate new checkpoints in between, then evaluate and export.
 
         Returns:
@@ -218,11 +219,12 @@ class Experiment:
         self._train(listeners)
         finish_task(self._estimator)
         # The listener may have evaluated the last checkpoint.
-        if evaluation.has_new_checkpoint() or evaluation.metrics is None:
+        if evaluation.has_new_checkpoint():
             evaluation.run()
-        return evaluation.metrics, self._export(self._estimator.latest_checkpoint())
+        metrics = self._evaluate() if evaluation.metrics is None else evaluation.metrics
+        return metrics, self._export(self._estimator.latest_checkpoint())
 
-    def local_run(self) -> tuple[dict[str, Any] | None, list[Any]]:
+    def local_run(self) -> tuple[dict[str, Any], list[Any]]:
         """Do the same as `train_and_evaluate`."""
         return self.train_and_evaluate()
 
@@ -330,8 +332,14 @@ class Experiment:
         ]
 
 
-class _ExperimentEvaluation:
-    """Evaluates the latest checkpoint of an experiment."""
+class _ExperimentEvaluation(CheckpointEvaluation):
+    """Evaluates the checkpoints of an experiment, and exports them if the experiment asks for it.
+
+    Args:
+        experiment: The experiment.
+        name: Distinguishes a continuous evaluation.
+        input_fn: The data, if it is not that of evaluation.
+    """
 
     def __init__(
         self,
@@ -339,26 +347,17 @@ class _ExperimentEvaluation:
         name: str | None = None,
         input_fn: Callable[..., Any] | None = None,
     ) -> None:
+        super().__init__(experiment.estimator)
         self._experiment = experiment
         self._name = name
         self._input_fn = input_fn
-        self._evaluated: str | None = None
-        self.metrics: dict[str, Any] | None = None
+        self._exported: str | None = None
 
-    @property
-    def model_dir(self) -> str:
-        return self._experiment.estimator.model_dir
+    def _evaluate(self, path: str) -> dict[str, Any]:
+        return self._experiment._evaluate(path, self._name, self._input_fn)
 
-    def has_new_checkpoint(self) -> bool:
-        return self._experiment.estimator.latest_checkpoint() not in (None, self._evaluated)
-
-    def run(self) -> None:
-        path = self._experiment.estimator.latest_checkpoint()
-        self.metrics = self._experiment._evaluate(path, self._name, self._input_fn)
-        self._evaluated = path
-        if self._experiment._checkpoint_and_export or self._name:
+    def _export(self, path: str, *, is_final: bool) -> None:
+        asks = self._experiment._checkpoint_and_export or self._name
+        if asks and path != self._exported:
             self._experiment._export(path)
-
-    def finish(self) -> None:
-        if self.has_new_checkpoint():
-            self.run()
+            self._exported = path

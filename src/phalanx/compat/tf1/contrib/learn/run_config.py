@@ -1,5 +1,6 @@
 """tf.contrib.learn.RunConfig."""
 
+import inspect
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -55,7 +56,10 @@ class RunConfig(run_config.RunConfig):
         evaluation_master: str = "",
         model_dir: Any = None,
         session_config: Any = None,
+        **unknown: Any,
     ) -> None:
+        parameters = inspect.signature(RunConfig).parameters
+        run_config.refuse_unknown(unknown, [*parameters][:-1])
         if session_config is None:
             session_config = tf.ConfigProto(
                 allow_soft_placement=True,
