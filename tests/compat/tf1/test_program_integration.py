@@ -17,14 +17,15 @@ def run_program(*arguments: str, cwd: Path = PROGRAMS) -> subprocess.CompletedPr
 def test_program_sees_tensorflow_1_and_errors_name_what_is_missing() -> None:
     done = run_program("imports.py", "--data_dir=/data", "--unknown_flag=1")
     lines = done.stdout.splitlines()
-    assert lines[:4] == [
+    assert lines[:5] == [
         "version 1.15.0",
+        "without [] None",
         "graph True False",
         "flag /data logs",
         "module tensorflow.contrib.learn.python.learn.learn_runner "
         "tensorflow.python.estimator.estimator",
     ], done.stderr
-    assert lines[4:] == [
+    assert lines[5:] == [
         "ConfigurationError: tf.contrib.crf.crf_log_likelihood is not provided under --tf1: write "
         "the layer yourself: TensorFlow 2 has none",
         "ConfigurationError: tf.contrib.tpu.TPUEstimator is not provided under --tf1: "

@@ -28,6 +28,7 @@ def import_old_name():
 def main(_):
     outputs = tf.layers.dense(tf.placeholder(tf.float32, [None, 3]), 2)
     print("version", tf.__version__)
+    print("without", [name for name in dir(tf.compat.v1) if not hasattr(tf, name)], tf.newaxis)
     print("graph", outputs.graph is ops.get_default_graph(), tf.executing_eagerly())
     print("flag", FLAGS.data_dir, FLAGS.log_dir)
     print("module", learn_runner.__name__, estimator.__name__)

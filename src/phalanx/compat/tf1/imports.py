@@ -30,6 +30,7 @@ _OWN = ("estimator", "contrib", "examples")
 _TRAIN = "phalanx.compat.tf1.train"
 _KERAS_3_LAYER = "keras.src.layers.layer"
 _INSTALLED = ("site-packages", "dist-packages")
+_NONE = object()
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 Importer = Callable[..., Any]
 
@@ -106,11 +107,12 @@ class TensorFlow1(ModuleType):
         real = self.__dict__["_real"]
         if name in _OWN:
             return import_module(f"tensorflow.{name}")
-        found = import_module(_TRAIN) if name == "train" else getattr(real.compat.v1, name, None)
-        if found is None and not name.startswith("__"):
+        # tf.newaxis is None.
+        found = import_module(_TRAIN) if name == "train" else getattr(real.compat.v1, name, _NONE)
+        if found is _NONE and not name.startswith("__"):
             # A module of the real TensorFlow, such as tensorflow.python.
-            found = sys.modules.get(f"tensorflow.{name}")
-        if found is not None:
+            found = sys.modules.get(f"tensorflow.{name}", _NONE)
+        if found is not _NONE:
             self.__dict__[name] = found
             return found
         if hasattr(real, name) and not name.startswith("_"):
