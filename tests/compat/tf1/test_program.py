@@ -1,5 +1,6 @@
 """What is added to the errors of a program."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import graph_util
 
 from phalanx.compat.tf1.program import explain
+
+pytest.importorskip("tf_keras", reason="not installed: pip install 'phalanx[tf1]'")
 
 
 def tape_gradient() -> Any:
@@ -26,11 +30,18 @@ def tape_gradient() -> Any:
         (lambda: list(tf.constant([1, 2])), "run it without --tf1"),
         (tape_gradient, "run it without --tf1"),
         (lambda: tf.nn.seq2seq, "tf.nn.seq2seq is not provided under --tf1"),
+        (lambda: tf.train.SummaryWriter, "is not provided under --tf1: use tf.summary.FileWriter"),
+        (lambda: graph_util.convert_variables_to_constants, "use the function of this name in tf."),
         (
             lambda: tf.distribute.MultiWorkerMirroredStrategy,
             "tf.distribute.MultiWorkerMirroredStrategy is a name of TensorFlow 2",
         ),
         (lambda: keras.Sequential([keras.layers.Dense(1)]).summary(line_length="x"), "Keras 3"),
+        (
+            lambda: importlib.import_module("tf_keras").ops,
+            "If the program is for Keras 3",
+        ),
+        (lambda: importlib.import_module("tf_keras.ops"), "run it without --tf1"),
         (lambda: np.zeros(2).tostring(), "write tobytes() instead"),  # type: ignore[attr-defined]
     ],
 )

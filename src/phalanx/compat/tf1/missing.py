@@ -55,7 +55,16 @@ ESTIMATOR: Mapping[str, str] = {
 }
 """Beginnings of names in tf.estimator, with what to use instead."""
 
-TOP_LEVEL: Mapping[str, str] = {
+PRIVATE: Mapping[str, str] = {
+    "framework.graph_util": "use the function of this name in tf.graph_util",
+    "framework.ops.Tensor": "use tf.Tensor",
+    "keras.estimator": "use tf.keras.estimator.model_to_estimator",
+    "ops.rnn_cell": "use tf.nn.rnn_cell",
+    "ops.seq2seq": "use tf.nn.dynamic_rnn",
+}
+"""Beginnings of names in tensorflow.python that are gone, with the public names."""
+
+OLD: Mapping[str, str] = {
     "all_variables": "use tf.global_variables",
     "audio_summary": "use tf.summary.audio",
     "batch_matmul": "use tf.matmul",
@@ -75,6 +84,7 @@ TOP_LEVEL: Mapping[str, str] = {
     "select": "use tf.where",
     "split_v": "use tf.split",
     "sub": "use tf.subtract",
+    "train.SummaryWriter": "use tf.summary.FileWriter",
     "unpack": "use tf.unstack",
 }
 """Names that were removed before TensorFlow 1.0 or soon after, with what to use instead."""
@@ -82,7 +92,11 @@ TOP_LEVEL: Mapping[str, str] = {
 TOSTRING = "numpy.ndarray.tostring"
 """The one name of NumPy that programs of the time used and that cannot be given back to them."""
 
-_ROOTS = {"tensorflow.contrib.": CONTRIB, "tensorflow.estimator.": ESTIMATOR}
+_ROOTS = {
+    "tensorflow.contrib.": CONTRIB,
+    "tensorflow.estimator.": ESTIMATOR,
+    "tensorflow.python.": PRIVATE,
+}
 
 
 def describe_missing(name: str) -> str:
@@ -109,8 +123,8 @@ def describe_missing(name: str) -> str:
             found = [each for each in table if rest.startswith(each)]
             if found:
                 return f"{text}: {table[max(found, key=len)]}"
-    if short.count(".") == 1 and short.removeprefix("tf.") in TOP_LEVEL:
-        return f"{text}: {TOP_LEVEL[short.removeprefix('tf.')]}"
+    if short.removeprefix("tf.") in OLD:
+        return f"{text}: {OLD[short.removeprefix('tf.')]}"
     return f"{text}, and TensorFlow 2.21 has no such name: see docs/guide/tf1.md for what there is"
 
 

@@ -43,8 +43,12 @@ _TRAINING_IS_OVER = (
     "task has no more steps to run"
 )
 _UNKNOWN_NAME = re.compile(
-    r"module '(?:tensorflow\._api\.v2\.compat\.v1|tf_keras\.api\._v1)\.([\w.]+)' "
-    r"has no attribute '(\w+)'"
+    r"module '(?:tensorflow\._api\.v2\.compat\.v1|tf_keras\.api\._v1|tensorflow(?=\.python\.))\."
+    r"([\w.]+)' has no attribute '(\w+)'"
+)
+_UNKNOWN_KERAS = re.compile(
+    r"module 'tf_keras[\w.]*' has no attribute|No module named 'tf_keras\.|"
+    r"cannot import name '\w+' from 'tf_keras"
 )
 
 
@@ -135,6 +139,11 @@ def explain(error: Exception) -> NoReturn:
     if "has no attribute 'tostring'" in str(error):
         error.add_note(describe_missing(TOSTRING))
     unknown = _UNKNOWN_NAME.match(str(error))
+    if unknown is None and _UNKNOWN_KERAS.match(str(error)):
+        error.add_note(
+            "Under --tf1, `import keras` and tf.keras are Keras 2, which has no such name. If the "
+            "program is for Keras 3, run it without --tf1."
+        )
     if unknown is not None:
         error.add_note(_describe_unknown(f"{unknown[1]}.{unknown[2]}"))
     if any(
