@@ -190,7 +190,7 @@ def test_run_without_checkpoints_cannot_be_evaluated(
 
 def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Input) -> None:
     spec = EvalSpec(eval_input)
-    with pytest.raises(TypeError, match="TrainSpec: input_fn is None: pass a function"):
+    with pytest.raises(TypeError, match="TrainSpec: input_fn is a NoneType: pass a function"):
         TrainSpec(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="TrainSpec: max_steps is 0: it must be at least 1"):
         TrainSpec(eval_input, max_steps=0)

@@ -180,7 +180,8 @@ def call_input_fn(
         The tensors of a batch.
     """
     if not callable(input_fn):
-        raise TypeError(f"the input_fn is {input_fn!r}: pass a function that returns the data")
+        kind = type(input_fn).__name__
+        raise TypeError(f"the input_fn is a {kind}: pass a function that returns the data")
     known = {"mode": mode, "params": params, "config": config}
     taken = inspect.signature(input_fn).parameters
     with tf.device("/cpu:0"):

@@ -229,7 +229,8 @@ class EvalSpec(_EvalSpecFields):
 
 def _check_input_fn(spec: str, input_fn: object) -> None:
     if not callable(input_fn):
-        raise TypeError(f"{spec}: input_fn is {input_fn!r}: pass a function that returns the data")
+        kind = type(input_fn).__name__
+        raise TypeError(f"{spec}: input_fn is a {kind}: pass a function that returns the data")
 
 
 def _check_at_least(spec: str, least: int, **values: float | None) -> None:
