@@ -83,6 +83,9 @@ def test_private_modules_have_the_names_of_their_package() -> None:
         import numpy as np
         from tensorflow.contrib.framework.python.ops import arg_scope
         from tensorflow.contrib.slim import metrics, nets, utils
+        from tensorflow.core.framework import node_def_pb2
+        from tensorflow.core.protobuf import config_pb2, no_such_pb2
+        isinstance(1, node_def_pb2.NodeDef)
         metrics.streaming_accuracy, utils.convert_collection_to_dict, nets.resnet_v1
         np.zeros(3).tostring()
         """
@@ -90,6 +93,9 @@ def test_private_modules_have_the_names_of_their_package() -> None:
     assert {name: str(each.status) for name, each in found.items()} == {
         "numpy.ndarray.tostring": "missing",
         "tf.contrib.slim.nets.resnet_v1": "missing",
+        "tf.core.protobuf.no_such_pb2": "missing",
+        "tf.core.framework.node_def_pb2.NodeDef": "works",
+        "tf.core.protobuf.config_pb2": "works",
         "tf.contrib.framework.python.ops.arg_scope": "works",
         "tf.contrib.slim.metrics.streaming_accuracy": "works",
         "tf.contrib.slim.utils.convert_collection_to_dict": "works",

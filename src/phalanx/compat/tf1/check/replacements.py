@@ -61,6 +61,7 @@ MODERN: Mapping[str, str] = {
     "tensorflow.contrib.slim.learning.": "phalanx.Experiment, phalanx.run",
     "tensorflow.contrib.tensorboard.": "tensorboard.plugins.projector",
     "tensorflow.contrib.training.HParams": "arguments of the experiment; a dataclass",
+    "tensorflow.core.": "a public name of TensorFlow",
     "tensorflow.data.Iterator": "iterate over the dataset",
     "tensorflow.estimator.": "phalanx.Experiment, phalanx.run: see from-estimator.md",
     "tensorflow.estimator.RunConfig": "phalanx.RunConfig",

@@ -63,7 +63,7 @@ class Sources:
         )
         if root:
             return self._resolve_own(name, root)
-        if name.startswith("tensorflow.python."):
+        if name.startswith(("tensorflow.python.", "tensorflow.core.")):
             return _follow(name, "tensorflow", self.tensorflow)
         for package, folder in (
             ("tensorflow.keras", self.tf_keras / "api/_v1/keras"),
@@ -110,7 +110,9 @@ def _follow(name: str, package: str, folder: Path) -> Resolved:
         if _is_module(folder / part):
             folder = folder / part
         else:
-            return Resolved(reached, part in _read_module(folder) or part.startswith("__"))
+            # Messages of protocol buffers are made when their module is imported.
+            is_known = part in _read_module(folder) or folder.name.endswith("_pb2")
+            return Resolved(reached, is_known or part.startswith("__"))
     return Resolved(reached, True)
 
 
