@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import graph_util
+from tensorflow.python.eager import context
 
 from phalanx.compat.tf1.program import explain
 
@@ -31,7 +31,7 @@ def tape_gradient() -> Any:
         (tape_gradient, "run it without --tf1"),
         (lambda: tf.nn.seq2seq, "tf.nn.seq2seq is not provided under --tf1"),
         (lambda: tf.train.SummaryWriter, "is not provided under --tf1: use tf.summary.FileWriter"),
-        (lambda: graph_util.convert_variables_to_constants, "use the function of this name in tf."),
+        (lambda: context.in_graph_mode, "not provided under --tf1: use tf.executing_eagerly"),
         (
             lambda: tf.distribute.MultiWorkerMirroredStrategy,
             "tf.distribute.MultiWorkerMirroredStrategy is a name of TensorFlow 2",

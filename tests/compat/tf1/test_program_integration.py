@@ -78,6 +78,7 @@ def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
         "'dense' is a layer of Keras 3, which does not work in the graphs of TensorFlow 1: build "
         "it with tf.keras or `import keras`, which are Keras 2 here, or run the program without "
         "--tf1",
+        "moved /job:worker/device:CPU:1 True [] ['weight']",
         "data [ 7  9 11] [13 15 17]",
         "layers (2, 64) 1",
         "mnist (5, 784) (5, 10) 1000",

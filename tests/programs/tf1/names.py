@@ -7,6 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.examples.tutorials.mnist import input_data
+from tensorflow.python import pywrap_tensorflow
+from tensorflow.python.framework import device, graph_util, ops
+from tensorflow.python.ops import control_flow_ops
 
 points = np.random.RandomState(0).randn(500, 4).astype(np.float32)
 sides = (points.sum(1) > 0).astype(np.int64)
@@ -42,6 +45,23 @@ def try_keras(model_dir):
         print(error)
 
 
+def try_moved_names():
+    spec = device.DeviceSpec.from_string("/cpu:1")
+    spec.merge_from(device.DeviceSpec.from_string("/job:worker"))
+    tf.reset_default_graph()
+    weight = tf.get_variable("weight", [])
+    value = control_flow_ops.cond(weight > 0, lambda: weight + 1, lambda: 2.0)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        frozen = graph_util.convert_variables_to_constants(
+            session, session.graph_def, [value.op.name]
+        )
+        path = tf.train.Saver(save_relative_paths=True).save(session, sys.argv[1] + "-moved")
+    names = pywrap_tensorflow.NewCheckpointReader(path).get_variable_to_shape_map()
+    variables = [node for node in frozen.node if node.op.startswith("Var")]
+    print("moved", spec.to_string(), isinstance(value, ops.Tensor), variables, sorted(names))
+
+
 def try_datasets():
     dataset = tf.contrib.data.Dataset.range(10)
     dataset = dataset.map(lambda x: x * 2, num_threads=2, output_buffer_size=4)
@@ -74,6 +94,7 @@ def try_mnist():
 
 if __name__ == "__main__":
     try_keras(sys.argv[1])
+    try_moved_names()
     try_datasets()
     try_layers()
     try_mnist()

@@ -21,6 +21,7 @@ from typing import Any
 
 from phalanx.compat.tf1.missing import describe_missing, describe_newer
 from phalanx.compat.tf1.modules import is_provided, make_module
+from phalanx.compat.tf1.moved import put_back
 from phalanx.errors import ConfigurationError
 
 VERSION = "1.15.0"
@@ -61,6 +62,7 @@ def install(package: str = "") -> ModuleType:
     # TensorFlow warns that variables without resources have no future.
     logger.setLevel(logging.ERROR)
     real.compat.v1.disable_v2_behavior()
+    put_back(real.compat.v1)
     logger.setLevel(level)
     # tf.app.run gives the root logger a handler, which would print every line again.
     logger.propagate = False

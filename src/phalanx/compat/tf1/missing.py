@@ -56,10 +56,9 @@ ESTIMATOR: Mapping[str, str] = {
 """Beginnings of names in tf.estimator, with what to use instead."""
 
 PRIVATE: Mapping[str, str] = {
-    "framework.graph_util": "use the function of this name in tf.graph_util",
-    "framework.ops.Tensor": "use tf.Tensor",
-    "keras.estimator": "use tf.keras.estimator.model_to_estimator",
-    "ops.rnn_cell": "use tf.nn.rnn_cell",
+    "eager.context.in_graph_mode": "use tf.executing_eagerly",
+    "keras.": "use tf.keras",
+    "layers.normalization": "use tf.layers",
     "ops.seq2seq": "use tf.nn.dynamic_rnn",
 }
 """Beginnings of names in tensorflow.python that are gone, with the public names."""

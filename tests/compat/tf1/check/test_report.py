@@ -85,7 +85,11 @@ def test_private_modules_have_the_names_of_their_package() -> None:
         from tensorflow.contrib.slim import metrics, nets, utils
         from tensorflow.core.framework import node_def_pb2
         from tensorflow.core.protobuf import config_pb2, no_such_pb2
+        from tensorflow.python.framework import device as pydev, graph_util
+        from tensorflow.python.ops import rnn_cell
         isinstance(1, node_def_pb2.NodeDef)
+        pydev.DeviceSpec.from_string(""), graph_util.convert_variables_to_constants()
+        rnn_cell.BasicLSTMCell, rnn_cell.NoSuchCell
         metrics.streaming_accuracy, utils.convert_collection_to_dict, nets.resnet_v1
         np.zeros(3).tostring()
         """
@@ -94,6 +98,10 @@ def test_private_modules_have_the_names_of_their_package() -> None:
         "numpy.ndarray.tostring": "missing",
         "tf.contrib.slim.nets.resnet_v1": "missing",
         "tf.core.protobuf.no_such_pb2": "missing",
+        "tf.python.ops.rnn_cell.NoSuchCell": "missing",
+        "tf.python.framework.device.DeviceSpec": "works",
+        "tf.python.framework.graph_util.convert_variables_to_constants": "works",
+        "tf.python.ops.rnn_cell.BasicLSTMCell": "works",
         "tf.core.framework.node_def_pb2.NodeDef": "works",
         "tf.core.protobuf.config_pb2": "works",
         "tf.contrib.framework.python.ops.arg_scope": "works",

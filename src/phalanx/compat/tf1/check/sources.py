@@ -13,6 +13,7 @@ from pathlib import Path
 
 from phalanx.compat.tf1.missing import TOSTRING
 from phalanx.compat.tf1.modules import HOMES
+from phalanx.compat.tf1.moved import MOVED
 from phalanx.errors import ConfigurationError
 
 _LEGACY = "api/_v1/keras/__internal__/legacy"
@@ -63,6 +64,9 @@ class Sources:
         )
         if root:
             return self._resolve_own(name, root)
+        for each in MOVED:
+            if f"{name}.".startswith(f"{each}."):
+                return Resolved(each, True)
         if name.startswith(("tensorflow.python.", "tensorflow.core.")):
             return _follow(name, "tensorflow", self.tensorflow)
         for package, folder in (
@@ -134,7 +138,18 @@ def _read_names(file: Path) -> frozenset[str]:
     """Return the names that a file defines or imports outside functions and classes."""
     if not file.is_file():
         return frozenset()
-    return frozenset(_list_names(ast.parse(file.read_text(errors="replace")).body))
+    tree = ast.parse(file.read_text(errors="replace"))
+    names = set(_list_names(tree.body))
+    for node in tree.body:
+        match node:
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")], level=0):
+                names |= _read_module(_site_of(file).joinpath(*module.split(".")))
+    return frozenset(names)
+
+
+def _site_of(file: Path) -> Path:
+    """Return the folder that holds the package of a file."""
+    return next(each for each in file.parents if not (each / "__init__.py").exists())
 
 
 def _list_names(body: Iterable[ast.stmt]) -> Iterable[str]:
