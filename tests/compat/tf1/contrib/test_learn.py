@@ -156,6 +156,28 @@ def test_runner_calls_experiment_functions_of_each_form(
     assert learn_runner.run(lambda config, other: make_experiment(), run_config=config)
 
 
+def test_tuner_runs_an_experiment_for_each_trial(make_experiment: MakeExperiment) -> None:
+    class Tuner:
+        """Tries two learning rates."""
+
+        def __init__(self) -> None:
+            self.rates = [0.1, 0.2]
+            self.results: list[Any] = []
+
+        def next_trial(self) -> bool:
+            return len(self.results) < len(self.rates)
+
+        def run_experiment(self, experiment_fn: Any) -> None:
+            hparams = HParams(rate=self.rates[len(self.results)])
+            experiment = experiment_fn(learn.RunConfig(), hparams)
+            self.results.append((hparams.rate, experiment.test()[0]["global_step"]))
+
+    tuner = Tuner()
+    learn_runner.tune(lambda run_config, hparams: make_experiment(), tuner)
+    # The second trial continues in the same directory.
+    assert tuner.results == [(0.1, 1), (0.2, 2)]
+
+
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
