@@ -29,6 +29,7 @@ class RecordWriter:
         compression: How to compress it; by default by its suffix .gz, .zlib, .zz or .deflate.
         append: Whether to begin with the records of an existing file.
         buffer: How many bytes of records to collect before they are written.
+        make_directory: Whether to create the directory of the file if it does not exist.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class RecordWriter:
         compression: Compression | None = None,
         append: bool = False,
         buffer: int = BUFFER,
+        make_directory: bool = True,
     ) -> None:
         self.path = os.fspath(path)
         self.compression = compression or compression_for(self.path)
         self.append, self.buffer, self.count = append, buffer, 0
+        self.make_directory = make_directory
         self._output: AtomicFile | None = None
         self._compressor: Compressor | None = None
         self._buffered: list[bytes] = []
@@ -112,7 +115,7 @@ class RecordWriter:
         if self._is_closed:
             raise self._closed()
         if self._output is None:
-            self._output = open_atomic(self.path)
+            self._output = open_atomic(self.path, make_directory=self.make_directory)
             if self.compression is not Compression.NONE:
                 self._compressor = Compressor(self._output.file, self.compression)
             # A damaged file must be repaired first.

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -105,6 +106,53 @@ def test_task_fails_after_the_job_has_ended(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="this task came too late"):
         job.check_open()
     assert files(tmp_path) == []
+
+
+def test_task_that_outlives_its_job_creates_no_directory_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for partition_by in ((), ("k",)):
+        job = WriteJob(str(out), "one")
+        job.begin()
+        batch = pa.RecordBatch.from_pydict({"x": [1, 2], "k": ["a", "b"]})
+
+        def batches(job: WriteJob = job, batch: pa.RecordBatch = batch) -> Any:
+            job.check_open()
+            job.abort()
+            yield batch
+
+        with pytest.raises(DataError, match=r"cannot make the directory .*: No such file"):
+            write_files(
+                batches(),
+                f"{job.temporary}/0-1",
+                "part",
+                Options(partition_by=partition_by),
+                always=True,
+                root=job.temporary,
+            )
+        assert not out.exists()
+
+
+def test_job_ends_while_a_task_still_writes(tmp_path: Path) -> None:
+    job = WriteJob(str(tmp_path / "out"), "one")
+    job.begin()
+    write_pending(job, "part-0")
+    pid = os.fork()
+    if pid == 0:
+
+        def write(event: str, arguments: tuple[object, ...]) -> None:
+            """Write one more file just before a directory is removed."""
+            if event == "os.rmdir":
+                with contextlib.suppress(FileNotFoundError):
+                    Path(job.temporary, "0-1", "late").touch()
+
+        sys.addaudithook(write)
+        try:
+            job.abort()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert not (tmp_path / "out").exists()
 
 
 def commit_and_die(

@@ -101,7 +101,7 @@ class WriteJob:
 
     def end(self) -> None:
         """Delete the files that were not published."""
-        storage.remove(self.temporary)
+        storage.remove_shared_directory(self.temporary)
         storage.remove_if_empty(f"{self.directory}/{TEMPORARY}")
 
 
@@ -152,13 +152,32 @@ def check_columns(columns: pa.Schema, options: Options) -> None:
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], directory: str, stem: str, options: Options, *, always: bool
+    batches: Iterable[pa.RecordBatch],
+    directory: str,
+    stem: str,
+    options: Options,
+    *,
+    always: bool,
+    root: str | None = None,
 ) -> list[str]:
     """Write the rows of a task and return the names of the files within the directory.
 
     Rows should be sorted by the partition columns: a file ends where their values change. With
-    `always`, a file is written even if there are no rows. An error deletes all of them.
+    `always`, a file is written even if there are no rows. An error deletes all of them. Only
+    directories below `root` are created: a task that outlives its job must not create those again
+    that the driver has deleted.
     """
+
+    def open_file(partition: str) -> RecordWriter:
+        folder = f"{directory}/{partition}" if partition else directory
+        name = f"{stem}-c{len(names):03d}{options.suffix}"
+        names.append(f"{partition}/{name}" if partition else name)
+        if root is not None:
+            storage.make_directories_below(root, folder)
+        return RecordWriter(
+            f"{folder}/{name}", compression=options.compression, make_directory=root is None
+        )
+
     names: list[str] = []
     writer: RecordWriter | None = None
     current: str | None = None
@@ -167,10 +186,10 @@ def write_files(
             if writer is None or partition != current:
                 if writer is not None:
                     writer.close()
-                current, writer = partition, _open(directory, partition, stem, names, options)
+                current, writer = partition, open_file(partition)
             writer.write_framed(*encode(rows, options.record_type))
         if writer is None and always and not options.partition_by:
-            writer = _open(directory, "", stem, names, options)
+            writer = open_file("")
         if writer is not None:
             writer.close()
     except BaseException:
@@ -180,14 +199,6 @@ def write_files(
             storage.remove(f"{directory}/{name}")
         raise
     return names
-
-
-def _open(
-    directory: str, partition: str, stem: str, names: list[str], options: Options
-) -> RecordWriter:
-    name = f"{stem}-c{len(names):03d}{options.suffix}"
-    names.append(f"{partition}/{name}" if partition else name)
-    return RecordWriter(f"{directory}/{names[-1]}", compression=options.compression)
 
 
 def _split_by_partition(

@@ -94,7 +94,14 @@ class TFRecordWriter(datasource.DataSourceArrowWriter):
         stem = f"part-{number:05d}-{self.job.id}"
         directory = f"{self.job.temporary}/{number}-{context.taskAttemptId()}"
         batches = self._check_each(iterator)
-        names = write_files(batches, directory, stem, self.options, always=number == 0)
+        names = write_files(
+            batches,
+            directory,
+            stem,
+            self.options,
+            always=number == 0,
+            root=self.job.temporary,
+        )
         return CommitMessage(tuple(PendingFile(f"{directory}/{name}", name) for name in names))
 
     def _check_each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

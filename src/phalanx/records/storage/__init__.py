@@ -145,19 +145,26 @@ class AtomicFile:
             Path(self.partial).unlink(missing_ok=True)
 
 
-def open_atomic(path: str) -> AtomicFile:
-    """Open a file for atomic writing, in a directory that is created if it does not exist."""
+def open_atomic(path: str, *, make_directory: bool = True) -> AtomicFile:
+    """Open a file for atomic writing, in a directory that is created if it does not exist.
+
+    Without `make_directory`, a directory that does not exist is an error.
+    """
     parent, _, name = path.rpartition("/")
     partial = f"{parent}/" * bool(parent or path.startswith("/"))
     partial += f".{name}.{secrets.token_hex(4)}.partial"
     if is_remote(path):
         filesystem, inside = filesystem_of(partial)
-        filesystem.makedirs(inside.rpartition("/")[0], exist_ok=True)
-        return AtomicFile(path, filesystem.open(inside, "wb"), partial)
+        if make_directory:
+            filesystem.makedirs(inside.rpartition("/")[0], exist_ok=True)
+        # A name node would create the directory by itself.
+        options = {"create_parent": make_directory} if has_directories(path) else {}
+        return AtomicFile(path, filesystem.open(inside, "wb", **options), partial)
     if Path(path).is_dir():
         raise directory_error(path)
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        if make_directory:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         return AtomicFile(path, Path(partial).open("wb"), partial)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}") from None
@@ -194,6 +201,22 @@ def make_directory(path: str) -> None:
         raise DataError(f"cannot make the directory {path}: {error.strerror or error}") from None
 
 
+def make_directories_below(root: str, path: str) -> None:
+    """Create the directories between `root`, which must exist, and `path`, and `path` itself."""
+    if not has_directories(path):
+        return
+    filesystem, inside = filesystem_of(root)
+    for name in path.removeprefix(root).strip("/").split("/"):
+        inside = f"{inside}/{name}"
+        try:
+            filesystem.mkdir(inside, create_parents=False)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(f"cannot make the directory {path}: {reason}") from None
+
+
 def move_file(source: str, target: str) -> None:
     """Rename a file on the same file system, to a directory that is created if necessary."""
     filesystem, inside = filesystem_of(target)
@@ -206,6 +229,19 @@ def remove(path: str) -> None:
     filesystem, inside = filesystem_of(path)
     with contextlib.suppress(FileNotFoundError):
         filesystem.rm(inside, recursive=True)
+
+
+def remove_shared_directory(path: str) -> None:
+    """Remove a directory, if it exists, in which other processes may create files meanwhile.
+
+    It is renamed first: a file that is created during the removal would make that fail.
+    """
+    if not has_directories(path):
+        remove(path)
+    elif exists(path):
+        filesystem, inside = filesystem_of(path)
+        filesystem.mv(inside, f"{inside}-ended")
+        remove(f"{path}-ended")
 
 
 def remove_if_empty(path: str) -> None:
