@@ -363,3 +363,17 @@ def test_paths_in_the_architecture_page_exist() -> None:
 def test_commands_print_through_the_module_that_escapes_control_characters(path: Path) -> None:
     printing = re.search(r"click\.s?echo\(|(?<!\.)\bprint\(", path.read_text())
     assert (printing is None) == (path.name != "printing.py")
+
+
+def test_no_parser_of_flags_accepts_abbreviations() -> None:
+    """`--steps` must not set `--steps-per-call`; `RunConfig.add_flags` sees to it by itself."""
+    folders = ("benchmarks", "examples", "src", "tools")
+    parsers = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"^[^>]*argparse\.ArgumentParser\(", path.read_text(), re.MULTILINE)
+    ]
+    assert len(parsers) > 10
+    safe = re.compile(r"allow_abbrev=False|\badd_flags\(")
+    assert [str(path) for path in parsers if not safe.search(path.read_text())] == []

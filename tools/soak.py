@@ -112,7 +112,7 @@ def finish(directory: Path, steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--every", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -47,7 +47,9 @@ def plot(rows: list[list[object]], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="MODEL_DIR")
     parser.add_argument(

@@ -20,7 +20,7 @@ def points(seed=0):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--checkpoint-dir", default="runs/evaluated")
     parser.add_argument("--seconds", type=float, default=5)
     arguments, _ = parser.parse_known_args()

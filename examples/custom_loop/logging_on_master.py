@@ -25,7 +25,7 @@ def halve(session):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--checkpoint-dir", default="runs/logging")
     parser.add_argument("--steps", type=int, default=200)
     arguments, _ = parser.parse_known_args()

@@ -21,7 +21,7 @@ def points():
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--checkpoint-dir", default="runs/plain")
     parser.add_argument("--steps", type=int, default=200)
     arguments, _ = parser.parse_known_args()

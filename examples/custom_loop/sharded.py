@@ -15,7 +15,7 @@ from phalanx import hooks
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--checkpoint-dir", default="runs/sharded")
     parser.add_argument("--steps", type=int, default=200)
     arguments, _ = parser.parse_known_args()

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import phalanx
 
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("--train-steps", type=int, default=400)
 parser.add_argument("--batch-size", type=int, default=64)
 FLAGS = parser.parse_args()

@@ -121,7 +121,7 @@ def _read_text(pattern: str, shuffle: bool, context: phalanx.Context) -> tf.data
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="the directory to write to")
     parser.add_argument("--count", type=int, default=300_000, help="examples to train on")

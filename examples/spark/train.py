@@ -62,7 +62,7 @@ class Circle(phalanx.Experiment):
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--dir", type=Path, default=Path("runs/spark"))
     parser.add_argument("--master", help="default: the master of spark-submit")

@@ -114,7 +114,7 @@ def get_experiment_fn(batch_size, train_steps):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--job-dir", required=True)
     parser.add_argument("--train-steps", type=int, default=400)
     parser.add_argument("--train-batch-size", type=int, default=32)

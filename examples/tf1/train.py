@@ -9,7 +9,7 @@ import argparse
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-parser = argparse.ArgumentParser()
+parser = argparse.ArgumentParser(allow_abbrev=False)
 parser.add_argument("--job_name", choices=["ps", "worker"], required=True)
 parser.add_argument("--task_index", type=int, required=True)
 parser.add_argument("--ps_hosts", required=True)

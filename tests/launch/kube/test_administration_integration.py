@@ -14,6 +14,7 @@ import phalanx.launch.kube.handle
 from phalanx import JobError
 from phalanx.cli.follow import follow_job
 from phalanx.launch.base import TaskState
+from phalanx.launch.job import Resources
 from phalanx.launch.kube.options import Gang, PodOptions
 
 RBAC = Path(__file__).parents[3] / "docs/guide/kubernetes-rbac.yaml"
@@ -111,6 +112,26 @@ def test_every_container_has_the_requests_that_a_quota_demands(
         JobError, match=r"exceeded quota: team, requested: requests\.cpu=0\.5, used"
     ):
         submit(steps=100, workers=8)
+
+
+def test_tensorboard_beyond_the_quota_is_reported_although_all_tasks_run(
+    cluster: Kubernetes, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phalanx.launch.kube.handle, "_START_SECONDS", 10.0)
+    quota = {"requests.cpu": "4"}
+    apply(
+        cluster,
+        yaml.safe_dump(
+            {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": quota}}
+        ),
+    )
+    # The ReplicaSet reports its refusal after the tasks have started.
+    cluster.deployment_delay = 2.0
+    options = PodOptions(tensorboard=True, tensorboard_needs=Resources(cpus=16, memory=1 << 30))
+    with pytest.raises(JobError, match=r"exceeded quota: team, requested: requests\.cpu=16, used"):
+        submit(options, steps=600, model_dir="/models")
+    assert [kind for kind, _ in cluster.objects] == ["ResourceQuota"]
+    assert not find_tasks("train.py")
 
 
 def test_pod_of_an_unknown_account_is_reported(submit: Submit) -> None:

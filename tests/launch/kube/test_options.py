@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate
@@ -14,7 +15,7 @@ from tests.launch.pod_security import templates
 from phalanx import JobError
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
-from phalanx.launch.kube.options import Egress, Gang, PodOptions
+from phalanx.launch.kube.options import Egress, Gang, PodOptions, Toleration
 
 jsonschema: Any = pytest.importorskip("jsonschema")
 JOB = Job("digits", Program(ProgramKind.FILE, "train.py"), workers=2, ps=1, model_dir="gs://b/d")
@@ -182,8 +183,48 @@ def test_labels_that_phalanx_sets_are_rejected(name: str, said: str) -> None:
         launcher.plan(JOB)
 
 
-@pytest.mark.parametrize("flag", ["image_pull_secrets", "queue", "scheduler"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "image_pull_secrets",
+        "queue",
+        "scheduler",
+        "priority_class",
+        "service_account",
+        "controller_account",
+        "tensorboard_account",
+    ],
+)
 def test_invalid_names_are_rejected(flag: str) -> None:
     options: Manifest = {flag: ("../a",) if flag == "image_pull_secrets" else "../a"}
-    with pytest.raises(JobError, match=r"'\.\./a' is no name in Kubernetes"):
+    option = f"--{flag.removesuffix('s').replace('_', '-')}"
+    if flag.endswith("class"):
+        option = "--priority-class"
+    with pytest.raises(JobError, match=rf"{option} '\.\./a' is no name in Kubernetes"):
         make(**options)
+
+
+@pytest.mark.parametrize("text", ["a b:NoSchedule", "gpu=a b:NoSchedule", "A.b/gpu:NoExecute"])
+def test_invalid_taints_are_rejected(text: str) -> None:
+    with pytest.raises(JobError, match="is no taint in Kubernetes: use at most 63 letters"):
+        make(tolerations=(Toleration.parse(text),))
+
+
+def test_labels_and_node_selectors_may_have_a_prefix() -> None:
+    labels = {"example.com/team": "vision", "cloud.google.com/gke-accelerator": "nvidia-l4"}
+    options = PodOptions(node_selector=labels)
+    plan = LAUNCHERS["kubernetes"](Container("digits:1", labels=labels), options).plan(JOB)
+    for template in templates(list(plan.objects)):
+        assert labels.items() <= template["metadata"]["labels"].items()
+        assert template["spec"]["nodeSelector"] == labels
+    for name in ("Example.com/team", "a b"):
+        launcher = LAUNCHERS["kubernetes"](Container("digits:1", labels={name: "x"}), options)
+        with pytest.raises(JobError, match="a prefix before a slash is a domain in lower case"):
+            launcher.plan(JOB)
+
+
+@pytest.mark.parametrize("source", ["My Secret", "a/b c", "../a", "a/"])
+def test_invalid_secrets_are_rejected(source: str) -> None:
+    launcher = LAUNCHERS["kubernetes"](Container("digits:1"), PodOptions())
+    with pytest.raises(JobError, match=f"--env-from-secret TOKEN={source} is no Secret and key"):
+        launcher.plan(replace(JOB, secrets={"TOKEN": source}))

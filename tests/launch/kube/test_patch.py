@@ -73,6 +73,10 @@ def test_patch_null_removes_and_other_lists_are_replaced() -> None:
             "a patch is for Jbo, but there are NetworkPolicy digits, .*Job digits-chief",
         ),
         ({"spec": {}}, "a patch is for no kind"),
+        (
+            {"kind": "Job", "spec": {"template": {"spec": {"containers": [{"name": "taks"}]}}}},
+            "a patch is for the container taks, which no Job has: there are controller, task",
+        ),
         ({"kind": "Job", "metadata": {"name": "other"}}, "a patch is for Job other"),
         (
             pod_patch(restartPolicie="Never"),

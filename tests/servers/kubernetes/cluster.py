@@ -47,6 +47,8 @@ class Kubernetes:
         # Whether the operators of Kubeflow run, and whether Kueue admits the jobs of its queues.
         self.operated = True
         self.admits = True
+        # How many seconds the controller of Deployments takes to create pods.
+        self.deployment_delay = 0.0
         # Why no pod starts, as the container status or the scheduler reports it.
         self.waiting: Manifest = {}
         self.version = ("1", "34")
@@ -162,7 +164,9 @@ class Kubernetes:
             controllers.control_trainjob(self, manifest)
         elif kind == "Deployment":
             # Deployments are not run, but their pods are admitted or refused.
-            for template in templates(manifest):
+            created = datetime.fromisoformat(manifest["metadata"]["creationTimestamp"])
+            age = (datetime.now(UTC) - created).total_seconds()
+            for template in templates(manifest) if age >= self.deployment_delay else []:
                 reason = admission.refusal(self, template)
                 if reason:
                     self.complaints[key] = reason

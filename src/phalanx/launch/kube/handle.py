@@ -129,7 +129,9 @@ class PodsHandle:
             for reason in (*reasons, *(each for each in refused if each not in known)):
                 raise LaunchError(f"Kubernetes does not start it: {reason}")
             started = [pod for pod in pods if pod["status"].get("phase") != "Pending"]
-            if len(started) == len(make_tasks(self.counts)):
+            # TensorBoard's pod is created through a ReplicaSet, perhaps later than all others.
+            later = any(kind == "Deployment" for kind, _ in self.objects)
+            if len(started) == len(make_tasks(self.counts)) and not later:
                 return
             time.sleep(_POLL_SECONDS)
 

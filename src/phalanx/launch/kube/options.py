@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -47,6 +47,10 @@ COMPONENT = "app.kubernetes.io/component"
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _LABEL_NAME = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_RULE = (
+    "use at most 63 letters, digits, hyphens, dots and underscores, the first and the last a "
+    "letter or digit; a prefix before a slash is a domain in lower case"
 )
 
 
@@ -142,11 +146,18 @@ def check_names(container: Container, options: PodOptions) -> None:
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", options.namespace):
         raise JobError(f"{options.namespace!r} cannot be a namespace: use at most 63 lower-case "
                        "letters, digits and hyphens (--namespace)")  # fmt: skip
-    secrets = [("--image-pull-secret", each) for each in options.image_pull_secrets]
-    for flag, name in (*secrets, ("--queue", options.queue), ("--scheduler", options.scheduler)):
+    for flag, name in (("--queue", options.queue), ("--scheduler", options.scheduler)):
         if name is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", name):
             raise JobError(f"{flag} {name!r} is no name in Kubernetes: use at most 63 lower-case "
                            "letters, digits, dots and hyphens")  # fmt: skip
+    for flag, name in _named_objects(options):
+        if name is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name):
+            raise JobError(f"{flag} {name!r} is no name in Kubernetes: use at most 253 lower-case "
+                           "letters, digits, dots and hyphens")  # fmt: skip
+    for each in options.tolerations:
+        if not _LABEL_NAME.fullmatch(each.key) or not _LABEL_VALUE.fullmatch(each.value or ""):
+            taint = each.key if each.value is None else f"{each.key}={each.value}"
+            raise JobError(f"--toleration {taint!r} is no taint in Kubernetes: {_LABEL_RULE}")
     for name in options.metrics_from:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             raise JobError(f"--metrics-from {name!r} is no namespace: use at most 63 lower-case "
@@ -163,10 +174,16 @@ def check_names(container: Container, options: PodOptions) -> None:
             raise JobError(f"--label {name}={value}: Phalanx sets this label itself")
     for name, value in (*container.labels.items(), *options.node_selector.items()):
         if not _LABEL_NAME.fullmatch(name) or not _LABEL_VALUE.fullmatch(value):
-            raise JobError(
-                f"{name}={value} cannot be a label in Kubernetes: use at most 63 letters, digits, "
-                "hyphens, dots and underscores, the first and the last a letter or digit"
-            )
+            raise JobError(f"{name}={value} cannot be a label in Kubernetes: {_LABEL_RULE}")
+
+
+def _named_objects(options: PodOptions) -> Iterator[tuple[str, str | None]]:
+    """Yield the names of other objects, each with the option that sets it."""
+    yield from (("--image-pull-secret", each) for each in options.image_pull_secrets)
+    yield "--priority-class", options.priority_class
+    yield "--service-account", options.service_account
+    yield "--controller-account", options.controller_account
+    yield "--tensorboard-account", options.tensorboard_account
 
 
 PODS = (

@@ -106,6 +106,12 @@ def _find(objects: Sequence[Manifest], patch: Manifest) -> list[int]:
         and (name == each["metadata"]["name"] or (name is None and _has_containers(each, patch)))
     ]
     if not found:
+        same = [each for each in objects if each["kind"] == kind]
+        if same and name is None:
+            wanted = ", ".join(sorted(_container_names(patch)))
+            known = ", ".join(sorted(set().union(*map(_container_names, same)))) or "none"
+            raise JobError(f"a patch is for the container {wanted}, which no {kind} has: there are "
+                           f"{known}")  # fmt: skip
         asked = f"{kind or 'no kind'} {name or ''}".strip()
         names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in objects)
         raise JobError(f"a patch is for {asked}, but there are {names}: name one of these objects")

@@ -11,7 +11,7 @@ from importlib.resources import files
 from phalanx.cluster import job_secret
 from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
-from phalanx.errors import Interrupted
+from phalanx.errors import Interrupted, JobError
 from phalanx.launch.containers.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -253,7 +253,14 @@ def make_pod(
 
 def _make_secret_variable(name: str, source: str) -> Manifest:
     """Take a variable from `SECRET/KEY`; without a key, from the key of the variable's name."""
-    secret, _, key = source.partition("/")
+    secret, slash, key = source.partition("/")
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", secret) or not re.fullmatch(
+        r"[-\w.]{1,253}", key if slash else name, re.ASCII
+    ):
+        raise JobError(
+            f"--env-from-secret {name}={source} is no Secret and key of Kubernetes: write "
+            f"{name}=SECRET or {name}=SECRET/KEY, the name of the Secret in lower case"
+        )
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key or name}}}
 
 
