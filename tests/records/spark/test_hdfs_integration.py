@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.servers import hdfs
 from tests.servers.spark import start_spark
 
-from phalanx.records.storage import exists
+from phalanx.errors import DataError
+from phalanx.records.spark.options import Options
+from phalanx.records.spark.output import WriteJob, write_files
+from phalanx.records.storage import exists, open_atomic
 from phalanx.records.storage.listing import find_files, list_all
 
 JAR = Path(__file__).parents[3] / "java/build/phalanx-spark.jar"
@@ -89,6 +93,22 @@ def test_stream_reads_and_writes_hdfs(spark: Any, url: str, tmp_path: Path) -> N
     )
     assert query.awaitTermination(200)
     assert count(spark, f"{url}/copies") == 10
+
+
+def test_task_that_outlives_its_job_creates_no_directory_again(url: str) -> None:
+    job = WriteJob(f"{url}/late", "one")
+    job.begin()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        job.abort()
+        yield pa.RecordBatch.from_pydict({"x": [1, 2]})
+
+    directory = f"{job.temporary}/0-1"
+    with pytest.raises(DataError, match="cannot make the directory"):
+        write_files(batches(), directory, "part", Options(), always=True, root=job.temporary)
+    with pytest.raises(OSError, match=r"cannot create|No such file"):
+        open_atomic(f"{directory}/part", make_directory=False)
+    assert not exists(f"{url}/late")
 
 
 @pytest.fixture

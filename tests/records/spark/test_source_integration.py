@@ -1,5 +1,6 @@
 """`format("tfrecord")` in a real Spark, compared with TensorFlow and protobuf."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,36 @@ def test_files_can_be_queried_in_sql(spark: Any, tmp_path: Path) -> None:
     records.write_examples(tmp_path / "a", {"x": [1, 2, 3]})
     spark.sql(f"CREATE TEMPORARY VIEW numbers USING tfrecord OPTIONS (path '{tmp_path}')")
     assert spark.sql("SELECT sum(x) FROM numbers").first()[0] == 6
+
+
+def test_guide_says_what_to_call_instead_of_what_spark_refuses(spark: Any, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs/guide/spark-records.md").read_text()
+    table = guide.partition("| call | Spark says | instead |")[2].partition("\n\n")[0]
+    found, out = str(tmp_path / "in"), str(tmp_path / "out")
+    df = spark.createDataFrame([(1, "a")], "id long, k string")
+    df.write.format("tfrecord").mode("append").save(found)
+    write, read = df.write.format("tfrecord"), spark.read.format("tfrecord")
+    calls: dict[str, Callable[[], object]] = {
+        "`.save(path)`": lambda: df.write.format("tfrecord").save(out),
+        '`.mode("ignore")`': lambda: df.write.format("tfrecord").mode("ignore").save(out),
+        "`.partitionBy(": lambda: write.partitionBy("k").mode("append").save(out),
+        "``FROM tfrecord.": lambda: spark.sql(f"SELECT * FROM tfrecord.`{found}`"),
+        "`pathGlobFilter`": lambda: read.option("pathGlobFilter", "*").load(found),
+        "`recursiveFileLookup`": lambda: (
+            spark.read.format("tfrecord").option("recursiveFileLookup", "true").load(found)
+        ),
+        "`saveAsTable(": lambda: df.write.format("tfrecord").saveAsTable("t"),
+        "`CREATE TABLE": lambda: spark.sql(f"CREATE TABLE t USING tfrecord LOCATION '{found}'"),
+        "`INSERT OVERWRITE": lambda: spark.sql(
+            f"INSERT OVERWRITE DIRECTORY '{out}' USING tfrecord SELECT 1 AS id"
+        ),
+        "`_metadata": lambda: spark.read.format("tfrecord").load(found).select("_metadata.x"),
+    }
+    for call, refused in calls.items():
+        [row] = [line for line in table.splitlines() if call in line]
+        said = row.split("|")[2].strip().strip("`")
+        with pytest.raises(Exception, match=said):
+            refused()
+    assert not Path(out).exists()
+    named = spark.read.format("tfrecord").load(found).selectExpr("input_file_name()")
+    assert named.first()[0] == ""

@@ -45,6 +45,7 @@ _INSTEAD = {
     "modifiedbefore": "choose the files, and give their paths to load",
     "mergeschema": "the schema is that of all files",
     "compression": "the option is called codec",
+    "location": "tables of the catalog need the jar: load the files, and make a temporary view",
 }
 
 
@@ -112,7 +113,8 @@ class Options:
         """The one directory to write to."""
         if len(self.paths) != 1:
             raise DataError(f"give one directory to write to, as in save('out'); found "
-                            f"{', '.join(self.paths) or 'none'}")  # fmt: skip
+                            f"{', '.join(self.paths) or 'none: tables of the catalog need the jar'}"
+            )  # fmt: skip
         return self.paths[0]
 
     @property

@@ -6,6 +6,7 @@ import socket
 from functools import lru_cache
 from typing import Any
 
+from hdfs_native import WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem as NativeFileSystem
 from hdfs_native.fsspec import ViewfsFileSystem
 
@@ -44,6 +45,13 @@ class HdfsFileSystem(NativeFileSystem):
         """Rename a file, atomically replacing an existing one."""
         super().mv(path1, path2, **{"overwrite": True, **options})
 
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        """Create a directory; one without a parent raises OSError, as elsewhere."""
+        try:
+            super().mkdir(path, create_parents, **options)
+        except RuntimeError as error:
+            raise OSError(f"cannot make {path}: {error}") from None
+
     def rmdir(self, path: str) -> None:
         """Remove a directory; one that is not empty raises OSError, as elsewhere."""
         try:
@@ -62,7 +70,13 @@ class HdfsFileSystem(NativeFileSystem):
     def _open(self, path: str, mode: str = "rb", **options: Any) -> io.RawIOBase:
         if mode == "rb":
             return _Reader(self.client.read(self._strip_protocol(path)))
-        return _Writer(super()._open(path, mode, **options))
+        if options.pop("create_parent", True):
+            return _Writer(super()._open(path, mode, **options))
+        chosen = WriteOptions(overwrite=True, create_parent=False)
+        try:
+            return _Writer(self.client.create(self._strip_protocol(path), chosen))
+        except RuntimeError as error:
+            raise OSError(f"cannot create {path}: {error}") from None
 
 
 class _Reader(io.RawIOBase):
