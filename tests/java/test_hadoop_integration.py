@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.spark import start_spark
+from tests.servers.spark import start_spark, stop_spark
 
 from phalanx import records
 
@@ -71,7 +71,7 @@ def habits(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def spark(jar: Path) -> Iterator[Any]:
     session = start_spark(**{"spark.jars": str(jar)})
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def write(path: Path, count: int = 1000) -> list[bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.security.closed_ports import PROGRAM, VARIABLE, check_closed, wait_for_tasks
 from tests.servers import namespaces, ray, slurm, sshd
-from tests.servers.spark import start_spark
+from tests.servers.spark import start_spark, stop_spark
 
 pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
 pytestmark = pytest.mark.slow
@@ -110,4 +110,4 @@ def test_spark_job_accepts_its_own_hosts_only(
     finally:
         (folder / "stop").touch()
         training.join(120)
-        spark.stop()
+        stop_spark(spark)

@@ -28,3 +28,16 @@ def start_spark(master: str = "local[2]", **settings: str) -> Any:
         "spark.driver.memory": "1g",
     }
     return SparkSession.builder.master(master).config(map={**common, **settings}).getOrCreate()
+
+
+def stop_spark(session: Any) -> None:
+    """Stop a session and its JVM, which would keep its class path and memory for the next one."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    assert gateway is not None
+    gateway.shutdown()
+    # The JVM ends at the end of its input.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.processes import wait_for
+from tests.servers.spark import stop_spark
+
+from phalanx.spark.stage import count_slots
 
 GPU_SCRIPT = """#!/bin/sh
 echo '{"name": "gpu", "addresses": ["3", "7"]}'
@@ -33,8 +37,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.log.level": "OFF",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
-        # On a busy machine the executors may take a while to start.
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.local.dir": str(directory),
         "spark.worker.resource.gpu.amount": "2",
         "spark.worker.resource.gpu.discoveryScript": str(script),
@@ -45,5 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for name, text in settings.items():
         builder = builder.config(name, text)
     session = builder.getOrCreate()
+    # On a busy machine the executors may take a while to start.
+    wait_for(lambda: count_slots(session.sparkContext).total == 4)
     yield session
-    session.stop()
+    stop_spark(session)

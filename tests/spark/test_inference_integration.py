@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.spark import stop_spark
 
 from phalanx.errors import ConfigurationError
 
@@ -26,7 +27,7 @@ def spark() -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     session = builder.config("spark.log.level", "OFF").getOrCreate()
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 @pytest.fixture(scope="module")

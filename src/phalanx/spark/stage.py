@@ -150,13 +150,14 @@ class SparkSlots:
 
     total: int
     free: int
+    executors: int
 
 
 def count_slots(context: SparkContext, gpus: int = 0, gpu_resource_name: str = "gpu") -> SparkSlots:
     # No public API tells what an executor can run; this is the source of Spark's web UI.
     executors = context._jsc.sc().statusStore().executorList(True)
     is_local = context.master.startswith("local") and "local-cluster" not in context.master
-    total = free = 0
+    total = free = started = 0
     for index in range(executors.size()):
         executor = executors.apply(index)
         if executor.id() == "driver" and not is_local:
@@ -168,7 +169,8 @@ def count_slots(context: SparkContext, gpus: int = 0, gpu_resource_name: str = "
             slots = min(slots, held // gpus)
         total += slots
         free += max(0, slots - int(executor.activeTasks()))
-    return SparkSlots(total, free)
+        started += 1
+    return SparkSlots(total, free, started)
 
 
 def wait_for_slots(
@@ -193,6 +195,11 @@ def wait_for_slots(
 
 
 def too_few_slots(needed: int, tasks: str, slots: SparkSlots, gpus: int = 0) -> JobError:
+    if not slots.executors:
+        return JobError(
+            f"{tasks} need {needed} slots at the same time, but no executor of Spark has started: "
+            "check that the cluster starts them, or wait longer (wait_seconds)"
+        )
     if gpus and not slots.total:
         return JobError(
             f"gpus_per_task is {gpus}, but no executor of Spark has so many GPUs: ask for fewer, "

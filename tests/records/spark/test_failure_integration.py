@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.spark import start_spark
+from tests.servers.spark import start_spark, stop_spark
 
 from phalanx import records
 from phalanx.records.storage.listing import find_files
@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
     # The executors cannot import this module.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 120, pause: float = 0.1) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.servers import hdfs
-from tests.servers.spark import start_spark
+from tests.servers.spark import start_spark, stop_spark
 
 from phalanx.errors import DataError
 from phalanx.records.spark.options import Options
@@ -38,7 +38,7 @@ def spark(url: str) -> Iterator[Any]:
     """A session started by a process that has used HDFS before."""
     session = start_spark("local[2]")
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def names(directory: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.records.spark.test_functions_integration import KINDS
 from tests.records.spark.test_source_integration import columns, written
-from tests.servers.spark import start_spark
+from tests.servers.spark import start_spark, stop_spark
 
 from phalanx import records
 from phalanx.errors import DataError
@@ -27,7 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     settings = {"spark.jars": str(JAR), "spark.sql.warehouse.dir": warehouse}
     session = start_spark("local[2]", **settings)
     yield session
-    session.stop()
+    stop_spark(session)
 
 
 def load(spark: Any, *paths: Path | str, **options: str) -> Any:
@@ -347,6 +347,24 @@ def test_functions_use_the_jar(spark: Any, tmp_path: Path) -> None:
         with pytest.raises(DataError):
             save(df.selectExpr(bad), out, mode="overwrite", **options)
     assert count(spark, out) == 3
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_write_can_be_repeated_after_a_failure(spark: Any, tmp_path: Path, mode: str) -> None:
+    from phalanx.records.spark import count, save
+
+    out = tmp_path / "out"
+    bad = spark.range(3).selectExpr("raise_error('no') AS id")
+    with pytest.raises(Exception, match="no"):
+        save(bad, str(out), mode=mode)
+    assert not out.exists()
+    save(spark.range(3), str(out), mode=mode)
+    assert count(spark, str(out)) == 3
+    # A directory that was there before is not ours to remove.
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Exception, match="no"):
+        save(bad, str(tmp_path / "empty"), mode="append")
+    assert (tmp_path / "empty").exists()
 
 
 def test_write_locality_local_writes_on_executors(spark: Any, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Functions beside `format("tfrecord")`: all save modes, partition pruning, fast counts, UDFs."""
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -62,7 +63,8 @@ def save(
         # Spark deletes the files that it overwrites before it asks the format.
         _check_before_write(df, columns, options)
         writer = df.write.format("tfrecord").mode(mode).options(**options)
-        (writer.partitionBy(*columns) if columns else writer).save(path)
+        with _removing_empty_directory(df.sparkSession, path):
+            (writer.partitionBy(*columns) if columns else writer).save(path)
         return
     target = resolve(path)
     if mode not in ("append", "overwrite") and holds_table(target):
@@ -89,6 +91,26 @@ def _has_jar(spark: SparkSession) -> bool:
     sources = jvm.org.apache.spark.sql.execution.datasources.DataSource
     found = sources.lookupDataSource("tfrecord", spark._jsparkSession.sessionState().conf())
     return str(found.getName()).startswith("phalanx.")
+
+
+@contextlib.contextmanager
+def _removing_empty_directory(spark: SparkSession, path: str) -> Iterator[None]:
+    """Remove the directory of a write that failed, if the write made it and nothing is in it.
+
+    Spark leaves it, and would take it for a table when the write is repeated.
+    """
+    jvm = spark._jvm
+    assert jvm is not None, "the jar is used without a JVM"
+    directory = jvm.org.apache.hadoop.fs.Path(path)
+    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    filesystem = directory.getFileSystem(hadoop)
+    was_there = filesystem.exists(directory)
+    try:
+        yield
+    except BaseException:
+        if not was_there and filesystem.exists(directory) and not filesystem.listStatus(directory):
+            filesystem.delete(directory, False)
+        raise
 
 
 def _check_before_write(
