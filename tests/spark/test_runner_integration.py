@@ -239,6 +239,11 @@ def test_mirrored_strategy_runner_in_local_mode(cluster: Any) -> None:
     assert runner.run(count) == (1, os.getpid())
     with pytest.raises(ConfigurationError, match="num_slots is 2, but this machine has 0 GPUs"):
         MirroredStrategyRunner(num_slots=2, local_mode=True).run(count)
+    # Spark gives the driver the GPUs 3 and 7.
+    one = MirroredStrategyRunner(num_slots=1, local_mode=True)
+    assert one._choose_driver_gpus() == {"CUDA_VISIBLE_DEVICES": "3"}
+    with pytest.raises(ValueError, match="num_slots is 3, but Spark's driver has 2 GPUs"):
+        MirroredStrategyRunner(num_slots=3, local_mode=True).run(count)
 
 
 def test_gpus_that_spark_does_not_assign_raise(cluster: Any) -> None:
