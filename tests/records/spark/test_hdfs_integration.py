@@ -104,9 +104,9 @@ def test_task_that_outlives_its_job_creates_no_directory_again(url: str) -> None
         yield pa.RecordBatch.from_pydict({"x": [1, 2]})
 
     directory = f"{job.temporary}/0-1"
-    with pytest.raises(DataError, match="cannot make the directory"):
+    with pytest.raises(DataError, match=r"cannot make the directory .* doesn't exist: [^\n]*$"):
         write_files(batches(), directory, "part", Options(), always=True, root=job.temporary)
-    with pytest.raises(OSError, match=r"cannot create|No such file"):
+    with pytest.raises(FileNotFoundError):
         open_atomic(f"{directory}/part", make_directory=False)
     assert not exists(f"{url}/late")
 

@@ -213,7 +213,8 @@ def make_directories_below(root: str, path: str) -> None:
         except FileExistsError:
             continue
         except OSError as error:
-            reason = error.strerror or error
+            # Some servers send a stack trace after the first line.
+            reason = (error.strerror or str(error)).partition("\n")[0]
             raise DataError(f"cannot make the directory {path}: {reason}") from None
 
 

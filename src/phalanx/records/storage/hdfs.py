@@ -45,13 +45,6 @@ class HdfsFileSystem(NativeFileSystem):
         """Rename a file, atomically replacing an existing one."""
         super().mv(path1, path2, **{"overwrite": True, **options})
 
-    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Create a directory; one without a parent raises OSError, as elsewhere."""
-        try:
-            super().mkdir(path, create_parents, **options)
-        except RuntimeError as error:
-            raise OSError(f"cannot make {path}: {error}") from None
-
     def rmdir(self, path: str) -> None:
         """Remove a directory; one that is not empty raises OSError, as elsewhere."""
         try:
@@ -73,10 +66,7 @@ class HdfsFileSystem(NativeFileSystem):
         if options.pop("create_parent", True):
             return _Writer(super()._open(path, mode, **options))
         chosen = WriteOptions(overwrite=True, create_parent=False)
-        try:
-            return _Writer(self.client.create(self._strip_protocol(path), chosen))
-        except RuntimeError as error:
-            raise OSError(f"cannot create {path}: {error}") from None
+        return _Writer(self.client.create(self._strip_protocol(path), chosen))
 
 
 class _Reader(io.RawIOBase):
