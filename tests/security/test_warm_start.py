@@ -1,5 +1,7 @@
 """A warm start reads weights that come from anywhere: numbers in one file, of the model's size."""
 
+import contextlib
+import random
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import h5py
 from tests.train.model_dir.test_warm_start import load, make_model, values
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.model_dir import weights_check
+from phalanx.train.model_dir import weights_check, weights_file
 
 
 @pytest.fixture
@@ -148,6 +150,23 @@ def test_hostile_archives_are_refused(prefix: str, tmp_path: Path) -> None:
     path.write_bytes(b"PK nothing")
     with pytest.raises(ConfigurationError, match=r"not a \.keras file"):
         load(path, prefix)
+
+
+def test_damaged_archives_are_refused(weights: Path, tmp_path: Path) -> None:
+    path, number = tmp_path / "old.keras", random.Random(0)
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.write(weights, "model.weights.h5")
+        content = path.read_bytes()
+        for _ in range(200):
+            changed = bytearray(content)
+            changed[number.randrange(len(content))] ^= 1 << number.randrange(8)
+            path.write_bytes(changed)
+            with contextlib.suppress(ConfigurationError):
+                weights_file._extract_weights(str(path), str(path), str(tmp_path))
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="compressed in another way"):
+        load(path)
 
 
 @pytest.mark.parametrize("prefix", ["", "encoder/"], ids=["whole", "by name"])

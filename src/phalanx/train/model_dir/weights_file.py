@@ -1,7 +1,9 @@
 """Weights in Keras' files, `.keras` and `.h5`, which are checked before Keras reads them."""
 
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,11 @@ _MEMBER = "model.weights.h5"
 _BLOCK = 1 << 20
 _SPARE_BYTES = 64 << 20
 _MOST_EXPANSION = 20
+_NOT_AN_ARCHIVE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError),
+)
+"""What zipfile raises when it reads a damaged file."""
 
 
 @contextmanager
@@ -45,7 +52,12 @@ def _extract_weights(path: str, local: str, folder: str) -> str:
     target = Path(folder) / _MEMBER
     try:
         with zipfile.ZipFile(local) as archive:
-            size = archive.getinfo(_MEMBER).file_size
+            member = archive.getinfo(_MEMBER)
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ConfigurationError(
+                    f"the weights in {path} are compressed in another way than Keras does"
+                )
+            size = member.file_size
             most = _MOST_EXPANSION * Path(local).stat().st_size + _SPARE_BYTES
             if size > most:
                 raise ConfigurationError(f"the weights in {path} would expand to {size} bytes")
@@ -54,6 +66,6 @@ def _extract_weights(path: str, local: str, folder: str) -> str:
                     file.write(block)
     except KeyError:
         raise ConfigurationError(f"{path} holds no weights: there is no {_MEMBER} in it") from None
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+    except _NOT_AN_ARCHIVE as error:
         raise ConfigurationError(f"{path} is not a .keras file: {error}") from None
     return str(target)
