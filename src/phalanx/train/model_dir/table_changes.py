@@ -120,7 +120,9 @@ def find_base(path: str) -> str | None:
     reader = tf.train.load_checkpoint(path)
     if not reader.has_tensor(_BASE):
         return None
-    return f"{path.rpartition('/')[0]}/{reader.get_tensor(_BASE).decode()}"
+    # In the same directory, whatever the checkpoint says.
+    name = PurePosixPath(reader.get_tensor(_BASE).decode()).name
+    return f"{path.rpartition('/')[0]}/{name}"
 
 
 def find_changes(path: str) -> dict[str, list[str]]:

@@ -11,19 +11,21 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.checkpoint import restore_all
+from phalanx.train.model_dir.index_check import check_index
 from phalanx.train.model_dir.intact import explain_damage, load_first
 from phalanx.train.model_dir.layout import candidate_checkpoints, checkpoint_name
-from phalanx.train.model_dir.table_changes import read_tensor
+from phalanx.train.model_dir.table_changes import find_base, read_tensor
 from phalanx.train.model_dir.weights_file import open_weights_file
 from phalanx.train.types import Array, KerasVariable, Model
 
 LOG = logging.getLogger("phalanx")
 
-_NOT_KERAS = (ValueError, OSError, KeyError, TypeError, AttributeError, IndexError)
-"""What Keras raises when it reads a file of another structure."""
+_OTHER_STRUCTURE = (ValueError, OSError, KeyError, TypeError, AttributeError, IndexError)
+"""What Keras and TensorFlow raise when they read a file of another structure."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ def _load_from(
 ) -> list[str]:
     with explain_damage(path), ExitStack() as stack:
         checked = path
-        if path.endswith((".keras", ".h5")):
+        if not path.endswith((".keras", ".h5")):
+            _check_tensorflow(path)
+        else:
             size = sum(8 * math.prod(variable.shape) for variable in variables.values())
             checked = stack.enter_context(open_weights_file(path, size))
         if not prefix and not names and _load_whole(model, path, checked):
@@ -75,6 +79,15 @@ def _load_from(
             loaded = sorted(wanted)
     LOG.info("warm start: %d of %d weights from %s", len(loaded), len(variables), path)
     return loaded
+
+
+def _check_tensorflow(path: str) -> None:
+    """Check a checkpoint and its base. The first format of TensorFlow 1 is read as it is."""
+    if not tf.io.gfile.exists(f"{path}.index"):
+        return
+    check_index(path)
+    if (base := find_base(path)) is not None and base != path:
+        check_index(base)
 
 
 def find_checkpoints(path: str) -> list[str]:
@@ -116,14 +129,14 @@ def _load_whole(model: Model, path: str, checked: str) -> bool:
     if checked.endswith(".h5"):
         try:
             model.load_weights(checked)
-        except _NOT_KERAS as error:
+        except _OTHER_STRUCTURE as error:
             raise ConfigurationError(f"{path} does not fit the model: {error}") from None
         return True
     if not _read_names(path)[0]:
         return False
     try:
         restore_all(tf.train.Checkpoint(model=model), path)
-    except (AssertionError, ValueError):
+    except (AssertionError, *_OTHER_STRUCTURE):
         return False  # Loading by name reports the differences.
     return True
 
@@ -192,7 +205,8 @@ def _open_tensorflow(path: str) -> WeightSource:
     reader = tf.train.load_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
     names, paths = _read_names(path)
-    keys = _without_root(names) or {name: name for name in shapes}
+    known = {name: key for name, key in names.items() if key in shapes}
+    keys = _without_root(known) or {name: name for name in shapes}
     by_key = {key: name for name, key in keys.items()}
     return WeightSource(
         {name: tuple(shapes[key]) for name, key in keys.items()},
@@ -214,9 +228,12 @@ def _read_names(path: str) -> tuple[dict[str, str], dict[str, str]]:
     paths: dict[str, str] = {}
     if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
         return names, paths
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
-    )
+    try:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+            reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+        )
+    except (DecodeError, TypeError) as error:
+        raise CheckpointError(f"{path} does not say which objects it holds: {error}") from None
     # The optimizer refers to the weights as well: walk from the model only.
     model = [child.node_id for child in graph.nodes[0].children if child.local_name == "model"]
     visited = set[int]()
