@@ -68,6 +68,24 @@ def test_wrong_usage_exits_with_2(arguments: list[str], error: str) -> None:
     assert done.stderr.startswith(error)
 
 
+def test_worker_that_is_ready_after_the_last_step_of_synchronous_training_ends_well(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys\nimport tensorflow as tf\n"
+        "tokens = tf.FIFOQueue(1, tf.int32, shared_name=sys.argv[1])\n"
+        "with tf.Session() as session:\n"
+        "    session.run(tokens.close())\n"
+        "    session.run(tokens.dequeue())\n"
+    )
+    late = run_program("train.py", "sync_token_q", cwd=tmp_path)
+    assert late.returncode == 0, late.stderr
+    assert "phalanx: training is over: the chief has closed the queue of tokens" in late.stderr
+    other = run_program("train.py", "another", cwd=tmp_path)
+    assert other.returncode == 1
+    assert "OutOfRangeError" in other.stderr
+
+
 def test_smaller_parts_of_tensorflow_1_work(tmp_path: Path) -> None:
     done = run_program("names.py", str(tmp_path / "keras"))
     assert done.returncode == 0, done.stderr
