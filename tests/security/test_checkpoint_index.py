@@ -110,6 +110,34 @@ def test_text_that_is_longer_than_its_file_is_an_error(tmp_path: Path) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("prefix", ["", "encoder/"], ids=["whole", "by name"])
+def test_values_of_another_type_are_an_error(prefix: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "texts")
+    texts = {"encoder/kernel": tf.fill([4, 3], "x"), "encoder/bias": tf.fill([3], "x")}
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=[*texts], shape_and_slices=["", ""], tensors=[*texts.values()]
+    )
+    with pytest.raises(CheckpointError):
+        load(path, prefix)
+
+
+@pytest.mark.parametrize("base", ["again", "/etc/../again", "../again"])
+def test_incremental_checkpoint_cannot_be_its_own_base(base: str, tmp_path: Path) -> None:
+    path, kernel = str(tmp_path / "again"), "encoder/kernel"
+    tensors = {
+        "_PHALANX_BASE": tf.constant(base),
+        kernel: tf.zeros([4, 3]),
+        f"{kernel}/.CHANGED/0/rows": tf.constant([0]),
+        f"{kernel}/.CHANGED/0/values": tf.zeros([1, 3]),
+    }
+    specs = [""] * len(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=[*tensors], shape_and_slices=specs, tensors=[*tensors.values()]
+    )
+    with pytest.raises(CheckpointError, match="not complete either"):
+        load(path, "encoder/")
+
+
 def test_small_index_does_not_become_large(tmp_path: Path) -> None:
     entry = make_entry(FLOAT, [0], 0)
     repeated = make_table(make_block([HEADER, *[(b"%04d" % n, entry) for n in range(300)]]), 99)

@@ -29,8 +29,11 @@ def check_index(path: str) -> None:
     """Raise a CheckpointError if a checkpoint claims more than its files can hold.
 
     Args:
-        path: The checkpoint, whose files are `PATH.index` and `PATH.data-*`.
+        path: The checkpoint, whose files are `PATH.index` and `PATH.data-*`. The first format of
+            TensorFlow 1 has no index, and is not checked.
     """
+    if not tf.io.gfile.exists(f"{path}.index"):
+        return
     # TensorFlow has no public name for these protos.
     from tensorflow.core.protobuf import tensor_bundle_pb2 as protos  # noqa: PLC0415
 

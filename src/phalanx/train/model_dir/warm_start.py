@@ -61,7 +61,11 @@ def _load_from(
     with explain_damage(path), ExitStack() as stack:
         checked = path
         if not path.endswith((".keras", ".h5")):
-            _check_tensorflow(path)
+            check_index(path)
+            if (base := find_base(path)) is not None:
+                check_index(base)
+                if find_base(base) is not None:
+                    raise CheckpointError(f"{path} needs {base}, which is not complete either")
         else:
             size = sum(8 * math.prod(variable.shape) for variable in variables.values())
             checked = stack.enter_context(open_weights_file(path, size))
@@ -79,15 +83,6 @@ def _load_from(
             loaded = sorted(wanted)
     LOG.info("warm start: %d of %d weights from %s", len(loaded), len(variables), path)
     return loaded
-
-
-def _check_tensorflow(path: str) -> None:
-    """Check a checkpoint and its base. The first format of TensorFlow 1 is read as it is."""
-    if not tf.io.gfile.exists(f"{path}.index"):
-        return
-    check_index(path)
-    if (base := find_base(path)) is not None and base != path:
-        check_index(base)
 
 
 def find_checkpoints(path: str) -> list[str]:
@@ -191,7 +186,10 @@ def _load_by_name(
             "Choose weights by prefix, or map the model's names to these with names."
         )
     for name, key in found.items():
-        variables[name].assign(source.read(key))
+        try:
+            variables[name].assign(source.read(key))
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(f"{path} has no values for {name}: {error}") from None
 
 
 def _numbered_name(variables: Iterable[str], name: str, saved_name: str) -> str:

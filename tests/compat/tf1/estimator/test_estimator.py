@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tests.compat.tf1.estimator.conftest import POINTS, VALUES, model_fn
+from tests.security.test_checkpoint_index import HEADER, make_block, make_entry, make_table, write
 
 from phalanx.compat.tf1.estimator import (
     Estimator,
@@ -20,6 +21,7 @@ from phalanx.compat.tf1.estimator import (
     export,
 )
 from phalanx.compat.tf1.estimator.inputs import numpy_input_fn
+from phalanx.errors import CheckpointError
 from phalanx.train.model_dir.warm_start import warm_start
 
 Input = Callable[[], Any]
@@ -136,6 +138,15 @@ def test_model_starts_warm_before_it_is_trained(
         [first] = warm.predict(numpy_input_fn({"x": POINTS[:1]}, shuffle=False))
         assert first["y"] == pytest.approx(VALUES[0], abs=0.05)
         assert warm.export_saved_model(tmp_path / f"export{number}", receive)
+
+
+def test_hostile_warm_start_is_an_error(
+    make_estimator: MakeEstimator, train_input: Input, tmp_path: Path
+) -> None:
+    table = make_table(make_block([HEADER, (b"linear/bias", make_entry(1, [-5], 48))]))
+    path = write(tmp_path / "hostile", table)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        make_estimator(0.0, "warm", warm_start_from=path).train(train_input, steps=1)
 
 
 def test_missing_warm_start_is_described(

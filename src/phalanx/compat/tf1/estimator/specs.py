@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1.estimator.export import ExportOutput
 from phalanx.compat.tf1.estimator.exporters import Exporter, list_exporters
+from phalanx.train.model_dir.index_check import check_index
 
 
 class ModeKeys:
@@ -269,12 +270,13 @@ def make_warm_start(given: str | WarmStartSettings | None) -> WarmStartSettings 
 def find_warm_start(given: WarmStartSettings) -> str:
     """Return the checkpoint of a warm start, which may be that of a directory or a SavedModel."""
     path = os.fspath(given.ckpt_to_initialize_from)
-    if tf.gfile.Exists(f"{path}/saved_model.pb"):
-        return f"{path}/variables/variables"
     found: str | None = tf.train.latest_checkpoint(path) if tf.gfile.IsDirectory(path) else path
+    if tf.gfile.Exists(f"{path}/saved_model.pb"):
+        found = f"{path}/variables/variables"
     if found is None or not tf.train.checkpoint_exists(found):
         raise ValueError(
             f"warm_start_from is {path}, but there is no checkpoint: name a checkpoint, as in "
             "runs/census/model.ckpt-100, a directory with checkpoints, or a SavedModel"
         )
+    check_index(found)
     return found
