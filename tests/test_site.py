@@ -12,7 +12,10 @@ import phalanx
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 # Those that Keras, TensorFlow or Python writes.
-OTHERS = ("PerReplica", "failed call to", "Could not find", "oneDNN", "module 'tensor", "UNAVAIL")
+OTHERS = (
+    "PerReplica", "failed call to", "Could not find", "oneDNN", "module 'tensor", "UNAVAIL",
+    "partitioning or clustering",
+)  # fmt: skip
 
 
 def first_program() -> str:
