@@ -15,6 +15,7 @@ from tests.train.model_dir.test_warm_start import load
 from phalanx.errors import CheckpointError
 from phalanx.records.codec import codec
 from phalanx.train.model_dir.index_check import check_index
+from phalanx.train.model_dir.intact import find_intact
 
 GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 MANY = 1 << 40
@@ -121,9 +122,9 @@ def test_values_of_another_type_are_an_error(prefix: str, tmp_path: Path) -> Non
         load(path, prefix)
 
 
-@pytest.mark.parametrize("base", ["again", "/etc/../again", "../again"])
+@pytest.mark.parametrize("base", ["model.ckpt-1", "/etc/../model.ckpt-1", "../model.ckpt-1"])
 def test_incremental_checkpoint_cannot_be_its_own_base(base: str, tmp_path: Path) -> None:
-    path, kernel = str(tmp_path / "again"), "encoder/kernel"
+    path, kernel = str(tmp_path / "model.ckpt-1"), "encoder/kernel"
     tensors = {
         "_PHALANX_BASE": tf.constant(base),
         kernel: tf.zeros([4, 3]),
@@ -136,6 +137,8 @@ def test_incremental_checkpoint_cannot_be_its_own_base(base: str, tmp_path: Path
     )
     with pytest.raises(CheckpointError, match="not complete either"):
         load(path, "encoder/")
+    with pytest.raises(CheckpointError, match="not complete either"):
+        find_intact(str(tmp_path))
 
 
 def test_small_index_does_not_become_large(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from phalanx.errors import CheckpointError, ConfigurationError
 from phalanx.train.model_dir.layout import candidate_checkpoints
-from phalanx.train.model_dir.table_changes import find_base, find_changes
+from phalanx.train.model_dir.table_changes import check_base, find_base, find_changes
 from phalanx.train.model_dir.table_slices import verify_slices
 
 LOG = logging.getLogger("phalanx")
@@ -111,6 +111,7 @@ def _verify_once(path: str) -> None:
     if _verified.get(path) != found:
         verify_checkpoint(path)
         if (base := find_base(path)) is not None:
+            check_base(path, base)
             _verify_once(base)
         # Files that are newer may change again without another time.
         if time.time() - max(changed for _, _, changed in found) / 1e9 > _SETTLED_SECONDS:

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import tensorflow as tf
 
+from phalanx.errors import CheckpointError
 from phalanx.train.types import Array, Tensor, TFVariable
 from phalanx.train.variables.row_transfer import chunk_rows, read_spans, write_rows
 from phalanx.train.variables.table import Table
@@ -125,6 +126,12 @@ def find_base(path: str) -> str | None:
     return f"{path.rpartition('/')[0]}/{name}"
 
 
+def check_base(path: str, base: str) -> None:
+    """Raise a CheckpointError if the base of an incremental checkpoint is none."""
+    if find_base(base) is not None:
+        raise CheckpointError(f"{path} needs {base}, which is not complete either")
+
+
 def find_changes(path: str) -> dict[str, list[str]]:
     """Return the names under which a checkpoint has changed rows, by the name of their table."""
     found: dict[str, list[str]] = {}
@@ -169,6 +176,7 @@ def read_tensor(path: str, key: str) -> Array:
     base, changes = find_base(path), find_changes(path)
     if base is None or key not in changes:
         return np.asarray(tf.train.load_checkpoint(path).get_tensor(key))
+    check_base(path, base)
     value, reader = read_tensor(base, key), tf.train.load_checkpoint(path)
     for name in changes[key]:
         value[reader.get_tensor(f"{name}/rows")] = reader.get_tensor(f"{name}/values")

@@ -18,7 +18,7 @@ from phalanx.train.model_dir.checkpoint import restore_all
 from phalanx.train.model_dir.index_check import check_index
 from phalanx.train.model_dir.intact import explain_damage, load_first
 from phalanx.train.model_dir.layout import candidate_checkpoints, checkpoint_name
-from phalanx.train.model_dir.table_changes import find_base, read_tensor
+from phalanx.train.model_dir.table_changes import check_base, find_base, read_tensor
 from phalanx.train.model_dir.weights_file import open_weights_file
 from phalanx.train.types import Array, KerasVariable, Model
 
@@ -64,8 +64,7 @@ def _load_from(
             check_index(path)
             if (base := find_base(path)) is not None:
                 check_index(base)
-                if find_base(base) is not None:
-                    raise CheckpointError(f"{path} needs {base}, which is not complete either")
+                check_base(path, base)
         else:
             size = sum(8 * math.prod(variable.shape) for variable in variables.values())
             checked = stack.enter_context(open_weights_file(path, size))
