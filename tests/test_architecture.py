@@ -42,8 +42,9 @@ MAY_IMPORT = {
     "lazy_names": set[str](),
     "version": set[str](),
     "printable": set[str](),
+    "host_header": set[str](),
     "open_files": {"errors"},
-    "metrics_endpoint": {"errors"},
+    "metrics_endpoint": {"errors", "host_header"},
     "cluster": {"errors", "open_files"},
     "guard": {"errors"},
     "records": {"errors", "open_files", "cluster"},
@@ -64,6 +65,7 @@ MAY_IMPORT = {
     "compat": {"errors", "open_files", "cluster", "records", "data", "train"},
     "serving": {
         "errors",
+        "host_header",
         "open_files",
         "metrics_endpoint",
         "cluster",

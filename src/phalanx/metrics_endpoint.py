@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ipaddress
 import re
 import socket
 import threading
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import ConfigurationError
+from phalanx.host_header import find_name, is_address
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -90,13 +90,10 @@ class _Server(ThreadingHTTPServer):
 
     def is_called(self, header: str) -> bool:
         """Whether the value of a header Host names this server."""
-        has_port = ":" in header and not header.endswith("]")
-        name = (header.rpartition(":")[0] if has_port else header).lower().removesuffix(".")
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(name.strip("[]"))
-            return True
-        # No public name server has these.
-        if name and ("." not in name or name.endswith(_PRIVATE_DOMAINS)):
+        name = find_name(header)
+        # No public name server has a name without a dot, or in these domains.
+        is_private = bool(name) and ("." not in name or name.endswith(_PRIVATE_DOMAINS))
+        if is_private or is_address(name):
             return True
         return name in (self._name, socket.gethostname().lower(), self._full_name)
 

@@ -1,7 +1,6 @@
 """Who may call a served model."""
 
 import hmac
-import ipaddress
 import logging
 import os
 import re
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import ConfigurationError
+from phalanx.host_header import find_name, is_address
 
 LOG = logging.getLogger("phalanx")
 
@@ -34,8 +34,8 @@ class Access:
 
     def allows_name(self, header: str) -> bool:
         """Whether the value of a header Host names this server."""
-        name = _without_port(header)
-        if is_address(name.strip("[]")) or name == "localhost" or name.endswith(".localhost"):
+        name = find_name(header)
+        if is_address(name) or name == "localhost" or name.endswith(".localhost"):
             return True
         known = {self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
         return "*" in known or name in known
@@ -44,7 +44,7 @@ class Access:
         """Whether the value of a header Origin is the server itself, or has an allowed name."""
         site = header.partition("://")[2].lower()
         known = set(map(str.lower, self.names))
-        return bool(site) and (site == host.lower() or "*" in known or _without_port(site) in known)
+        return bool(site) and (site == host.lower() or "*" in known or find_name(site) in known)
 
     def allows_token(self, header: str) -> bool:
         """Whether the value of a header Authorization has the token, if one is needed."""
@@ -53,21 +53,6 @@ class Access:
         scheme, _, given = header.partition(" ")
         is_right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         return is_right and scheme.lower() == "bearer"
-
-
-def _without_port(authority: str) -> str:
-    name = authority.removesuffix(".").lower()
-    if not name.endswith("]"):
-        name = name.rpartition(":")[0] if ":" in name else name
-    return name.removesuffix(".")
-
-
-def is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_token(path: str) -> str:
