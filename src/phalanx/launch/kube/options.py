@@ -44,6 +44,7 @@ CONTROLLER_NEEDS = Resources(cpus=0.1, memory=128 << 20)
 # The label by which Kueue finds an object of a queue, and that of the part of a job.
 QUEUE = "kueue.x-k8s.io/queue-name"
 COMPONENT = "app.kubernetes.io/component"
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _LABEL_NAME = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
@@ -151,7 +152,7 @@ def check_names(container: Container, options: PodOptions) -> None:
             raise JobError(f"{flag} {name!r} is no name in Kubernetes: use at most 63 lower-case "
                            "letters, digits, dots and hyphens")  # fmt: skip
     for flag, name in _named_objects(options):
-        if name is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name):
+        if name is not None and not OBJECT_NAME.fullmatch(name):
             raise JobError(f"{flag} {name!r} is no name in Kubernetes: use at most 253 lower-case "
                            "letters, digits, dots and hyphens")  # fmt: skip
     for each in options.tolerations:

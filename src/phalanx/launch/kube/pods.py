@@ -28,7 +28,7 @@ from phalanx.launch.kube.metrics import (
     make_metrics_ports,
     metrics_variables,
 )
-from phalanx.launch.kube.options import COMPONENT, TASK_NEEDS, PodOptions
+from phalanx.launch.kube.options import COMPONENT, OBJECT_NAME, TASK_NEEDS, PodOptions
 from phalanx.launch.kube.scheduling import make_scheduling
 from phalanx.launch.kube.security import make_container_security, make_pod_security
 from phalanx.launch.placeholders import fill_with
@@ -253,15 +253,14 @@ def make_pod(
 
 def _make_secret_variable(name: str, source: str) -> Manifest:
     """Take a variable from `SECRET/KEY`; without a key, from the key of the variable's name."""
-    secret, slash, key = source.partition("/")
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", secret) or not re.fullmatch(
-        r"[-\w.]{1,253}", key if slash else name, re.ASCII
-    ):
+    secret, slash, given = source.partition("/")
+    key = given if slash else name
+    if not OBJECT_NAME.fullmatch(secret) or not re.fullmatch(r"[-\w.]{1,253}", key, re.ASCII):
         raise JobError(
             f"--env-from-secret {name}={source} is no Secret and key of Kubernetes: write "
             f"{name}=SECRET or {name}=SECRET/KEY, the name of the Secret in lower case"
         )
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key or name}}}
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def make_indexed_pod(
