@@ -17,17 +17,40 @@ import pytest
 
 import phalanx
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.processes.forks import ForkedProcess, ForkServer
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
 ROLES = {"c": "chief", "w": "worker", "p": "ps", "e": "evaluator"}
 
 
+class Forked(ForkedProcess):
+    """A process of a fork server, with the methods of `Popen` that tests use."""
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+
 @dataclass
 class Tasks:
-    """The processes of one cluster, started by hand with TF_CONFIG, and their logs."""
+    """The processes of one cluster, started by hand with TF_CONFIG, and their logs.
+
+    They are forked from a server that has imported TensorFlow, where this is possible.
+    """
 
     directory: Path
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    server: ForkServer | None = None
+    processes: dict[str, subprocess.Popen[bytes] | Forked] = field(default_factory=dict)
     commands: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -39,9 +62,13 @@ class Tasks:
         """Start a task, or start it again, with a new log."""
         command, environment = self.commands[task]
         with (self.directory / f"{task}.log").open("wb") as log:
-            self.processes[task] = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=subprocess.STDOUT
-            )
+            if self.server and self.server.can_fork(command[0], environment):
+                forked = self.server.fork(command, environment, log.fileno())
+                self.processes[task] = Forked(self.server, forked.pid)
+            else:
+                self.processes[task] = subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=subprocess.STDOUT
+                )
 
     def log(self, task: str) -> str:
         return (self.directory / f"{task}.log").read_text(errors="replace")
@@ -90,8 +117,23 @@ def config(tmp_path: Path) -> phalanx.RunConfig:
 StartCluster = Callable[..., Tasks]
 
 
+def make_environment() -> dict[str, str]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment.pop("TF_CONFIG", None)
+    return environment
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    server = ForkServer.start(sys.executable, ["tensorflow", "keras"], make_environment())
+    yield server
+    server.close()
+
+
 @pytest.fixture(scope="module")
-def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartCluster]:
+def start_cluster(
+    tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
+) -> Iterator[StartCluster]:
     started: list[Tasks] = []
 
     def start(
@@ -105,7 +147,9 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
 
         `wrap_ps` is a command that starts the commands of parameter servers.
         """
-        tasks = Tasks(tmp_path_factory.mktemp("cluster"))
+        while fork_server.is_starting():
+            time.sleep(0.05)
+        tasks = Tasks(tmp_path_factory.mktemp("cluster"), fork_server)
         started.append(tasks)
         names = [ROLES[letter] for letter in shape.split()]
         addresses: dict[str, list[str]] = {}
@@ -116,8 +160,7 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartClu
                 if f"{role}-{index}" in without.split():
                     continue
                 config: dict[str, Any] = {"task": {"type": role, "index": index}}
-                environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-                environment.pop("TF_CONFIG", None)
+                environment = make_environment()
                 if len(names) > 1:
                     environment["TF_CONFIG"] = json.dumps({"cluster": addresses, **config})
                 wrapper = wrap_ps if role == "ps" else ()

@@ -32,6 +32,7 @@ from phalanx.cluster.spec import Task, count_roles
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.preload import find_preload
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
 from phalanx.launch.guarded import plan_local_guard
@@ -113,6 +114,12 @@ _LAST_OUTPUT_SECONDS = 10.0
         "TIME",
         default="30m",
     ),
+    click.option(
+        "--fork/--no-fork",
+        default=True,
+        help="Import TensorFlow once and fork the tasks, if the program imports it at its start.  "
+        "[default: --fork]",
+    ),
     DRY_RUN,
     SHOW_SECRETS,
     MODULE,
@@ -162,6 +169,7 @@ def command(**values: Any) -> None:
             hang_limit=values["hang_limit"] or None,
             progress_file=log_dir / "progress.json",
             rejoin_seconds=values["rejoin"],
+            preload=find_preload(job.program) if values["fork"] else (),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

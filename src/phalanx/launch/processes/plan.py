@@ -9,6 +9,7 @@ from phalanx.cluster.spec import Task
 from phalanx.launch.processes.generations import ElasticSize
 from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE
 from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT
+from phalanx.launch.secrets import read_secret
 from phalanx.launch.termination import GracePeriods
 
 
@@ -18,6 +19,7 @@ class TaskPlan:
 
     `secrets` are variables whose values are read from these files when the process starts.
     A relay represents a task elsewhere, and exits with 128 + n if signal n has ended that task.
+    A Python program that imports the modules in `preload` may be forked from a process that has.
     """
 
     task: Task
@@ -28,6 +30,12 @@ class TaskPlan:
     secrets: Mapping[str, str] = field(default_factory=dict)
     rank: Task | None = None
     """What the process is called in TF_CONFIG, if that is not the name of its slot."""
+    preload: tuple[str, ...] = ()
+
+    def read_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the whole environment of the process, which is added to `environ`."""
+        secrets = {name: read_secret(path) for name, path in self.secrets.items()}
+        return {**environ, **self.environment, **secrets}
 
     def render(self) -> str:
         """Render the command as it could be typed into a shell."""

@@ -12,9 +12,9 @@ from typing import Self
 
 from phalanx.errors import JobError, LaunchError
 from phalanx.launch.processes import guardian
+from phalanx.launch.processes.forks import ForkServers, Process
 from phalanx.launch.processes.plan import TaskPlan
 from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT, RotatingLog
-from phalanx.launch.secrets import read_secret
 from phalanx.launch.termination import decode_exit_code
 
 LAST_LINES = 20
@@ -26,7 +26,7 @@ _KILL_SECONDS = 10.0
 
 
 class TaskProcess:
-    def __init__(self, plan: TaskPlan, process: subprocess.Popen[bytes], log: RotatingLog) -> None:
+    def __init__(self, plan: TaskPlan, process: Process, log: RotatingLog) -> None:
         self.plan = plan
         self.group = process.pid
         self.terminated_at: float | None = None
@@ -48,6 +48,7 @@ class TaskProcess:
         *,
         again: bool,
         log_limit: int = DEFAULT_LIMIT,
+        servers: ForkServers | None = None,
     ) -> Self:
         """Start the task; with `again`, append to the log of its earlier start."""
         try:
@@ -55,10 +56,11 @@ class TaskProcess:
         except OSError as error:
             raise LaunchError(f"{plan.log} cannot be written: {error.strerror}") from None
         try:
-            secrets = {name: read_secret(path) for name, path in plan.secrets.items()}
-            process = subprocess.Popen(
+            environment = plan.read_environment(environ)
+            forked = servers and servers.fork(plan, environment)
+            process: Process = forked or subprocess.Popen(
                 plan.argv,
-                env={**environ, **plan.environment, **secrets},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -24,6 +24,7 @@ from phalanx.errors import PhalanxError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.elastic import ElasticTasks
+from phalanx.launch.processes.forks import ForkServers
 from phalanx.launch.processes.generations import Fail, Kill, Save, Start
 from phalanx.launch.processes.hangs import ProgressWatch, StopWatch, dump_stacks
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
@@ -96,6 +97,7 @@ class Supervisor:
         self._named_silent: set[Task] = set()
         self._requested: JobResult | None = None
         self._kill = threading.Event()
+        self._servers = ForkServers()
         self._guardian: Callable[[str], None] = lambda message: None
 
     def cancel(self, result: JobResult) -> None:
@@ -123,7 +125,16 @@ class Supervisor:
         except Exception as error:  # whatever failed, the caller of `wait` must get a result
             self.result = JobResult(1, f"the launcher itself failed: {error!r}")
 
+    def _start_servers(self) -> None:
+        """Start the processes that the tasks are forked from, and wait until they are ready."""
+        self._servers.start(self.plan.tasks, self._environ, restarts=self.plan.restarts > 0)
+        for server in self._servers:
+            self._guardian(f"+{server.process.pid}")
+        while self._servers.are_starting() and self._requested is None:
+            time.sleep(_TICK_SECONDS)
+
     def _loop(self) -> None:
+        self._start_servers()
         for task_plan in self.plan.tasks:
             if self._requested is not None:
                 break
@@ -198,7 +209,11 @@ class Supervisor:
 
     def _start(self, task_plan: TaskPlan, restarts: int) -> None:
         process = TaskProcess.start(
-            task_plan, self._environ, again=restarts > 0, log_limit=self.plan.log_limit
+            task_plan,
+            self._environ,
+            again=restarts > 0,
+            log_limit=self.plan.log_limit,
+            servers=self._servers,
         )
         self._policy.start(task_plan.task, self._progress.read_step(), time.monotonic())
         self._started.add(task_plan.task)
@@ -394,6 +409,7 @@ class Supervisor:
             process.kill()
         for process in remaining:
             process.reap()
+        self._servers.close()
         at_once = remaining or self._kill.is_set()
         guardian.end_run_processes(self.plan.run_id, grace=0 if at_once else self._grace())
         self._selector.close()

@@ -39,7 +39,8 @@ class LocalLauncher:
     With `share`, the tasks divide the
     processors and GPUs of the machine among themselves. `guard` has the variables that close their
     ports to other hosts. The chief writes its progress to `progress_file`. `hosts` has the tasks
-    that run in network namespaces, and those that these must reach.
+    that run in network namespaces, and those that these must reach. Tasks may be forked from a
+    process that has imported the modules in `preload`.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -63,6 +64,7 @@ class LocalLauncher:
     hang_limit: float | None = None
     hosts: Mapping[Task, TaskHost] = field(default_factory=dict)
     rejoin_seconds: float = 300.0
+    preload: tuple[str, ...] = ()
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
@@ -119,6 +121,9 @@ class LocalLauncher:
         defaults = dict(DEFAULTS)
         if self.share:
             defaults |= thread_variables(_share_processors(job.all_tasks(), machine.processors))
+        if job.program.tf1:
+            # Set by the task itself, too; it is here so that tasks can be forked.
+            defaults["TF_USE_LEGACY_KERAS"] = "1"
         common = {name: text for name, text in defaults.items() if name not in machine.environ}
         common |= job.environment
         if self.progress_file is not None:
@@ -147,6 +152,7 @@ class LocalLauncher:
                     self.log_dir / f"{slot}.log",
                     secrets=job.secrets,
                     rank=command.task,
+                    preload=() if self._host(slot).command else self.preload,
                 )
             )
         return tuple(plans)
