@@ -32,6 +32,8 @@ from phalanx.launch.termination import GracePeriods
 T = TypeVar("T")
 
 _TASK = "phalanx.launch.functions.task"
+# A function that names one of these will import TensorFlow.
+_TENSORFLOW = (b"tensorflow", b"keras", b"phalanx")
 _GRACE_PERIODS = GracePeriods(grace=10.0)
 _POLL_SECONDS = 0.2
 
@@ -101,7 +103,8 @@ def launch_local(
             environment=dict(environment or {}),
             time_limit=time_limit,
         )
-        result = _run(job, folder, Path(log_dir) if log_dir else folder / "logs")
+        preload = ("tensorflow", "keras") if any(name in call for name in _TENSORFLOW) else ()
+        result = _run(job, folder, Path(log_dir) if log_dir else folder / "logs", preload)
         if result.exit_code:
             raise WorkerError(_describe_failure(result, folder))
         try:
@@ -111,7 +114,7 @@ def launch_local(
     return value
 
 
-def _run(job: Job, folder: Path, log_dir: Path) -> JobResult:
+def _run(job: Job, folder: Path, log_dir: Path, preload: tuple[str, ...]) -> JobResult:
     job.validate()
     output = CellOutput()
     guard = plan_local_guard(job, os.environ)
@@ -127,6 +130,7 @@ def _run(job: Job, folder: Path, log_dir: Path) -> JobResult:
             grace_periods=_GRACE_PERIODS,
             guard=guard.variables,
             progress_file=progress_file,
+            preload=preload,
         )
         with _catch_interrupts() as interrupts:
             handle = launcher.submit(launcher.plan(job), QuietObserver(output))
