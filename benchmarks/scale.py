@@ -1,11 +1,11 @@
 """What a job costs as its number of tasks grows: real TensorFlow tasks, with a tiny model.
 
 The job has a chief, which does not train, one ps and otherwise workers, each with one thread, on
-the cores of this machine. It runs asynchronously, then synchronously on the ps. The figures are the
-CPU time of all tasks until the first step; the chief's CPU time for a step, its threads and its
-memory; the size of the graph that a worker runs; the time to notice a killed worker, and the time
-to end. Numbers of tasks for which there is too little memory are left out. `--plot FILE` draws the
-curves.
+the cores of this machine. It runs asynchronously, then synchronously on the ps. As by `phalanx run`,
+the tasks are forked from a process that has imported TensorFlow. The figures are the CPU time of all
+tasks until the first step; the chief's CPU time for a step, its threads and its memory; the size of
+the graph that a worker runs; the time to notice a killed worker, and the time to end. Numbers of
+tasks for which there is too little memory are left out. `--plot FILE` draws the curves.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from clusters import free_ports
 from startup import measure_tree
+
+from phalanx.launch.processes.forks import ForkedProcess, ForkServer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -124,47 +125,53 @@ def measure(tasks: int, mode: str, directory: str) -> dict[str, float]:
     cluster = {
         role: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for role, count in shape.items()
     }
-    processes: dict[str, subprocess.Popen[str]] = {}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    server = ForkServer.start(sys.executable, ["tensorflow", "keras"], environment)
+    while server.is_starting():
+        time.sleep(0.05)
+    processes: dict[str, ForkedProcess] = {}
+    reading, writing = os.pipe()
+    nothing = os.open(os.devnull, os.O_WRONLY)
     for role, addresses in cluster.items():
         for index in range(len(addresses)):
             config = {"cluster": cluster, "task": {"type": role, "index": index}}
-            is_chief = role == "chief"
-            processes[f"{role}-{index}"] = subprocess.Popen(
+            processes[f"{role}-{index}"] = server.fork(
                 [sys.executable, __file__, "--task", "--model-dir", directory, *MODES[mode]],
-                env={**os.environ, "TF_CONFIG": json.dumps(config), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE if is_chief else subprocess.DEVNULL,
-                stderr=subprocess.STDOUT if is_chief else subprocess.DEVNULL,
-                text=True,
+                {**environment, "TF_CONFIG": json.dumps(config)},
+                writing if role == "chief" else nothing,
             )
+    os.close(writing)
+    os.close(nothing)
     chief = processes["chief-0"]
-    limit = threading.Timer(WAIT_SECONDS, chief.kill)
+    limit = threading.Timer(WAIT_SECONDS, os.kill, (chief.pid, signal.SIGKILL))
     limit.start()
+    output = os.fdopen(reading)
     try:
-        wait_for(chief, "first step")
+        wait_for(output, "first step")
         cpu = sum(seconds for p in processes.values() for seconds in measure_tree(p.pid).values())
-        found = json.loads(wait_for(chief, "measured"))
+        found = json.loads(wait_for(output, "measured"))
         killed = time.monotonic()
-        processes["worker-0"].kill()
-        wait_for(chief, "failed with", "was lost")
+        os.kill(processes["worker-0"].pid, signal.SIGKILL)
+        wait_for(output, "failed with", "was lost")
         lost = time.monotonic()
-        chief.send_signal(signal.SIGTERM)
+        os.kill(chief.pid, signal.SIGTERM)
+        output.read()
         for process in processes.values():
-            process.communicate(timeout=120)
+            process.wait(120)
         ended = time.monotonic()
     finally:
         limit.cancel()
-        for process in processes.values():
-            process.kill()
-            process.wait()
+        server.process.kill()
+        server.close()
+        output.close()
     del found["event"]
     return {**found, "cpu": cpu / tasks, "notice": lost - killed, "end": ended - lost}
 
 
-def wait_for(process: subprocess.Popen[str], *texts: str) -> str:
-    """Return the first line of a process that has one of the texts."""
-    assert process.stdout is not None
+def wait_for(output: IO[str], *texts: str) -> str:
+    """Return the first line of the chief's output that has one of the texts."""
     lines = []
-    for line in process.stdout:
+    for line in output:
         lines.append(line)
         if any(text in line for text in texts):
             return line
