@@ -1,11 +1,12 @@
 """What a job costs as its number of tasks grows: real TensorFlow tasks, with a tiny model.
 
 The job has a chief, which does not train, one ps and otherwise workers, each with one thread, on
-the cores of this machine. It runs asynchronously, then synchronously on the ps. As by `phalanx run`,
-the tasks are forked from a process that has imported TensorFlow. The figures are the CPU time of all
-tasks until the first step; the chief's CPU time for a step, its threads and its memory; the size of
-the graph that a worker runs; the time to notice a killed worker, and the time to end. Numbers of
-tasks for which there is too little memory are left out. `--plot FILE` draws the curves.
+the cores of this machine. It runs asynchronously, then synchronously on the ps. As by `phalanx
+run`, the tasks are forked from a process that has imported TensorFlow. The figures are the CPU
+time of all tasks until the first step; the chief's CPU time for a step, its threads and its
+memory; the size of the graph that a worker runs; the time to notice a killed worker, and the time
+to end. Numbers of tasks for which there is too little memory are left out. `--plot FILE` draws
+the curves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Time and CPU from `phalanx run` to the first step, relative to the bare import.
 
-The job has a chief, 2 workers and 1 ps. The bare process, on the same cores, only imports TensorFlow
-and Keras. Both run in turn, for several rounds. CPU time is that of all processes until the first
-step: on a machine that others use too, it is the steadier figure.
+The job has a chief, 2 workers and 1 ps. The bare process, on the same cores, only imports
+TensorFlow and Keras. Both run in turn, for several rounds. CPU time is that of all processes
+until the first step: on a machine that others use too, it is the steadier figure.
 """
 
 import os
