@@ -39,14 +39,32 @@ final class RecordWriter extends OutputWriter {
     examples = isRaw ? null : new ExampleWriter(columns, record);
     file = target == null ? new Path(path) : hide(target);
     fileSystem = file.getFileSystem(conf);
-    OutputStream raw = fileSystem.create(file, target != null);
-    OutputStream compressed = raw;
-    if (options.codec == Options.Codec.GZIP) {
-      compressed = new GZIPOutputStream(raw, BUFFER);
-    } else if (options.codec == Options.Codec.DEFLATE) {
-      compressed = new DeflaterOutputStream(raw);
+    out = open(options);
+  }
+
+  private OutputStream open(Options options) throws IOException {
+    boolean isOpen = false;
+    try {
+      OutputStream raw = fileSystem.create(file, target != null);
+      OutputStream compressed = raw;
+      if (options.codec == Options.Codec.GZIP) {
+        compressed = new GZIPOutputStream(raw, BUFFER);
+      } else if (options.codec == Options.Codec.DEFLATE) {
+        compressed = new DeflaterOutputStream(raw);
+      }
+      isOpen = true;
+      return new BufferedOutputStream(compressed, BUFFER);
+    } finally {
+      if (!isOpen) {
+        deleteHidden(); // a task that is killed can leave an empty file
+      }
     }
-    out = new BufferedOutputStream(compressed, BUFFER);
+  }
+
+  private void deleteHidden() throws IOException {
+    if (target != null) {
+      fileSystem.delete(file, false);
+    }
   }
 
   private static Path hide(Path target) {
@@ -87,23 +105,26 @@ final class RecordWriter extends OutputWriter {
       return;
     }
     isClosed = true;
-    TaskContext task = TaskContext.get();
     try {
-      out.close();
-      if (target == null) {
-        return;
-      }
-      if (task != null && (task.isFailed() || task.isInterrupted())) {
-        fileSystem.delete(file, false);
-        return;
-      }
-      fileSystem.delete(target, false); // of an earlier attempt
-      if (!fileSystem.rename(file, target)) {
-        throw new IOException(file + " cannot be renamed to " + target.getName());
+      try {
+        out.close();
+        if (target != null && !isAborted()) {
+          fileSystem.delete(target, false); // of an earlier attempt
+          if (!fileSystem.rename(file, target)) {
+            throw new IOException(file + " cannot be renamed to " + target.getName());
+          }
+        }
+      } finally {
+        deleteHidden();
       }
     } catch (IOException error) {
       throw new java.io.UncheckedIOException(error);
     }
+  }
+
+  private static boolean isAborted() {
+    TaskContext task = TaskContext.get();
+    return task != null && (task.isFailed() || task.isInterrupted());
   }
 
   @Override
