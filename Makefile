@@ -8,7 +8,7 @@ AUDITED := .venv/.audited
 
 JARS   := java/build/phalanx-hadoop.jar java/build/phalanx-spark.jar
 
-.PHONY: help jar demo test test-all check fuzz soak format docs site lock audit bench clean
+.PHONY: help jar demo test test-all check fuzz parity soak format docs site lock audit bench clean
 
 # The lock has the hashes of the files for one platform; elsewhere the newest versions are installed.
 LOCK   := requirements-dev.lock
@@ -104,6 +104,9 @@ check: $(READY) $(AUDITED) ## check format, lint, types, docs and, after a chang
 
 fuzz: $(READY)   ## try 100,000 inputs of each kind that Phalanx reads from others
 	PHALANX_FUZZ=100000 $(BIN)/pytest --timeout=0 -n auto --dist loadfile --durations=0 --durations-min=1 tests/security/fuzz_*.py
+
+parity: $(READY) ## compare fit with Keras: every case in every mode, where test-all rotates the modes
+	PHALANX_ALL_MODES=1 $(BIN)/pytest -m 'slow or not slow' tests/parity
 
 soak: $(READY)   ## run a job under a fault every 20 seconds, for an hour; SOAK="--seconds 300": shorter
 	$(BIN)/python tools/soak.py $(SOAK)

@@ -33,6 +33,7 @@ def launching(phalanx: Phalanx, tmp_path: Path) -> Phalanx:
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples/plain_tensorflow/train.py"
+DIGITS = PROGRAM.with_name("digits.py")
 
 
 def restarts_of(phalanx: Phalanx, task: str) -> int:
@@ -46,14 +47,17 @@ def train_with_tensorflow(tmp_path: Path) -> Callable[..., None]:
     """Real training with a chief, 2 workers and a ps, one worker killed in the middle."""
 
     def train(phalanx: Phalanx, *command: object, python: str = sys.executable) -> None:
-        shutil.copy(EXAMPLE, tmp_path / "digits.py")
+        shutil.copy(EXAMPLE, tmp_path / "plain.py")
+        shutil.copy(DIGITS, tmp_path)
+        (tmp_path / "hold").touch()
         shape = ["--workers", 2, "--ps", 1, "--restarts", 1, "--name", "digits"]
         program = ["--python", python] if python else []
-        done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 4000)
+        done = phalanx("launch", *command, *shape, *program, "digits.py", "--train-steps", 1000)
         assert done.returncode == 0, done.stderr
         wait_for(lambda: "step 100" in phalanx("logs", "digits", "chief-0").stdout)
         os.kill(find_tasks("digits.py")["worker-1"][0], signal.SIGKILL)
         wait_for(lambda: restarts_of(phalanx, "worker-1") == 1)
+        (tmp_path / "hold").unlink()
         ended = phalanx("logs", "-f", "digits", timeout=600)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         accuracy = re.search(r"chief-0  \| accuracy ([\d.]+)%", ended.stdout)
