@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from phalanx.errors import ClusterError as ClusterError
     from phalanx.errors import ConfigurationError as ConfigurationError
     from phalanx.errors import DataError as DataError
+    from phalanx.errors import DivergenceError as DivergenceError
     from phalanx.errors import Interrupted as Interrupted
     from phalanx.errors import JobError as JobError
     from phalanx.errors import LaunchError as LaunchError
@@ -65,6 +66,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "ClusterError",
             "ConfigurationError",
             "DataError",
+            "DivergenceError",
             "Interrupted",
             "JobError",
             "LaunchError",

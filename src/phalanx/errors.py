@@ -14,6 +14,7 @@ PhalanxError                     exit code 1
 └── TrainingError                training started and failed
     ├── WorkerError              the program raised an exception on another task
     ├── PeerError                another task is unreachable or stopped responding
+    ├── DivergenceError          the loss or a variable is NaN or infinite, or the loss blows up
     ├── SaveError                a checkpoint could not be written
     ├── LeaseError               another job has taken over the model_dir
     └── Interrupted              exit code 75: stopped by SIGTERM after saving; start it again
@@ -94,6 +95,10 @@ class WorkerError(TrainingError):
 
 class PeerError(TrainingError):
     """Another task of the cluster is unreachable or stopped responding."""
+
+
+class DivergenceError(TrainingError):
+    """The loss or a variable is NaN or infinite, or the loss has blown up."""
 
 
 class SaveError(TrainingError):

@@ -38,7 +38,7 @@ const PARTS = {
 };
 const EVENTS = {
   started: "#1b7f3b", restored: "#1b7f3b", saved: "#1565a8", evaluated: "#7b2fa1",
-  lost: "#b26a00", failed: "#c62828", done: "#555555",
+  lost: "#b26a00", "rolled back": "#b26a00", failed: "#c62828", done: "#555555",
 };
 
 function make(tag, attributes = {}, ...children) {

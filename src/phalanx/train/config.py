@@ -76,9 +76,13 @@ class RunConfig:
     )
     max_loss_ratio: float | None = setting(
         None,
-        "Fail the run when the loss is so many times larger than the median of the last losses. "
-        "A restart then continues from the last checkpoint. Unset: only a NaN or infinite loss "
-        "fails it.",
+        "The run has diverged when the loss is so many times larger than the median of the last "
+        "losses. Unset: only when the loss or a variable is NaN or infinite.",
+    )
+    max_rollbacks: int = setting(
+        3,
+        "How often a run that has diverged goes back to the last checkpoint, and on with the data "
+        "behind that which it diverged on, before it fails.",
     )
     save_in_background: bool = setting(
         True,

@@ -22,6 +22,7 @@ from phalanx.train.engines.ps_async import AsyncPSEngine
 from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, is_written
 from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
+from phalanx.train.loop.base import SessionCheckpoints
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
     evaluate_checkpoints,
@@ -30,7 +31,7 @@ from phalanx.train.loop.checkpoint_evaluator import (
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.evaluation import count_batches, evaluate
-from phalanx.train.loop.session import Session, SessionCheckpoints
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, NoCheckpoints
 from phalanx.train.model_dir.lease import hold_lease
 from phalanx.train.model_dir.summaries import Summaries
@@ -335,6 +336,7 @@ class TaskRun:
             resume_data=config.resume_data,
             is_asked_to_stop=stop,
             save_retry_seconds=config.save_retry_seconds,
+            max_rollbacks=config.max_rollbacks,
         )
         try:
             with session:

@@ -240,3 +240,31 @@ def test_without_backups_a_lost_worker_ends_the_run_at_once(
     codes = tasks.wait(120)
     assert set(codes.values()) == {1}
     assert "a peer stopped responding: worker-1 was lost at step" in tasks.log("chief-0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "flags"),
+    [
+        pytest.param("c w", [], id="all-reduce"),
+        pytest.param("c w w p p", ["--count-updates"], id="asynchronous"),
+        pytest.param("c w w p p", ["--sync"], id="synchronous"),
+        pytest.param("c w w p p", ["--sync", "--replicas-to-aggregate", "2"], id="backups"),
+    ],
+)
+def test_every_task_goes_back_when_one_trainer_reads_a_bad_batch(
+    shape: str, flags: list[str], start_cluster: Any, read_checkpoint: Read, tmp_path: Path
+) -> None:
+    tasks = start_cluster(
+        shape, "--model-dir", str(tmp_path), "--train-steps", "150", "--bad-batch", "40",
+        *FLAGS, *flags,
+    )  # fmt: skip
+    tasks.check()
+    log = tasks.log("chief-0")
+    assert log.count("rolled back to step ") == 1, log
+    assert metrics(log)["accuracy"] > 0.6
+    for name, value in read_checkpoint(tmp_path, 150).items():
+        if getattr(value, "dtype", None) is not None and value.dtype.kind == "f":
+            assert np.isfinite(value).all(), name
+    if "--count-updates" in flags:
+        assert "UPDATES 150 STEP 150" in log

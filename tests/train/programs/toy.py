@@ -24,11 +24,13 @@ class Toy(phalanx.Experiment):
         slow: float = 0.0,
         generates: bool = False,
         use_ema: bool = False,
+        bad_batch: int | None = None,
     ) -> None:
         self._fail_on = fail_on
         self._slow = slow
         self._generates = generates
         self._use_ema = use_ema
+        self._bad_batch = bad_batch
 
     def model(self) -> Any:
         model = keras.Sequential(
@@ -48,6 +50,8 @@ class Toy(phalanx.Experiment):
         data = make_data(EXAMPLES, context)
         if self._generates:
             data = generate(EXAMPLES, context)
+        if self._bad_batch is not None:
+            data = spoil(data, self._bad_batch, context)
         if self._slow:
             data = data.map(lambda x, y: (tf.py_function(self._wait, [x], tf.float32), y))
             data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 8]), y))
@@ -77,6 +81,14 @@ def make_arrays(count: int) -> tuple[Any, Any]:
 def make_data(count: int, context: phalanx.Context) -> tf.data.Dataset:
     data = tf.data.Dataset.from_tensor_slices(make_arrays(count))
     return data.shard(context.num_shards, context.shard).batch(context.batch_size)
+
+
+def spoil(data: tf.data.Dataset, number: int, context: phalanx.Context) -> tf.data.Dataset:
+    """Repeat the data, and replace one batch of the second trainer by NaN."""
+    if context.shard != 1:
+        return data.repeat()
+    numbered = data.repeat().enumerate()
+    return numbered.map(lambda n, xy: (tf.where(n == number, np.nan * xy[0], xy[0]), xy[1]))
 
 
 def generate(count: int, context: phalanx.Context) -> tf.data.Dataset:
@@ -130,6 +142,7 @@ def main() -> None:
     parser.add_argument("--halve-learning-rate-at", type=int)
     parser.add_argument("--use-ema", action="store_true")
     parser.add_argument("--fail-on")
+    parser.add_argument("--bad-batch", type=int)
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--generates", action="store_true")
     parser.add_argument("--devices-there", type=int, default=1)
@@ -145,7 +158,13 @@ def main() -> None:
         hooks.append(CountUpdates())
     if arguments.halve_learning_rate_at:
         hooks.append(HalveLearningRate(arguments.halve_learning_rate_at))
-    toy = Toy(arguments.fail_on, arguments.slow, arguments.generates, arguments.use_ema)
+    toy = Toy(
+        arguments.fail_on,
+        arguments.slow,
+        arguments.generates,
+        arguments.use_ema,
+        arguments.bad_batch,
+    )
     config = phalanx.RunConfig.from_flags(arguments, seed=1)
     result = phalanx.run(toy, config, hooks=hooks)
     print(f"METRICS {result.metrics}", flush=True)

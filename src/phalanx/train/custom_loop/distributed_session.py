@@ -17,6 +17,7 @@ from phalanx.train.custom_loop.engines import CustomEngine, DispatchedEngine, Re
 from phalanx.train.custom_loop.task_spec import TaskSpec, TaskSpecDef
 from phalanx.train.experiment import Experiment
 from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
+from phalanx.train.loop.base import SessionCheckpoints
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
     pass_over_unreadable,
@@ -25,7 +26,7 @@ from phalanx.train.loop.checkpoint_evaluator import (
 )
 from phalanx.train.loop.default_hooks import default_hooks
 from phalanx.train.loop.position import Position
-from phalanx.train.loop.session import Session, SessionCheckpoints
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, check_directory
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.lease import hold_lease
@@ -435,8 +436,10 @@ class _ChiefCheckpoints:
     def latest(self) -> str | None:
         return self._checkpoints.latest if self._checkpoints else None
 
-    def restore(self) -> tuple[int, Position]:
-        step, position = self._checkpoints.restore() if self._checkpoints else (0, Position())
+    def restore(self, pass_over: int = 0) -> tuple[int, Position]:
+        step, position = 0, Position()
+        if self._checkpoints:
+            step, position = self._checkpoints.restore(pass_over)
         batches = self._engine.broadcast_number(position.batches)
         position = dataclasses.replace(position, batches=batches)
         return self._engine.broadcast_number(step), position

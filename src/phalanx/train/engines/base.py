@@ -57,6 +57,17 @@ class Engine(Protocol):
         """Wait for the steps in flight; return those that were not reported yet."""
         return None
 
+    def drop(self) -> Progress | None:
+        """End the steps in flight, so that they change no variable any more.
+
+        Returns what they have read, whether it changed the variables or not.
+        """
+        return self.settle()
+
+    def resume(self, step: int) -> None:
+        """Go on from a step with the host variables, after `drop`; the data goes on where it is."""
+        self.push()
+
     def pull(self) -> Progress | None:
         """Settle, and copy the trained variables to the host variables."""
 

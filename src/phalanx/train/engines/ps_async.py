@@ -107,15 +107,19 @@ class AsyncPSEngine(ParameterServerEngine):
         self._ps_cluster.continue_data(self._used.__getitem__)
 
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
-        self.variables.push()
-        self._counter.assign(step)
-        self._dispatched = step
+        self.resume(step)
         self._passes = passes
         trainers = len(self._ps_cluster.trainers)
         if skip:
             # A trainer whose shard was read to its end before the restart may have nothing left.
             self._worked = set(range(trainers))
         self._open(skip // trainers)
+
+    def resume(self, step: int) -> None:
+        self.variables.push()
+        self._counter.assign(step)
+        self._dispatched = step
+        self._repeated = 0
 
     def count_updates(self) -> int:
         """Return how many updates the parameter servers have applied."""

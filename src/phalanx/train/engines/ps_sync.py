@@ -115,6 +115,7 @@ class SyncPSEngine(ParameterServerEngine):
         self._work_local = tf.function(self._work)
         self._apply = tf.function(self._apply_sums)
         self._update = tf.function(self._update_many)
+        self._drop = tf.function(self._drop_update)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._working: list[Future[None]] = []
         self._evaluation = 0
@@ -159,6 +160,21 @@ class SyncPSEngine(ParameterServerEngine):
             )
         self._started = True
         return Progress(int(done), report.numpy().astype(np.float64), not bool(more))
+
+    def drop(self) -> Progress | None:
+        """Wait for the update that the trainers compute already, and do not apply it."""
+        if not self._has_tokens:
+            return None
+        call = call_in_background(self._drop, tf.constant(self._token, tf.int64))
+        (report,) = self._wait_for(call)
+        self._token += 1
+        self._has_tokens = False
+        return Progress(int(report[0] > 0), report.numpy().astype(np.float64))
+
+    def resume(self, step: int) -> None:
+        self.variables.push()
+        # The trainers take other numbers of steps from the next pass over the data on.
+        self._ended_passes = self._token - step
 
     def rewind(self) -> None:
         """Stop the trainers, and start them again at the beginning of the data."""
@@ -419,15 +435,8 @@ class SyncPSEngine(ParameterServerEngine):
         if is_first:
             self._tokens.send_update(token)
         while more and done < steps:
-            sums = [self._take(store) for store in range(len(self._sums))]
-            with tf.device(self._ps_cluster.devices[0]):
-                head = sums[0][: self._head]
-                # Only these leave the parameter servers.
-                report, counted = tf.split(head, [self._step.report_size, -1])
+            sums, report, rows, others = self._take_update(token)
             more = report[0] > 0
-            with tf.control_dependencies(sums):
-                rows = self._rows.take(token, counted)
-                others = self._state_queue.take(token, counted)
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
             token += 1
             if more:
@@ -440,6 +449,25 @@ class SyncPSEngine(ParameterServerEngine):
                         self._tokens.send_update(token)
                     self._completed.assign_add(1)
         return done, total, more, token
+
+    def _drop_update(self, token: Tensor) -> tuple[Tensor]:
+        _, report, rows, others = self._take_update(token)
+        with tf.control_dependencies(tf.nest.flatten([rows, others], expand_composites=True)):
+            return (tf.identity(report),)
+
+    def _take_update(
+        self, token: Tensor
+    ) -> tuple[list[Tensor], Tensor, dict[int, Rows], list[Tensor]]:
+        """Wait for the sums of an update; return them, its report, sparse rows and other state."""
+        sums = [self._take(store) for store in range(len(self._sums))]
+        with tf.device(self._ps_cluster.devices[0]):
+            head = sums[0][: self._head]
+            # Only these leave the parameter servers.
+            report, counted = tf.split(head, [self._step.report_size, -1])
+        with tf.control_dependencies(sums):
+            rows = self._rows.take(token, counted)
+            others = self._state_queue.take(token, counted)
+        return sums, report, rows, others
 
     def _take(self, store: int) -> Tensor:
         with tf.device(self._ps_cluster.devices[store]):

@@ -91,6 +91,14 @@ class Hook:
             values: The means of the loss and the metrics over the whole pass.
         """
 
+    def on_rollback(self, session: Session) -> None:
+        """Called after the session has gone back to a checkpoint because the run diverged.
+
+        `session.step` is that of the checkpoint again; `session.examples` and the position in the
+        data go on. If the steps diverged during a call of `after_step` or `on_epoch`, the hooks
+        that follow are not called.
+        """
+
     def on_stop(self, session: Session) -> None:
         """Called after the last step of a run that did not fail, before `end` of any hook."""
 
@@ -229,6 +237,9 @@ class PeriodicHook(Hook):
     def after_step(self, session: Session) -> None:
         if self.when.is_due(session.step, session.now):
             self.act(session)
+
+    def on_rollback(self, session: Session) -> None:
+        self.when.start(session.step, session.now)
 
     def act(self, session: Session) -> None:
         """Do what the hook is for."""

@@ -222,6 +222,9 @@ class CallbackHook(Hook):
         if any(backup.save_freq == "epoch" for backup in self._backups):
             session.save()
 
+    def on_rollback(self, session: Session) -> None:
+        self._pulled_step = None
+
     def on_stop(self, session: Session) -> None:
         # As in `fit`, an epoch that ends early ends like any other.
         is_cut = self._epoch is not None and len(session.position.totals)

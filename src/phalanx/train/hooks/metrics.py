@@ -104,6 +104,9 @@ class MetricsHook(Hook):
         for name, value in values.items():
             self._metrics.evaluation.labels(name).set(value)
 
+    def on_rollback(self, session: Session) -> None:
+        self._metrics.rollbacks.inc()
+
     def end(self, session: Session) -> None:
         self._update(session)
         self._read_tables(session)
@@ -198,6 +201,11 @@ class _RunMetrics:
         )
         self.examples = Counter(
             "phalanx_examples", "Examples since this process started.", registry=registry
+        )
+        self.rollbacks = Counter(
+            "phalanx_rollbacks",
+            "How often the run has gone back to a checkpoint because it diverged.",
+            registry=registry,
         )
         self.step_seconds = Histogram(
             "phalanx_step_seconds",

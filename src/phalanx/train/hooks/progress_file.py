@@ -56,6 +56,9 @@ class ProgressFileHook(Hook):
         # Evaluations do not count as time of training.
         self._seen.clear()
 
+    def on_rollback(self, session: Session) -> None:
+        self._seen.clear()
+
     def end(self, session: Session) -> None:
         self._write(session, "finished")
 

@@ -9,7 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.hooks.base import At, Every, Hook, PeriodicHook, When
-from phalanx.train.loop.session import MetricsWindow, Session
+from phalanx.train.loop.metrics_window import MetricsWindow
+from phalanx.train.loop.session import Session
 from phalanx.train.types import Array, Tensor
 
 LOG = logging.getLogger("phalanx")

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from phalanx.errors import ConfigurationError, TrainingError
+from phalanx.errors import ConfigurationError, DivergenceError
 from phalanx.train.hooks.base import Every, Hook, read_metric
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
@@ -102,6 +102,9 @@ class EarlyStoppingHook(Hook):
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         self._update(session, session.step, values)
 
+    def on_rollback(self, session: Session) -> None:
+        self._poll.start(session.step, session.now)
+
     def _read_evaluations(self, session: Session) -> None:
         for evaluation in read_evaluations(session.directory):
             self._update(session, evaluation.step, evaluation.values)
@@ -125,14 +128,15 @@ class EarlyStoppingHook(Hook):
 
 
 class NanHook(Hook):
-    """Fails the run when the loss, or a variable to save, is NaN or infinite.
+    """Notices when the loss, or a variable to save, is NaN or infinite.
 
-    No checkpoint is written then. A launcher that restarts the run rolls it back to the last one.
+    No checkpoint is written then. The run goes back to the last one, as often as `max_rollbacks` of
+    its config allows, and fails after that.
 
     Args:
         fails: False only prevents checkpoints, and leaves it to others to end the run.
-        max_ratio: Fails the run as well when the loss is so many times larger than the median of
-            the last losses. By default it may have any size.
+        max_ratio: The run has diverged as well when the loss is so many times larger than the
+            median of the last losses. By default it may have any size.
     """
 
     def __init__(self, fails: bool = True, max_ratio: float | None = None) -> None:
@@ -151,6 +155,9 @@ class NanHook(Hook):
             raise _diverged(f"the loss is {session.last_loss}", session)
         if self._max_ratio is not None and session.step > self._seen_step:
             self._check_size(session, self._max_ratio)
+
+    def on_rollback(self, session: Session) -> None:
+        self._seen_step = session.step
 
     def _check_size(self, session: Session, max_ratio: float) -> None:
         loss, self._seen_step = session.last_loss, session.step
@@ -186,8 +193,8 @@ def _is_finite(variable: KerasVariable) -> bool:
     return bool(np.isfinite(np.asarray(variable.numpy())).all())
 
 
-def _diverged(what: str, session: Session) -> TrainingError:
-    return TrainingError(
+def _diverged(what: str, session: Session) -> DivergenceError:
+    return DivergenceError(
         f"{what} at step {session.step}: lower the learning rate, clip the gradients "
         "(--clip-norm 1), or look for NaN and infinite values in the data"
     )

@@ -57,6 +57,9 @@ class TaskFileHook(Hook):
         text = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
         self._file.add_event("evaluated", text, session.step)
 
+    def on_rollback(self, session: Session) -> None:
+        self._file.add_event("rolled back", "because the run diverged", session.step)
+
     def end(self, session: Session) -> None:
         self._report(session)
 

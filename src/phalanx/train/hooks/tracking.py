@@ -10,7 +10,8 @@ from pathlib import Path
 
 from phalanx.train.config import RunConfig
 from phalanx.train.hooks.base import Every, Hook
-from phalanx.train.loop.session import MetricsWindow, Session
+from phalanx.train.loop.metrics_window import MetricsWindow
+from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import read_evaluations
 from phalanx.train.trackers.base import Tracker, collect_parameters
 from phalanx.train.trackers.mlflow import MLflow
@@ -75,6 +76,10 @@ class TrackerHook(Hook):
 
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         self._log_evaluation(session.step, values)
+
+    def on_rollback(self, session: Session) -> None:
+        self._when.start(session.step, session.now)
+        self._poll.start(session.step, session.now)
 
     def end(self, session: Session) -> None:
         self._log_training(session)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from phalanx.errors import DataError, Interrupted, SaveError
-from phalanx.train.engines.base import Engine, Notify, Progress
-from phalanx.train.loop.position import Position
+from phalanx.errors import CheckpointError, DataError, DivergenceError, Interrupted, SaveError
+from phalanx.train.engines.base import Engine, Progress
+from phalanx.train.loop.base import Evaluate, SessionCheckpoints
+from phalanx.train.loop.metrics_window import MetricsWindow
+from phalanx.train.loop.rollbacks import Rollbacks
 from phalanx.train.loop.save_retries import SaveRetries
-from phalanx.train.types import Array, ElementSpec, KerasVariable, Model, Optimizer
+from phalanx.train.loop.session_values import SessionValues
+from phalanx.train.types import Array
 
 if TYPE_CHECKING:
     from phalanx.train.custom_loop.custom_step import CustomStep
-    from phalanx.train.experiment import Experiment
     from phalanx.train.hooks.base import Hook
     from phalanx.train.model_dir.summaries import Summaries
     from phalanx.train.step.step_function import StepFunction
@@ -29,50 +31,15 @@ LOG = logging.getLogger("phalanx")
 _NO_LIMIT = 2**31 - 1
 
 
-class Evaluate(Protocol):
-    """Evaluates the current weights, as those of a step."""
-
-    def __call__(
-        self, step: int, notify: Notify, batches_per_call: int | None
-    ) -> dict[str, float]: ...
-
-
-class SessionCheckpoints(Protocol):
-    """The checkpoints and the status that a session writes."""
-
-    @property
-    def directory(self) -> str: ...
-
-    @property
-    def latest(self) -> str | None:
-        """The path of the newest checkpoint, if there is one."""
-
-    def restore(self) -> tuple[int, Position]:
-        """Read the newest checkpoint, if there is one; return its step and position."""
-
-    def save(self, step: int, position: Position) -> str | None:
-        """Write a checkpoint; return its path, or None if the background writes it."""
-
-    def finish_save(self, waits: bool) -> str | None:
-        """Return the path of a checkpoint that the background has written since the last call."""
-
-    def heartbeat(self, step: int, now: float) -> None:
-        """Write a heartbeat, if one is due."""
-
-    def mark_done(self, step: int) -> None: ...
-
-    def mark_failed(self, error: BaseException) -> None: ...
-
-
-class Session:
+class Session(SessionValues):
     """Trains one experiment, on the chief.
 
         with session:
             while not session.should_stop():
                 session.advance()
 
-    Hooks read `step`, `examples`, `last_loss`, `learning_rate` and `model`, and may call `save`,
-    `evaluate`, `pull`, `push`, `set_limit` and `request_stop`.
+    Hooks read the values of a `SessionValues`, and may call `save`, `evaluate`, `pull`, `push`,
+    `set_limit` and `request_stop`.
     """
 
     def __init__(
@@ -92,132 +59,37 @@ class Session:
         is_asked_to_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         save_retry_seconds: float = 3600,
+        max_rollbacks: int = 0,
     ) -> None:
-        self._step_function = step_function
-        self._engine = engine
-        self._checkpoints = checkpoints
+        super().__init__(step_function, engine, checkpoints, summaries)
         self._hooks = list(hooks)
         self.epochs = epochs
         self.steps_per_epoch = steps_per_epoch or steps_per_pass
-        """About how many steps an epoch has, if that is known."""
         self._steps_per_pass = steps_per_pass
         # Where this is set, an epoch ends after so many steps, and the next one reads on.
         self._epoch_limit = steps_per_epoch
         self._initial_epoch = initial_epoch
         self._evaluate = evaluate
+        self.can_evaluate = evaluate is not None
         self._resume_data = resume_data
         self._is_asked_to_stop = is_asked_to_stop
         self._clock = clock
         self._save_retries = SaveRetries(save_retry_seconds, clock)
+        self._rollbacks = Rollbacks(max_rollbacks)
+        self._windows: list[MetricsWindow] = []
         self._saved_step: int | None = None
         self._restored_step: int | None = None
         self._is_final = False
         self._is_rewound = False
         self._hooked_step = 0
-        self._last_report = np.zeros([step_function.report_size])
-        self.total_report = np.zeros([step_function.report_size])
-        """The sum of all reports of this session."""
-        self.summaries = summaries
-        self.step = 0
-        self.examples = 0.0
-        self.position = Position()
-        self.limit: int | None = None
-        self.now = 0.0
-        self.stop_reason: str | None = None
-        self.is_interrupted = False
-        self.is_restored = False
-        self.evaluation: dict[str, float] = {}
-        self.evaluated_step: int | None = None
-        self.stragglers: frozenset[str] = frozenset()
-        """The trainers that are much slower than the others, by task."""
-
-    @property
-    def model(self) -> Model:
-        """The model; call `pull` before you read its variables."""
-        return self._step_function.model
-
-    @property
-    def optimizer(self) -> Optimizer | None:
-        """The optimizer on the host; None in a loop that the user writes."""
-        return self._step_function.optimizer
-
-    @property
-    def optimizers(self) -> Sequence[Optimizer]:
-        """All optimizers on the host: several if the model's own `train_step` calls several."""
-        return self._step_function.optimizers
-
-    @property
-    def updates_in_place(self) -> bool:
-        """Whether a step may call an optimizer several times."""
-        return self._step_function.updates_in_place
-
-    @property
-    def variables(self) -> dict[str, KerasVariable]:
-        """The weights and the other state of the model by name, without the model's own name."""
-        root = f"{getattr(self.model, 'name', '')}/"
-        variables = self._engine.variables.model_variables()
-        return dict(self._step_function.named) or {v.path.removeprefix(root): v for v in variables}
-
-    @property
-    def experiment(self) -> Experiment | None:
-        """The experiment; None in a loop that the user writes."""
-        return self._step_function.experiment
-
-    @property
-    def element_spec(self) -> ElementSpec:
-        return self._step_function.element_spec
-
-    @property
-    def directory(self) -> str:
-        """The directory of the run's checkpoints and summaries."""
-        return self._checkpoints.directory
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of the next update."""
-        return self._engine.variables.learning_rate()
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._engine.set_learning_rate(value)
-
-    @property
-    def trainer_steps(self) -> Mapping[str, int]:
-        """The steps of each trainer in this session, by task, where they differ from each other."""
-        return self._engine.trainer_steps()
-
-    @property
-    def variable_bytes(self) -> Mapping[str, int]:
-        """The bytes of the variables on each parameter server, by task."""
-        return self._engine.variable_bytes()
-
-    @property
-    def latest_checkpoint(self) -> str | None:
-        """The path of the newest checkpoint, if there is one."""
-        return self._checkpoints.latest
-
-    @property
-    def calls_in_flight(self) -> int:
-        """How many groups of steps were dispatched to trainers and have not ended yet."""
-        return self._engine.calls_in_flight
-
-    @property
-    def waited_seconds(self) -> float:
-        """How long this task has waited for the other trainers so far."""
-        return self._engine.waited_seconds
-
-    @property
-    def last_loss(self) -> float:
-        """The mean loss of the last group of steps."""
-        return float(self._last_report[1]) / max(float(self._last_report[0]), 1.0)
+        # The sums of the reports in this session, and in its epoch, before the last group of steps.
+        self._good_reports = (self.total_report, self.position.totals)
 
     def open_window(self) -> MetricsWindow:
         """Return a window that reads the means of the loss and the metrics from now on."""
-        return MetricsWindow(self, self.total_report.copy())
-
-    def read_values(self, report: Array) -> dict[str, float]:
-        """Compute the mean loss and the metrics from a sum of reports."""
-        return self._step_function.read_report(report)
+        window = MetricsWindow(self)
+        self._windows.append(window)
+        return window
 
     def set_limit(self, step: int) -> None:
         """End the run at this step, or at an earlier limit if there is one."""
@@ -242,11 +114,6 @@ class Session:
         self._count(self._engine.settle())
         self._engine.push()
         self._saved_step = self.evaluated_step = None
-
-    @property
-    def can_evaluate(self) -> bool:
-        """Whether there is evaluation data."""
-        return self._evaluate is not None
 
     def save(self) -> str:
         """Write a checkpoint, unless this step is saved already; return the newest one's path.
@@ -278,6 +145,7 @@ class Session:
     def _note_saved(self, path: str | None) -> None:
         if path is not None:
             self._save_retries.succeed()
+            self._rollbacks.note_saved()
             for hook in self._hooks:
                 hook.on_save(self, path)
 
@@ -348,8 +216,9 @@ class Session:
         # Asynchronous steps may also be counted when a checkpoint is saved.
         if self.step != self._hooked_step:
             self._hooked_step = self.step
-            for hook in self._hooks:
-                hook.after_step(self)
+            with self._roll_back_if_diverged():
+                for hook in self._hooks:
+                    hook.after_step(self)
         if self.limit is not None and self.step >= self.limit:
             self.request_stop(f"step {self.step} of {self.limit} is done")
         if progress.ended and self._epoch_limit is not None and not self.position.batches:
@@ -358,7 +227,9 @@ class Session:
             self._end_epoch(progress.passes, progress.ended)
         self._finish_save()
         if self._save_retries.is_due():
-            self.save()
+            with self._roll_back_if_diverged():
+                self.save()
+        self._good_reports = (self.total_report, self.position.totals)
         self._checkpoints.heartbeat(self.step, self.now)
         if self._is_asked_to_stop() or self._engine.is_interrupted():
             self.is_interrupted = True
@@ -408,6 +279,41 @@ class Session:
         self.total_report = self.total_report + progress.report
         self.examples += float(progress.report[0])
         self.position.count(progress.steps, progress.report)
+
+    @contextmanager
+    def _roll_back_if_diverged(self) -> Iterator[None]:
+        try:
+            yield
+        except DivergenceError as error:
+            self._roll_back(error)
+
+    def _roll_back(self, error: DivergenceError) -> None:
+        """Go back to the last good checkpoint, and on with the data behind the bad steps."""
+        self._finish_save(waits=True)
+        if self._checkpoints.latest is None:
+            raise error
+        pass_over = self._rollbacks.begin(error)
+        self._count(self._engine.drop())
+        diverged_at = self.step
+        try:
+            self.step, _ = self._checkpoints.restore(pass_over)
+        except CheckpointError as missing:
+            raise error from missing
+        self._engine.resume(self.step)
+        LOG.warning(
+            "rolled back to step %d, for the %d. time: %s. Training goes on behind the data that "
+            "step %d has read",
+            self.step, self._rollbacks.count, error, diverged_at,
+        )  # fmt: skip
+        self._hooked_step = self.step
+        self._saved_step = self.evaluated_step = None
+        self._is_final = False
+        self._last_report = np.zeros_like(self._last_report)
+        self.total_report, self.position.totals = self._good_reports
+        for window in self._windows:
+            window.restart()
+        for hook in self._hooks:
+            hook.on_rollback(self)
 
     def _finalize(self) -> None:
         """Give the weights their final values: a checkpoint or an evaluation from before is old."""
@@ -462,23 +368,10 @@ class Session:
             last if passes == 1 else f"{last - passes + 1} to {last}",
             ", ".join(f"{name} = {value:.5g}" for name, value in values.items()),
         )
-        for hook in self._hooks:
-            hook.on_epoch(self, values)
+        with self._roll_back_if_diverged():
+            for hook in self._hooks:
+                hook.on_epoch(self, values)
 
     def _check_epochs(self) -> None:
         if self.epochs is not None and self.position.epoch >= self.epochs:
             self.request_stop(f"epoch {self.position.epoch} of {self.epochs} is done")
-
-
-@dataclass
-class MetricsWindow:
-    """The means of the loss and the metrics over the steps since they were last read."""
-
-    session: Session
-    _start: Array = field(repr=False)
-
-    def read(self) -> dict[str, float]:
-        """Return the means since the last call; empty if there was no step."""
-        report = self.session.total_report - self._start
-        self._start = self.session.total_report.copy()
-        return self.session.read_values(report) if report[0] > 0 else {}

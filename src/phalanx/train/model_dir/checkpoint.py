@@ -98,12 +98,21 @@ class Checkpoints:
         """The checkpoint that was restored or, after that, the last one that was saved."""
         return self._latest
 
-    def restore(self) -> tuple[int, Position]:
-        """Restore the newest checkpoint that can be read, if there is one."""
+    def restore(self, pass_over: int = 0) -> tuple[int, Position]:
+        """Restore the newest checkpoint that can be read, if there is one.
+
+        Args:
+            pass_over: How many of the newest checkpoints not to use, nor ever again, if there are
+                others.
+
+        Raises:
+            CheckpointError: None of them can be read.
+        """
         candidates = candidate_checkpoints(self.directory)
         if not candidates:
             return 0, Position()
-        path, (totals, update) = load_first(candidates, self._load_with_totals)
+        others = candidates[pass_over:] or candidates[-1:]
+        path, (totals, update) = load_first(others, self._load_with_totals)
         for damaged in candidates[: candidates.index(path)]:
             self._files.forget(damaged)
         self._latest = path
@@ -242,7 +251,7 @@ class NoCheckpoints:
     directory = ""
     latest = None
 
-    def restore(self) -> tuple[int, Position]:
+    def restore(self, pass_over: int = 0) -> tuple[int, Position]:
         return 0, Position()
 
     def save(self, step: int, position: Position) -> str:
