@@ -18,6 +18,8 @@ from phalanx.errors import ClusterError
 SHAPE_VARIABLE = "PHALANX_SHAPE"
 RESTARTS_VARIABLE = "PHALANX_RESTARTS"
 """How often the launcher restarts a task that fails."""
+GRACE_VARIABLE = "PHALANX_GRACE"
+"""How many seconds tasks have to save after SIGTERM, before the launcher kills them."""
 PORT_VARIABLE = "PHALANX_PORT"
 DATA_SERVICE_VARIABLE = "PHALANX_DATA_SERVICE"
 
@@ -75,6 +77,14 @@ def read_port(environ: Mapping[str, str], default: int) -> int:
 def find_dispatcher(environ: Mapping[str, str]) -> str | None:
     """Return the address of the tf.data service dispatcher, if the launcher has set one."""
     return environ.get(DATA_SERVICE_VARIABLE) or None
+
+
+def read_grace(environ: Mapping[str, str], default: float) -> float:
+    """Return how many seconds tasks have after SIGTERM, or the default if no launcher says it."""
+    try:
+        return float(environ.get(GRACE_VARIABLE) or default)
+    except ValueError:
+        return default
 
 
 def will_be_restarted(environ: Mapping[str, str] = os.environ) -> bool:

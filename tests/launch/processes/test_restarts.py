@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 
 import pytest
 
@@ -32,6 +33,8 @@ def test_preemptions_and_lost_peers_do_not_count() -> None:
     policy = RestartPolicy(1)
     for _ in range(10):
         assert policy.decide(TaskFailure(WORKER, PREEMPTED), 0).delay == 0
+        # Before the first step, nothing handles SIGTERM, and there is nothing to save.
+        assert policy.decide(TaskFailure(WORKER, -signal.SIGTERM), 0).delay == 0
         assert policy.decide(TaskFailure(WORKER, 1, lost_peer=True), 0).delay == 0
     assert "restart 1 of 1" in policy.decide(TaskFailure(WORKER, 1), 0).reason
     assert policy.decide(TaskFailure(WORKER, 1), 0).fails_job

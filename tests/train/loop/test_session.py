@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +96,26 @@ def test_hook_pushes_the_weights_that_it_changed(config: phalanx.RunConfig) -> N
     assert result.step == 6
     for weight in result.model.get_weights():
         np.testing.assert_allclose(weight, 7.0, rtol=1e-4)
+
+
+def test_sigterm_during_an_evaluation_saves_without_waiting_for_its_end(
+    config: phalanx.RunConfig,
+) -> None:
+    batches: list[int] = []
+
+    class Preempt(hooks.Hook):
+        needs_evaluation_batches = True
+
+        def on_evaluation_batch(self, session: Session, count: int, report: Any) -> None:
+            batches.append(count)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(phalanx.Interrupted, match="step 3 is saved"):
+            train_line(config, Preempt(), train_steps=6, eval_every_steps=3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert batches == [1]
+    # The next start goes on, and evaluates.
+    assert train_line(config, train_steps=6).metrics

@@ -1,8 +1,8 @@
 """Decides whether a task that has failed is started again: rules, without a process or a clock.
 
 - A task is restarted up to `restarts` times, at once the first time, later after a growing delay.
-- Exit code 75, preempted after a save, does not count as a failure of the task, nor does the loss
-  of another task.
+- Exit code 75, preempted after a save, does not count as a failure of the task, nor does a death by
+  SIGTERM, as before the first step, or the loss of another task.
 - The budget is full again after an hour of progress.
 - Exit code 2, wrong usage, fails the job: the next start would find the same.
 - The same exception at the same step twice is a bug of the program, which no restart cures.
@@ -128,9 +128,10 @@ class RestartPolicy:
         if failure.code == WRONG_USAGE:
             return Decision(describe_failure(task, failure.code, history.total - 1), fails_job=True)
         is_free = (self.restarts > 0 or self.is_elastic) and history.preemptions < _MAX_PREEMPTIONS
-        if failure.code == PREEMPTED and is_free:
+        if failure.code in (PREEMPTED, -signal.SIGTERM) and not failure.hang and is_free:
             history.preemptions += 1
-            return Decision(f"{task} was preempted and has saved: it is started again", delay=0.0)
+            saved = " and has saved" if failure.code == PREEMPTED else ""
+            return Decision(f"{task} was preempted{saved}: it is started again", delay=0.0)
         if failure.lost_peer and is_free:
             history.preemptions += 1
             return Decision(f"{task} has lost another task: it is started again", delay=0.0)

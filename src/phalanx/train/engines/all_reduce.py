@@ -81,6 +81,7 @@ class AllReduceEngine(TrainingEngine):
         self.variables: DeviceVariables = self._copies[0]
         self._reduction = Reduction(tf_strategy, context.num_shards, context.shard)
         self._has_peers = context.num_shards > 1
+        self.can_abandon_evaluation = not self._has_peers
         self._is_chief = is_chief
         self._accumulate = accumulate
         if self._reduction.replicas > 1 and self.variables.sparse_gradients():

@@ -33,6 +33,8 @@ class Engine(Protocol):
     """Runs steps for a session. It knows nothing of hooks, checkpoints or when to stop."""
 
     variables: EngineVariables
+    can_abandon_evaluation: bool = False
+    """Whether `notify` may end an evaluation by an exception: no other task takes part."""
     waited_seconds: float = 0.0
     """How long this task has waited for the other trainers so far, where they wait for it, too."""
 

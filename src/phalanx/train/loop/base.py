@@ -14,6 +14,10 @@ class Evaluate(Protocol):
     ) -> dict[str, float]: ...
 
 
+class EvaluationAbandoned(Exception):  # noqa: N818 - it is no error
+    """The run was asked to stop during an evaluation, which would delay the last checkpoint."""
+
+
 class SessionCheckpoints(Protocol):
     """The checkpoints and the status that a session writes."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from phalanx.errors import CheckpointError, DataError, DivergenceError, Interrupted, SaveError
 from phalanx.train.engines.base import Engine, Progress
-from phalanx.train.loop.base import Evaluate, SessionCheckpoints
+from phalanx.train.loop.base import Evaluate, EvaluationAbandoned, SessionCheckpoints
 from phalanx.train.loop.metrics_window import MetricsWindow
 from phalanx.train.loop.rollbacks import Rollbacks
 from phalanx.train.loop.save_retries import SaveRetries
@@ -156,9 +156,14 @@ class Session(SessionValues):
             for hook in self._hooks:
                 hook.before_evaluate(self)
             one_by_one = any(hook.needs_evaluation_batches for hook in self._hooks)
-            self.evaluation = self._evaluate(
-                self.step, self._notify_evaluation, 1 if one_by_one else None
-            )
+            try:
+                self.evaluation = self._evaluate(
+                    self.step, self._notify_evaluation, 1 if one_by_one else None
+                )
+            except EvaluationAbandoned:
+                LOG.info("the evaluation of step %d was left for SIGTERM", self.step)
+                self.is_interrupted = True
+                return self.evaluation
             for hook in self._hooks:
                 hook.on_evaluate(self, self.evaluation)
             self.evaluated_step = self.step
@@ -166,6 +171,8 @@ class Session(SessionValues):
         return self.evaluation
 
     def _notify_evaluation(self, batches: int, report: Array) -> None:
+        if self._is_asked_to_stop() and self._engine.can_abandon_evaluation:
+            raise EvaluationAbandoned
         for hook in self._hooks:
             hook.on_evaluation_batch(self, batches, report)
 

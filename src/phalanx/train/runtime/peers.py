@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig
-from phalanx.cluster.job_environment import will_be_restarted
+from phalanx.cluster.job_environment import read_grace, will_be_restarted
 from phalanx.cluster.preflight import check_peers
 from phalanx.cluster.spec import split_address
 from phalanx.errors import Interrupted, PeerError, PhalanxError, TrainingError
@@ -172,6 +173,8 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
     probe_seconds = _PROBE_SECONDS / 2 if follows_chief else _PROBE_SECONDS
     refusals = 0
     stop_time: float | None = None
+    # While the chief saves, it needs its parameter servers.
+    grace = read_grace(os.environ, max(_GRACE_SECONDS, wait_seconds))
     with catch_sigterm() as stop:
         while True:
             message = channel.wait(0.5 if stop() else probe_seconds)
@@ -183,8 +186,10 @@ def wait_for_chief(topology: Topology, channel: ControlChannel, wait_seconds: fl
                 stop_time = now
                 terminated = Message(MessageType.TERMINATED, name)
                 send(topology.cluster, [chief], terminated, topology.strategy.has_ps)
-            if stop_time is not None and now - stop_time > _GRACE_SECONDS:
-                raise Interrupted(f"{name} received SIGTERM, and the chief did not answer")
+            if stop_time is not None and now - stop_time > grace:
+                raise Interrupted(
+                    f"{name} received SIGTERM, and the chief did not answer within {grace:.0f} s"
+                )
             if (answer := probe(address)) is Answer.LISTENING:
                 was_seen, last_seen, refusals = True, now, 0
                 continue

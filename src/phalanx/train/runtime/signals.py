@@ -15,7 +15,10 @@ class StopRequest(threading.Event):
 
 @contextlib.contextmanager
 def catch_sigterm() -> Iterator[StopRequest]:
-    """Turn SIGTERM into a stop request; outside the main thread, Python cannot do that."""
+    """Turn SIGTERM into a stop request; outside the main thread, Python cannot do that.
+
+    After the first one, the process is about to exit: others are ignored up to its end.
+    """
     request = StopRequest()
     try:
         before = signal.signal(signal.SIGTERM, lambda number, frame: request.set())
@@ -25,4 +28,4 @@ def catch_sigterm() -> Iterator[StopRequest]:
     try:
         yield request
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if request() else before)

@@ -12,6 +12,7 @@ from phalanx import JobError
 from phalanx.launch.backends.local import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.job import Job, Program, ProgramKind
+from phalanx.launch.termination import GracePeriods
 
 MACHINE = Machine(processors=8, gpus=(), environ={"HOME": "/home/me"}, python="python3")
 JOB = Job(
@@ -65,6 +66,11 @@ PHALANX_RUN_ID=r1 \\
 PHALANX_TASK=worker-0 \\
 python3 train.py --job_name=worker --rate 0.1"""
     )
+
+
+def test_tasks_know_a_grace_period_of_their_own() -> None:
+    long = replace(launcher(), grace_periods=GracePeriods(900)).plan(JOB)
+    assert {dict(task.environment)["PHALANX_GRACE"] for task in long.tasks} == {"900"}
 
 
 def test_chief_learns_of_the_evaluator() -> None:

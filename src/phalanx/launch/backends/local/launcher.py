@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from phalanx.cluster.job_environment import RESTARTS_VARIABLE
+from phalanx.cluster.job_environment import GRACE_VARIABLE, RESTARTS_VARIABLE
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
 from phalanx.cluster.spec import PEERS, Role, Task
@@ -132,6 +132,7 @@ class LocalLauncher:
         if job.threads:
             common |= thread_variables(job.threads)
         ranked = {task: addresses[slots[task]] for task in job.listening_tasks()}
+        grace = self.grace_periods.grace
         plans = []
         for command in make_task_commands(job, ranked, machine.python, guarded=False):
             slot = slots[command.task]
@@ -141,6 +142,7 @@ class LocalLauncher:
                 **common,
                 **self._guard_of(slot),
                 **({RESTARTS_VARIABLE: str(restarts)} if restarts else {}),
+                **({GRACE_VARIABLE: f"{grace:g}"} if grace != GracePeriods.grace else {}),
                 RUN_ID_VARIABLE: self.run_id,
                 TASK_VARIABLE: str(slot),
             }
