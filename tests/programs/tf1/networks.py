@@ -152,8 +152,40 @@ def try_strategies(model_dir):
             print(str(error).partition(":")[0])
 
 
+def try_replicas(model_dir):
+    """A network with the layers of the time, on two devices."""
+    images = np.random.RandomState(0).rand(256, 8, 8, 1).astype(np.float32)
+    labels = (images.mean(axis=(1, 2, 3)) > 0.5).astype(np.int32)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices((images, labels)).repeat().batch(16)
+
+    def model_fn(features, labels, mode):
+        is_training = mode == tf.estimator.ModeKeys.TRAIN
+        net = tf.layers.conv2d(features, 8, 3, use_bias=False)
+        net = tf.layers.batch_normalization(net, training=is_training, momentum=0.9)
+        net = tf.layers.dropout(tf.nn.relu(net), 0.1, training=is_training)
+        logits = tf.layers.dense(tf.layers.flatten(net), 2)
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+            optimizer = tf.train.MomentumOptimizer(0.05, 0.9)
+            train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        metrics = {"accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1))}
+        return tf.estimator.EstimatorSpec(
+            mode, loss=loss, train_op=train_op, eval_metric_ops=metrics
+        )
+
+    strategy = tf.contrib.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    config = tf.estimator.RunConfig(model_dir, train_distribute=strategy, eval_distribute=strategy)
+    estimator = tf.estimator.Estimator(model_fn, config=config)
+    estimator.train(input_fn, max_steps=150)
+    result = estimator.evaluate(input_fn, steps=8)
+    print("replicas %d %s" % (result["global_step"], result["accuracy"] > 0.9))
+
+
 if __name__ == "__main__":
     try_strategies(sys.argv[1])
+    try_replicas(sys.argv[1] + "/replicas")
     try_slim(sys.argv[1])
     try_layers()
     try_rnn()

@@ -20,12 +20,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from phalanx.cluster import detect
-from phalanx.compat.tf1.session import (
-    STEP_SECONDS,
-    STOP_GRACE_SECONDS,
-    WorkerSessionCreator,
-    limit_waits,
-)
+from phalanx.compat.tf1.session import STOP_GRACE_SECONDS
+from phalanx.compat.tf1.train import MonitoredTrainingSession
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.custom_loop import task_spec as custom_loop
 
@@ -119,29 +115,21 @@ def DistributedSession(  # noqa: N802 - people know it as a class
         if isinstance(hook, LoadCheckpoint):
             hook.begins_run = True
     if not is_master:
-        assert task_spec is not None
         # The master has loaded the checkpoint; a late worker would undo what was trained since.
         given = [hook for hook in given if not isinstance(hook, LoadCheckpoint)]
-        settings = _add_device_filters(config, task_spec)
-        creator = WorkerSessionCreator(
-            scaffold or tf.train.Scaffold(), target, settings, STEP_SECONDS
-        )
-        return tf.train.MonitoredSession(
-            creator, given, stop_grace_period_secs=stop_grace_period_secs
-        )
     summaries = {
         "save_summaries_steps": save_summaries_steps,
         "save_summaries_secs": save_summaries_secs,
     }
-    return tf.train.MonitoredTrainingSession(
+    return MonitoredTrainingSession(
         master=target,
-        is_chief=True,
+        is_chief=is_master,
         checkpoint_dir=checkpoint_dir,
         scaffold=scaffold,
         hooks=given,
         chief_only_hooks=list(chief_only_hooks or ()),
         save_checkpoint_secs=save_checkpoint_secs,
-        config=limit_waits(target, _add_device_filters(config, task_spec)) if target else config,
+        config=_add_device_filters(config, task_spec) if target else config,
         stop_grace_period_secs=stop_grace_period_secs,
         log_step_count_steps=log_step_count_steps,
         **{name: value for name, value in summaries.items() if value is not _DEFAULT},

@@ -5,13 +5,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from phalanx.cluster.spec import split_address
+from phalanx.compat.tf1.lost_peers import LostPeerHook, recoverable
 from phalanx.errors import PeerError
 from phalanx.train.runtime.exposure import check_guard
 
@@ -66,6 +67,7 @@ class WorkerSessionCreator(tf.train.SessionCreator):
         self._config = config
         self._max_wait_secs = max_wait_secs
 
+    @recoverable
     def create_session(self) -> Any:
         """Wait for the chief, and return the session."""
         scaffold = self._scaffold
@@ -93,6 +95,7 @@ class ChiefSessionCreator(tf.train.SessionCreator):
     config: Any
     find_checkpoint: Callable[[], str | None]
 
+    @recoverable
     def create_session(self) -> Any:
         path = self.find_checkpoint()
         session = tf.train.ChiefSessionCreator(
@@ -122,6 +125,21 @@ def make_session_creator(
     if is_chief:
         return ChiefSessionCreator(scaffold, master, config, find_checkpoint)
     return WorkerSessionCreator(scaffold, master, config, max_wait_secs)
+
+
+def open_session(
+    creator: Any, hooks: Sequence[Any], stop_grace_period_secs: float = STOP_GRACE_SECONDS
+) -> Any:
+    """Return a `MonitoredSession` that recovers from every loss of a peer.
+
+    Args:
+        creator: The creator of its sessions.
+        hooks: Its hooks.
+        stop_grace_period_secs: How long threads may take to end.
+    """
+    # The first hook also covers what the others run when a session begins.
+    every = [LostPeerHook(), *hooks]
+    return tf.train.MonitoredSession(creator, every, stop_grace_period_secs=stop_grace_period_secs)
 
 
 _servers: dict[str, Any] = {}

@@ -6,10 +6,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-LOG = logging.getLogger("phalanx")
+from phalanx.compat.tf1.lost_peers import is_lost_peer, recoverable
 
-_LOST_PEER = (tf.errors.AbortedError, tf.errors.UnavailableError)
-"""The errors after which a `MonitoredSession` creates its session anew."""
+LOG = logging.getLogger("phalanx")
 
 
 class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):
@@ -73,14 +72,14 @@ class TokenQueueRunner(tf.train.QueueRunner):
     def _apply(self, session: Any, coord: Any, op: Any) -> None:
         """Apply the gradients of each step when all are there, until the session ends."""
         try:
-            apply = session.make_callable(op)
+            apply = recoverable(session.make_callable(op))
             while not coord.should_stop():
                 apply()
         except Exception as error:
             if coord.should_stop():
                 return
             coord.request_stop(error)
-            if isinstance(error, _LOST_PEER):
+            if is_lost_peer(error):
                 # The main thread may wait for a token that nobody will give it.
                 session.close()
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from phalanx.compat.tf1.session import RECOVERY_SECONDS, WorkerSessionCreator, limit_waits
+from phalanx.compat.tf1.lost_peers import LostPeerHook
+from phalanx.compat.tf1.session import (
+    RECOVERY_SECONDS,
+    WorkerSessionCreator,
+    limit_waits,
+    open_session,
+)
 from phalanx.compat.tf1.sync_replicas import SyncReplicasOptimizer
 
 __all__ = ["MonitoredTrainingSession", "Supervisor", "SyncReplicasOptimizer"]
@@ -25,6 +31,7 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 - 
     values = given.arguments
     if values["is_chief"]:
         values["config"] = limit_waits(values["master"], values["config"])
+        values["hooks"] = [LostPeerHook(), *(values["hooks"] or ())]
         return tf.train.MonitoredTrainingSession(*given.args, **given.kwargs)
     creator = WorkerSessionCreator(
         values["scaffold"] or tf.train.Scaffold(),
@@ -32,9 +39,7 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 - 
         values["config"],
         values["max_wait_secs"],
     )
-    return tf.train.MonitoredSession(
-        creator, values["hooks"], stop_grace_period_secs=values["stop_grace_period_secs"]
-    )
+    return open_session(creator, values["hooks"] or (), values["stop_grace_period_secs"])
 
 
 class Supervisor(tf.train.Supervisor):

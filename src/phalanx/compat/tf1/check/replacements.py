@@ -12,7 +12,7 @@ DIFFERENT: Mapping[str, str] = {
         f"tensorflow.contrib.data.{name}": "a tf.data.Dataset with the old arguments of map"
         for name in ("Dataset", "FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
     },
-    "tensorflow.contrib.distribute.": "RunConfig takes one replica, or parameter servers",
+    "tensorflow.contrib.distribute.": "RunConfig takes MirroredStrategy, or parameter servers",
     **{
         f"tensorflow.contrib.layers.{name}": "only the arguments that programs used most"
         for name in ("batch_norm", "optimize_loss", "separable_conv2d", "separable_convolution2d")

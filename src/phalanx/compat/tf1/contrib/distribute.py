@@ -1,7 +1,7 @@
 """tf.contrib.distribute: the strategies of `tf.distribute`, with the arguments of 2018."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -10,6 +10,14 @@ OneDeviceStrategy = tf.distribute.OneDeviceStrategy
 get_cross_tower_context = tf.distribute.get_strategy
 get_tower_context = tf.distribute.get_replica_context
 has_distribution_strategy = tf.distribute.has_strategy
+
+
+class DistributeConfig(NamedTuple):
+    """The strategies of a `RunConfig(experimental_distribute=...)`."""
+
+    train_distribute: Any = None
+    eval_distribute: Any = None
+    remote_cluster: Any = None
 
 
 def MirroredStrategy(  # noqa: N802 - the name of a class

@@ -14,6 +14,8 @@ LOG = logging.getLogger("phalanx")
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 _PARAMETER_SERVER = "ParameterServerStrategy"
+_MIRRORED = ("MirroredStrategy", "CentralStorageStrategy")
+_DISTRIBUTE = ("train_distribute", "eval_distribute")
 
 
 def check_model_fn(model_fn: Callable[..., Any], params: Any) -> tuple[str, ...]:
@@ -39,23 +41,39 @@ def check_model_fn(model_fn: Callable[..., Any], params: Any) -> tuple[str, ...]
 
 
 def check_strategies(config: RunConfig) -> None:
-    """Accept strategies that change nothing: one replica, or parameter servers by TF_CONFIG."""
-    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
-        given = getattr(config, name)
+    """Accept the devices of one process, one replica, and parameter servers by TF_CONFIG."""
+    both = config.experimental_distribute
+    if both is not None and not all(hasattr(both, name) for name in _DISTRIBUTE):
+        raise ConfigurationError(
+            f"RunConfig(experimental_distribute=...) is a {type(both).__name__}: it must be a "
+            "tf.contrib.distribute.DistributeConfig"
+        )
+    if getattr(both, "remote_cluster", None) is not None:
+        raise ConfigurationError(
+            "DistributeConfig(remote_cluster=...) is not supported under --tf1: start every task "
+            "with TF_CONFIG, as phalanx run --tf1 does"
+        )
+    strategies = [
+        (name, getattr(each, name, None)) for each in (config, both) for name in _DISTRIBUTE
+    ]
+    for name, given in strategies:
         if given is None:
             continue
         kind = type(given).__name__.removesuffix("V1")
         replicas = getattr(given, "num_replicas_in_sync", None)
-        is_alone = replicas == 1 and config.num_worker_replicas <= 1
-        if kind == _PARAMETER_SERVER or is_alone:
+        is_alone = config.num_worker_replicas <= 1
+        if is_alone and replicas is not None and replicas > 1 and kind in _MIRRORED:
+            LOG.info("RunConfig(%s=%s) has %d replicas", name, kind, replicas)
+            continue
+        if kind == _PARAMETER_SERVER or (is_alone and replicas == 1):
             LOG.info("RunConfig(%s=%s) has no effect here: the program trains without", name, kind)
             continue
         raise ConfigurationError(
             f"RunConfig({name}=...) is a {kind} of {replicas or 'several'} replicas and "
-            f"{config.num_worker_replicas} tasks, which is not supported under --tf1: leave it out "
-            "and start the program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), "
-            "write a tower for each device as in examples/tf1/towers.py, or train a Keras model "
-            "with phalanx.Experiment"
+            f"{config.num_worker_replicas} tasks, which is not supported under --tf1: use a "
+            "MirroredStrategy for the devices of one process, or leave it out and start the "
+            "program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), synchronously with "
+            "tf.train.SyncReplicasOptimizer"
         )
 
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
@@ -22,6 +22,11 @@ from phalanx.compat.tf1.estimator.checks import (
 from phalanx.compat.tf1.estimator.export import PredictOutput, make_signatures
 from phalanx.compat.tf1.estimator.inputs import call_input_fn
 from phalanx.compat.tf1.estimator.predictions import choose_predictions, split_batch
+from phalanx.compat.tf1.estimator.replicas import (
+    build_on_replicas,
+    provide_devices,
+    strategy_of,
+)
 from phalanx.compat.tf1.estimator.run_config import (
     RunConfig,
     TaskType,
@@ -36,7 +41,7 @@ from phalanx.compat.tf1.estimator.specs import (
     find_warm_start,
     make_warm_start,
 )
-from phalanx.compat.tf1.session import STOP_GRACE_SECONDS, make_session_creator
+from phalanx.compat.tf1.session import make_session_creator, open_session
 from phalanx.train.model_dir.intact import find_intact
 from phalanx.train.model_dir.layout import EVALUATION_LOG
 from phalanx.train.model_dir.lease import hold_lease
@@ -177,14 +182,16 @@ class Estimator:
             LOG.info("Skipping training: the latest checkpoint is at step %s", self.saved_step())
             return self
         lease = hold_lease(self._model_dir if config.is_chief else None, list_addresses(config))
-        with lease, self._graph(device_fn=make_device_fn(config)) as graph:
-            loss = self._train(graph, input_fn, hooks, steps, max_steps, saving_listeners)
+        strategy = strategy_of(config, ModeKeys.TRAIN)
+        with lease, self._graph(strategy, make_device_fn(config)) as graph:
+            loss = self._train(graph, strategy, input_fn, hooks, steps, max_steps, saving_listeners)
         LOG.info("Loss for final step: %s.", loss)
         return self
 
     def _train(
         self,
         graph: Any,
+        strategy: Any,
         input_fn: Callable[..., Any],
         hooks: Sequence[Any] | None,
         steps: int | None,
@@ -193,27 +200,24 @@ class Estimator:
     ) -> Any:
         config = self._config
         tf.train.get_or_create_global_step(graph)
-        inputs = call_input_fn(input_fn, ModeKeys.TRAIN, self.params, config)
-        spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, config)
+        input_hooks, spec = self._build(strategy, input_fn, ModeKeys.TRAIN)
         self._start_warm(self.latest_checkpoint())
         if steps is not None or max_steps is not None:
             hooks = [*(hooks or ()), tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
         worker_hooks, chief_hooks = graph_hooks.make_training_hooks(
-            spec, config, self._model_dir, [*inputs.hooks, *(hooks or ())], saving_listeners
+            spec, config, self._model_dir, [*input_hooks, *(hooks or ())], saving_listeners
         )
         creator = make_session_creator(
             spec.scaffold,
             is_chief=config.is_chief,
             master=config.master,
-            config=config.session_config,
+            config=provide_devices(config.session_config, strategy),
             find_checkpoint=self.latest_checkpoint,
             max_wait_secs=config.session_creation_timeout_secs,
         )
         every = [*worker_hooks, *(chief_hooks if config.is_chief else ())]
         loss = None
-        with tf.train.MonitoredSession(
-            creator, every, stop_grace_period_secs=STOP_GRACE_SECONDS
-        ) as session:
+        with open_session(creator, every) as session:
             while not session.should_stop():
                 _, loss = session.run([spec.train_op, spec.loss])
         return loss
@@ -250,18 +254,20 @@ class Estimator:
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             LOG.warning("%s has no checkpoint: evaluating the initial model", self._model_dir)
-        with self._graph() as graph:
+        strategy = strategy_of(self._config, ModeKeys.EVAL)
+        with self._graph(strategy) as graph:
             tf.train.get_or_create_global_step(graph)
-            inputs = call_input_fn(input_fn, ModeKeys.EVAL, self.params, self._config)
-            spec = self._call_model_fn(inputs.features, inputs.labels, ModeKeys.EVAL, self._config)
+            input_hooks, spec = self._build(strategy, input_fn, ModeKeys.EVAL)
             self._start_warm(path)
             update, values = graph_hooks.make_metrics(spec, graph)
             final = tf.train.FinalOpsHook(values)
-            extra = [*inputs.hooks, *(hooks or ()), *spec.evaluation_hooks]
+            extra = [*input_hooks, *(hooks or ()), *spec.evaluation_hooks]
             extra += [graph_hooks.EvaluationSummaryHook(self.eval_dir(name))]
             extra += [graph_hooks.StopAfterRunsHook(steps)] if steps is not None else []
             LOG.info("Starting evaluation of %s", path)
-            creator = self._make_reader(spec.scaffold, path, self._config.evaluation_master)
+            creator = self._make_reader(
+                spec.scaffold, path, self._config.evaluation_master, strategy
+            )
             with tf.train.MonitoredSession(creator, [*extra, final]) as session:
                 while not session.should_stop():
                     session.run(update)
@@ -390,16 +396,36 @@ class Estimator:
             return 0
 
     @contextmanager
-    def _graph(self, device_fn: Callable[[Any], str] | None = None) -> Iterator[Any]:
+    def _graph(
+        self, strategy: Any = None, device_fn: Callable[[Any], str] | None = None
+    ) -> Iterator[Any]:
         with tf.Graph().as_default() as graph, graph.device(device_fn):
             if self._config.tf_random_seed is not None:
                 tf.set_random_seed(self._config.tf_random_seed)
-            yield graph
+            # The scope belongs to the graph in which it is made.
+            with strategy.scope() if strategy is not None else nullcontext():
+                yield graph
 
-    def _make_reader(self, scaffold: Any, path: str | None, master: str) -> Any:
+    def _build(
+        self, strategy: Any, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[tuple[Any, ...], EstimatorSpec]:
+        """Build the graph of a mode; return the hooks of its input, and what the model_fn did."""
+        config = self._config
+        if strategy is not None:
+            return build_on_replicas(
+                strategy,
+                input_fn,
+                {"mode": mode, "params": self.params, "config": config},
+                lambda features, labels: self._call_model_fn(features, labels, mode, config),
+            )
+        inputs = call_input_fn(input_fn, mode, self.params, config)
+        return inputs.hooks, self._call_model_fn(inputs.features, inputs.labels, mode, config)
+
+    def _make_reader(
+        self, scaffold: Any, path: str | None, master: str, strategy: Any = None
+    ) -> Any:
         """Return a session creator for this process, which needs no parameter server."""
-        config = tf.ConfigProto()
-        config.CopyFrom(self._config.session_config)
+        config = provide_devices(self._config.session_config, strategy)
         if not master:
             del config.device_filters[:]
         return tf.train.ChiefSessionCreator(

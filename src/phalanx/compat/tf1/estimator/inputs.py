@@ -154,7 +154,7 @@ class Inputs(NamedTuple):
     hooks: tuple[Any, ...] = ()
 
 
-class _DatasetHook(tf.train.SessionRunHook):
+class DatasetHook(tf.train.SessionRunHook):
     """Starts a dataset in every new session, also after a recovery."""
 
     def __init__(self, iterator: Any) -> None:
@@ -179,17 +179,27 @@ def call_input_fn(
     Returns:
         The tensors of a batch.
     """
-    if not callable(input_fn):
-        kind = type(input_fn).__name__
-        raise TypeError(f"the input_fn is a {kind}: pass a function that returns the data")
-    known = {"mode": mode, "params": params, "config": config}
-    taken = inspect.signature(input_fn).parameters
     with tf.device("/cpu:0"):
-        result = input_fn(**{name: known[name] for name in taken if name in known})
+        result = call_user(input_fn, {"mode": mode, "params": params, "config": config})
         hooks: tuple[Any, ...] = ()
         if isinstance(result, (tf.data.Dataset, tf.compat.v2.data.Dataset)):
             iterator = tf.data.make_initializable_iterator(result)
-            result, hooks = iterator.get_next(), (_DatasetHook(iterator),)
+            result, hooks = iterator.get_next(), (DatasetHook(iterator),)
+    features, labels = split_inputs(result)
+    return Inputs(features, labels if has_labels else None, hooks)
+
+
+def call_user(input_fn: Callable[..., Any], known: Mapping[str, Any]) -> Any:
+    """Return what an input_fn returns for those of the known arguments that it takes."""
+    if not callable(input_fn):
+        kind = type(input_fn).__name__
+        raise TypeError(f"the input_fn is a {kind}: pass a function that returns the data")
+    taken = inspect.signature(input_fn).parameters
+    return input_fn(**{name: known[name] for name in taken if name in known})
+
+
+def split_inputs(result: Any) -> tuple[Any, Any]:
+    """Return the features and the labels of a batch; the labels are None if there are none."""
     if isinstance(result, (tuple, list)) and not hasattr(result, "_fields"):
         if len(result) != 2:
             raise ValueError(
@@ -200,7 +210,7 @@ def call_input_fn(
     else:
         features, labels = result, None
     _check_features(features)
-    return Inputs(features, labels if has_labels else None, hooks)
+    return features, labels
 
 
 def _check_features(features: Any) -> None:

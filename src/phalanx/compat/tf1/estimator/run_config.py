@@ -65,8 +65,8 @@ class RunConfig:
         keep_checkpoint_max: How many checkpoints to keep; 0 or None keeps all.
         keep_checkpoint_every_n_hours: Keep one checkpoint for every so many hours besides.
         log_step_count_steps: Log the loss and the speed every so many steps.
-        train_distribute: A strategy of `tf.distribute` with one replica, or parameter servers: it
-            has no effect. Others are refused.
+        train_distribute: A strategy of `tf.distribute`. A `MirroredStrategy` trains on several
+            devices of one process; one of parameter servers has no effect. Others are refused.
         device_fn: Places operations; by default variables go to the parameter servers in turn.
         protocol: The protocol of the server.
         eval_distribute: The same for evaluation.

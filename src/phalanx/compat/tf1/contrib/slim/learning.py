@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from phalanx.compat.tf1.session import STOP_GRACE_SECONDS
+from phalanx.compat.tf1.train import MonitoredTrainingSession
 
 LOG = logging.getLogger("tensorflow")
 
@@ -170,7 +171,7 @@ def train(
     if sync_optimizer is not None:
         hooks.append(sync_optimizer.make_session_run_hook(is_chief))
     loss = None
-    with tf.train.MonitoredTrainingSession(
+    with MonitoredTrainingSession(
         master,
         is_chief,
         checkpoint_dir=logdir,

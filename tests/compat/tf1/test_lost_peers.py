@@ -1,0 +1,52 @@
+"""Sessions recover from the loss of a peer, under whatever name TensorFlow reports it."""
+
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from phalanx.compat.tf1 import train
+
+RESTARTED = (
+    "ABORTED: From /job:ps/replica:0/task:1:\nSession handle is not found: 31eecedb. Possibly this "
+    'worker ("/job:ps/replica:0/task:1") just restarted.'
+)
+TWO_ERRORS = f"""\
+
+=====================
+CANCELLED: From /job:worker/replica:0/task:1:
+RecvFromRemoteAsync is cancelled.
+{RESTARTED}
+=====================
+"""
+EARLIER = f"cancelled\nRecent warning and error logs:\n  W0000 00:00 {RESTARTED}"
+
+
+def run_until_it_succeeds(message: str) -> int:
+    """Return in how many sessions a step was tried that fails once."""
+    sessions: list[Any] = []
+
+    def step() -> Any:
+        if len(sessions) == 1:
+            raise tf.errors.CancelledError(None, None, message)
+        return 1.0
+
+    class Count(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            sessions.append(session)
+
+    with tf.Graph().as_default():
+        result = tf.py_func(step, [], tf.float64)
+        with train.MonitoredTrainingSession(hooks=[Count()]) as session:
+            session.run(result)
+    return len(sessions)
+
+
+def test_session_is_made_again_if_a_cancelled_step_hides_a_lost_peer() -> None:
+    assert run_until_it_succeeds(TWO_ERRORS) == 2
+
+
+@pytest.mark.parametrize("message", ["the queue was closed", EARLIER])
+def test_step_that_fails_without_a_lost_peer_is_an_error(message: str) -> None:
+    with pytest.raises(tf.errors.OpError):
+        run_until_it_succeeds(message)
