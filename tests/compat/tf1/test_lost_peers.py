@@ -46,6 +46,28 @@ def test_session_is_made_again_if_a_cancelled_step_hides_a_lost_peer() -> None:
     assert run_until_it_succeeds(TWO_ERRORS) == 2
 
 
+def test_session_that_a_thread_closed_while_it_was_created_is_made_again() -> None:
+    sessions: list[Any] = []
+
+    class Close(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            sessions.append(session)
+            if len(sessions) == 1:
+                with coord.stop_on_exception():
+                    raise tf.errors.UnavailableError(None, None, "Socket closed")
+                session.run(cancelled)
+
+    def cancel() -> Any:
+        raise tf.errors.CancelledError(None, None, "Step was cancelled by Session::Close()")
+
+    with tf.Graph().as_default():
+        one = tf.constant(1)
+        cancelled = tf.py_func(cancel, [], tf.float64)
+        with train.MonitoredTrainingSession(hooks=[Close()]) as session:
+            assert session.run(one) == 1
+    assert len(sessions) == 2
+
+
 @pytest.mark.parametrize("message", ["the queue was closed", EARLIER])
 def test_step_that_fails_without_a_lost_peer_is_an_error(message: str) -> None:
     with pytest.raises(tf.errors.OpError):

@@ -13,14 +13,14 @@ _LOST_PEER = re.compile(r"^(ABORTED|UNAVAILABLE): From /job:", re.MULTILINE)
 Result = TypeVar("Result")
 
 
-def is_lost_peer(error: BaseException) -> bool:
+def is_lost_peer(error: Any) -> bool:
     """Whether the reason of an error is that a peer was lost, or has started again."""
     if isinstance(error, tf.errors.OutOfRangeError) or not isinstance(error, tf.errors.OpError):
         return False
     return isinstance(error, _RECOVERABLE) or bool(_LOST_PEER.search(error.message))
 
 
-def recoverable(function: Callable[..., Result]) -> Callable[..., Result]:
+def recoverable(function: Callable[..., Result], coord: Any = None) -> Callable[..., Result]:
     """Return a function that raises `AbortedError` for every loss of a peer.
 
     A step that fails on several tasks has several errors, and TensorFlow raises the one whose name
@@ -28,6 +28,8 @@ def recoverable(function: Callable[..., Result]) -> Callable[..., Result]:
 
     Args:
         function: Creates a session, or runs a step.
+        coord: The coordinator of the session. One of its threads may have found the loss first, and
+            closed the session: then the step is cancelled.
     """
 
     @wraps(function)
@@ -35,11 +37,22 @@ def recoverable(function: Callable[..., Result]) -> Callable[..., Result]:
         try:
             return function(*args, **kwargs)
         except tf.errors.OpError as error:
-            if isinstance(error, _RECOVERABLE) or not is_lost_peer(error):
+            reason = error if is_lost_peer(error) else _find_requested(coord)
+            if isinstance(error, _RECOVERABLE) or not is_lost_peer(reason):
                 raise
-            raise tf.errors.AbortedError(error.node_def, error.op, error.message) from error
+            raise tf.errors.AbortedError(reason.node_def, reason.op, reason.message) from error
 
     return call
+
+
+def _find_requested(coord: Any) -> Any:
+    """Return the error with which a thread has ended the session, or None."""
+    try:
+        if coord is not None:
+            coord.raise_requested_exception()
+    except tf.errors.OpError as error:
+        return error
+    return None
 
 
 class LostPeerHook(tf.train.SessionRunHook):
@@ -47,4 +60,4 @@ class LostPeerHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Name the loss of a peer in all later runs of the session."""
-        session.run = recoverable(session.run)
+        session.run = recoverable(session.run, coord)

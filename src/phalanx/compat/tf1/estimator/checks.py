@@ -72,8 +72,8 @@ def check_strategies(config: RunConfig) -> None:
             f"RunConfig({name}=...) is a {kind} of {replicas or 'several'} replicas and "
             f"{config.num_worker_replicas} tasks, which is not supported under --tf1: use a "
             "MirroredStrategy for the devices of one process, or leave it out and start the "
-            "program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), synchronously with "
-            "tf.train.SyncReplicasOptimizer"
+            "program on parameter servers (phalanx run --tf1 --ps 1 --workers 2), synchronously "
+            "with tf.train.SyncReplicasOptimizer"
         )
 
 
