@@ -1,11 +1,13 @@
 """Sessions recover from the loss of a peer, under whatever name TensorFlow reports it."""
 
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from phalanx.compat.tf1 import train
+from phalanx.compat.tf1 import lost_peers, train
 
 RESTARTED = (
     "ABORTED: From /job:ps/replica:0/task:1:\nSession handle is not found: 31eecedb. Possibly this "
@@ -66,6 +68,35 @@ def test_session_that_a_thread_closed_while_it_was_created_is_made_again() -> No
         with train.MonitoredTrainingSession(hooks=[Close()]) as session:
             assert session.run(one) == 1
     assert len(sessions) == 2
+
+
+def test_session_that_does_not_close_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lost_peers, "CLOSE_SECONDS", 1)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def wait() -> float:
+        has_begun.set()
+        may_end.wait(60)
+        return 1.0
+
+    class Wait(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            def run() -> None:
+                with suppress(tf.errors.CancelledError):
+                    session.run(waiting)
+
+            threading.Thread(target=run, daemon=True).start()
+            assert has_begun.wait(60)
+
+    target = tf.train.Server.create_local_server().target
+    with tf.Graph().as_default():
+        waiting, one = tf.py_func(wait, [], tf.float64), tf.constant(1)
+        with train.MonitoredTrainingSession(target, hooks=[Wait()]) as session:
+            session.run(one)
+    assert "did not close within 1 s" in caplog.text
+    may_end.set()
 
 
 @pytest.mark.parametrize("message", ["the queue was closed", EARLIER])

@@ -1,12 +1,18 @@
 """Knows the loss of a peer in errors that TensorFlow reports under other names."""
 
+import logging
 import re
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 import tensorflow.compat.v1 as tf
 
+LOG = logging.getLogger("phalanx")
+
+CLOSE_SECONDS = 20.0
+"""How long a session may take to close: it waits for tasks that may not answer."""
 _RECOVERABLE = (tf.errors.AbortedError, tf.errors.UnavailableError)
 """The errors after which a `MonitoredSession` creates its session anew."""
 _LOST_PEER = re.compile(r"^(ABORTED|UNAVAILABLE): From /job:", re.MULTILINE)
@@ -59,5 +65,16 @@ class LostPeerHook(tf.train.SessionRunHook):
     """Lets a `MonitoredSession` recover from every loss of a peer."""
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Name the loss of a peer in all later runs of the session."""
+        """Name the loss of a peer in all later runs of the session, and limit its end."""
         session.run = recoverable(session.run, coord)
+        close = session.close
+        session.close = lambda: _close_in_time(close)
+
+
+def _close_in_time(close: Callable[[], None]) -> None:
+    """Close a session, but do not wait for ever for a peer that does not answer."""
+    thread = threading.Thread(target=close, daemon=True)
+    thread.start()
+    thread.join(CLOSE_SECONDS)
+    if thread.is_alive():
+        LOG.warning("a session did not close within %.0f s, and is left", CLOSE_SECONDS)
