@@ -84,7 +84,8 @@ test: $(READY)   ## check the code, then run the test suite
 	@$(MAKE) --no-print-directory check
 	$(FAST)
 
-# Real servers and clusters of TensorFlow processes use all processors: one slow test at a time.
+# Real servers and clusters of TensorFlow processes: two files at once, those with most tests first.
+SLOW   := $(BIN)/pytest -m slow -n 2 --dist loadfile
 TABLE  := --continue-on-collection-errors --suite-table build/suites.json
 
 test-all:        ## also run the slow tests, against real servers; as root on Debian, installs these
@@ -94,7 +95,7 @@ test-all:        ## also run the slow tests, against real servers; as root on De
 	@$(MAKE) --no-print-directory check
 	@rm -f build/suites.json
 	@set -x; $(FAST) $(TABLE); fast=$$?; \
-	    $(BIN)/pytest -m slow $(TABLE) && exit $$fast
+	    $(SLOW) $(TABLE) && exit $$fast
 
 check: $(READY) $(AUDITED) ## check format, lint, types, docs and, after a change of the lock, its packages
 	$(BIN)/ruff format --check --quiet .

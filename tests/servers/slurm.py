@@ -49,8 +49,8 @@ def why_not() -> str | None:
 
 
 def free_ports(count: int) -> int:
-    """Return the first of several consecutive free ports."""
-    for first in range(17100, 19000, count):
+    """Return the first of several consecutive free ports; parallel tests look at other places."""
+    for first in range(17100 + os.getpid() % 400 * count, 19900, count):
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for port in range(first, first + count):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))

@@ -8,11 +8,13 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from click.testing import CliRunner
 from tests.launch.kube.conftest import LAUNCHERS
 from tests.launch.kubeflow_schemas import TFJOB, TRAINJOB
 from tests.launch.pod_security import templates
 
 from phalanx import JobError
+from phalanx.cli import cli
 from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
 from phalanx.launch.kube.options import Egress, Gang, PodOptions, Toleration
@@ -228,3 +230,12 @@ def test_invalid_secrets_are_rejected(source: str) -> None:
     launcher = LAUNCHERS["kubernetes"](Container("digits:1"), PodOptions())
     with pytest.raises(JobError, match=f"--env-from-secret TOKEN={source} is no Secret and key"):
         launcher.plan(replace(JOB, secrets={"TOKEN": source}))
+
+
+@pytest.mark.parametrize("given", ["0", "59s"])
+def test_time_to_live_must_let_followers_read_the_result(given: str) -> None:
+    for backend in ("kubernetes", "kubeflow"):
+        command = ["launch", backend, "--dry-run", "--image", "d:1", "--ttl", given, "train.py"]
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 2
+        assert f"Invalid value for '--ttl': {given} is not from 60 to" in done.output

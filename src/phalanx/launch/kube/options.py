@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -296,8 +297,9 @@ PODS = (
     ),
     Option(
         "--ttl",
-        "How long the cluster keeps the objects of a job that is over.",
-        parse_duration,
+        "How long the cluster keeps the objects of a job that is over, at least a minute.",
+        # The result of a job is read from its objects.
+        partial(parse_duration, least=60),
         "TIME",
         default="1d",
     ),
