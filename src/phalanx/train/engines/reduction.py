@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Tensor, TFStrategy
 from phalanx.train.variables.flat_layout import Buffer
@@ -32,6 +33,7 @@ class Reduction:
         """Return the number of a local replica among all replicas."""
         return self._host * self.local + index
 
+    @unconverted
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sum over all replicas; takes and returns one tensor for each local replica."""
         return self._exchange(
@@ -39,10 +41,12 @@ class Reduction:
             lambda context, local: context.all_reduce(tf.distribute.ReduceOp.SUM, local),
         )
 
+    @unconverted
     def gather(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Concatenate the rows of all replicas; each may have another number of them."""
         return self._exchange(tensors, lambda context, local: context.all_gather(local, axis=0))
 
+    @unconverted
     def _exchange(
         self, tensors: Sequence[Tensor], collective: Callable[[Any, Tensor], Tensor]
     ) -> list[Tensor]:
@@ -56,6 +60,7 @@ class Reduction:
 
         return list(self._strategy.experimental_local_results(self._strategy.run(exchange)))
 
+    @unconverted
     def sum_of_hosts(self, tensor: Tensor) -> Tensor:
         """Sum one tensor of each host; of booleans, return whether any is true."""
         # Collective operations sum no other types.
@@ -64,6 +69,7 @@ class Reduction:
         others = [tf.zeros_like(wide)] * (self.local - 1)
         return tf.cast(self.sum([wide, *others])[0], tensor.dtype)
 
+    @unconverted
     def sum_contributions(
         self, contributions: list[StepResult], buffers: Sequence[Buffer]
     ) -> list[StepResult]:
@@ -108,6 +114,7 @@ class Reduction:
             summed.append(StepResult(by_buffer, state, report, sightings))
         return summed
 
+    @unconverted
     def _gather_sightings(self, contributions: list[StepResult]) -> list[list[Sightings]]:
         """Return the ids that all replicas have looked up, for each local replica."""
         buffers = len(contributions[0].sightings)
@@ -128,6 +135,7 @@ class Reduction:
             gathered.append([Sightings.merge(part[:, 0], part[:, 1]) for part in parts])
         return gathered
 
+    @unconverted
     def sum_rows(
         self, contributions: Sequence[Sequence[Tensor]], buffers: Sequence[Buffer]
     ) -> list[list[Tensor]]:
@@ -150,6 +158,7 @@ class Reduction:
                     summed[replica][position] = gradient
         return summed
 
+    @unconverted
     def _choose_integers(self, contributions: list[StepResult]) -> list[list[Tensor]]:
         """Return, for each local replica, the integer state of the first replica with examples."""
         if not _integers(contributions[0]):

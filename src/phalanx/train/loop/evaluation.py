@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, PeerError
+from phalanx.train.autograph import unconverted
 from phalanx.train.context import Context
 from phalanx.train.engines.base import EvaluationEngine, Notify
 from phalanx.train.engines.reduction import Reduction
@@ -133,6 +134,7 @@ class EvaluationLoop:
             done += tf.cast(more, tf.int32)
         return done, total, more
 
+    @unconverted
     def _evaluate_batch(
         self, index: int, iterator: DatasetIterator, read: list[tuple[list[Tensor], list[Tensor]]]
     ) -> Tensor:

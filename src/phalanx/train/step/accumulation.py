@@ -9,6 +9,7 @@ from functools import reduce
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.step.step_function import StepFunction, StepResult
 from phalanx.train.types import Batch, Tensor
@@ -19,6 +20,7 @@ Compute = Callable[..., StepResult]
 """The signature of `StepFunction.train`."""
 
 
+@unconverted
 def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepResult:
     """Multiply gradients and state by the number of examples of their batch."""
     count = result.report[0]
@@ -34,6 +36,7 @@ def weight_by_examples(result: StepResult, variables: DeviceVariables) -> StepRe
     )
 
 
+@unconverted
 def zero_contribution(
     variables: DeviceVariables, state: Sequence[Tensor], report_size: int
 ) -> StepResult:
@@ -43,6 +46,7 @@ def zero_contribution(
     return StepResult(gradients, zero_state, report, variables.no_sightings())
 
 
+@unconverted
 def has_examples(optional: Tensor) -> Tensor:
     """Whether the element of a dataset exists and has any example."""
     return tf.cond(
@@ -52,6 +56,7 @@ def has_examples(optional: Tensor) -> Tensor:
     )
 
 
+@unconverted
 def add_contributions(first: StepResult, second: StepResult) -> StepResult:
     """Sum two contributions; of integer state, keep the later value that is of any examples."""
     has_examples = second.report[0] > 0
@@ -66,6 +71,7 @@ def add_contributions(first: StepResult, second: StepResult) -> StepResult:
     )
 
 
+@unconverted
 def average(total: StepResult) -> StepResult:
     """Divide a sum of contributions by the number of their examples."""
     share = 1 / total.report[0]

@@ -297,6 +297,7 @@ class StepFunction:
         """Call the user's training step alone, with the variables of the caller's scope."""
         return self._user_step.train(batch)
 
+    @unconverted
     def train(
         self,
         variables: DeviceVariables,
@@ -340,6 +341,7 @@ class StepFunction:
         changed = variables.select_changing(variables.state_layout.flatten(new_state))
         return StepResult(gradients, changed, report, lookups.list_sightings())
 
+    @unconverted
     def _train_by_model_step(
         self,
         variables: DeviceVariables,
@@ -362,6 +364,7 @@ class StepFunction:
         report = self.report.add_norm(report, gradients, variables.scale_loss(tf.constant(1.0)))
         return StepResult(gradients, self._changed_state(variables, scope), report, [])
 
+    @unconverted
     def train_in_place(
         self,
         variables: DeviceVariables,
@@ -382,10 +385,12 @@ class StepFunction:
         report = self.report.add_norm(report, updates.gradients, tf.constant(1.0))
         return StepResult([], self._changed_state(variables, scope), report, [])
 
+    @unconverted
     def _changed_state(self, variables: DeviceVariables, scope: TapeScope) -> list[Tensor]:
         values = [scope.current(variable) for variable in variables.host_variables.state]
         return variables.select_changing(variables.state_layout.flatten(values))
 
+    @unconverted
     def evaluate(
         self,
         variables: DeviceVariables,

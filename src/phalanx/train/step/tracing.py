@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, PhalanxError
+from phalanx.train.autograph import unconverted
 from phalanx.train.step.seeds import CountingScope
 from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
 from phalanx.train.variables.sparse_tables import TracedLookups, is_index, is_table
@@ -55,7 +56,7 @@ def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: s
     names: list[str] = []
     try:
         with TracedLookups().activate():
-            function = tf.function(lambda batch: names.extend(compute(batch)))
+            function = tf.function(unconverted(lambda batch: names.extend(compute(batch))))
             function.get_concrete_function(element_spec)
     except PhalanxError as error:
         # AutoGraph prefixes the message with a traceback.
@@ -86,6 +87,7 @@ def trace_updates(
     """Return what a step does to variables; it may read others."""
     updates: list[Update] = []
 
+    @unconverted
     def trace(batch: Batch) -> None:
         # Regularizers read the value of their weight from the scope.
         mapped = {id(v): v for v in [*variables, *others]}
@@ -139,6 +141,7 @@ def trace_gradients(
     """Return what the gradients of a loss are."""
     found: dict[int, Tensor] = {}
 
+    @unconverted
     def trace(batch: Batch) -> None:
         dense = [variable for variable in trainable if not is_table(variable)]
         lookups = TracedLookups()
@@ -149,7 +152,7 @@ def trace_gradients(
         gradients = zip(ids, lookups.tape.gradient(loss, sources), strict=True)
         found.update((number, gradient) for number, gradient in gradients if gradient is not None)
 
-    tf.function(trace, autograph=False).get_concrete_function(element_spec)
+    tf.function(trace).get_concrete_function(element_spec)
     weights = list(enumerate(trainable))
     return GradientTrace(
         frozenset(position for position, weight in weights if id(weight) not in found),

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.autograph import call_converted, unconverted
 from phalanx.train.experiment import Experiment, experiment_name, is_written
 from phalanx.train.step.metric_sums import list_metrics
 from phalanx.train.step.model_step import find_model_step, label_values
@@ -42,6 +43,7 @@ class UserStep:
         results = dict(self._model.get_metrics_result()) if self.is_compiled else {}
         return results | {metric.name: metric.result() for metric in self.metrics}
 
+    @unconverted
     def train(self, batch: Batch) -> dict[str, Tensor]:
         """Return the values of a training step, each a mean, or one number per example."""
         if is_written(self._experiment, "train_step"):
@@ -50,10 +52,12 @@ class UserStep:
             return label_values(self.train_step, self.train_step.build(batch))
         return self._call_model(batch, training=True)
 
+    @unconverted
     def evaluate(self, batch: Batch) -> dict[str, Tensor]:
         """Return the values of an evaluation step."""
         if is_written(self._experiment, "eval_step"):
-            return _as_values(self._experiment.eval_step(self._model, batch), "eval_step")
+            values = call_converted(self._experiment.eval_step, self._model, batch)
+            return _as_values(values, "eval_step")
         if self.test_step is not None:
             return label_values(self.test_step, self.test_step.build(batch))
         if not self.is_compiled and self._loss is None:
@@ -61,7 +65,8 @@ class UserStep:
         return self._call_model(batch, training=False)
 
     def _call_train_step(self, batch: Batch) -> dict[str, Tensor]:
-        return _as_values(self._experiment.train_step(self._model, batch), "train_step")
+        values = call_converted(self._experiment.train_step, self._model, batch)
+        return _as_values(values, "train_step")
 
     def _call_model(self, batch: Batch, training: bool) -> dict[str, Tensor]:
         """Return the loss, and update the metrics."""
@@ -69,11 +74,12 @@ class UserStep:
         y_pred = _forward(self._model, x, training)
         if self.is_compiled:
             # What `fit` calls: a `compute_loss` of the user may take no `training`.
-            loss = self._model._compute_loss(
-                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training
-            )
+            loss = call_converted(
+                self._model._compute_loss,
+                x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training,
+            )  # fmt: skip
             _check_is_number(loss, self._model)
-            self._model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            call_converted(self._model.compute_metrics, x, y, y_pred, sample_weight=sample_weight)
         elif self._loss is None:
             raise ConfigurationError(
                 f"{experiment_name(self._experiment)} has no loss: write loss(y_true, y_pred) or "
@@ -82,7 +88,7 @@ class UserStep:
         else:
             loss = self._compute_loss(batch, y, y_pred, sample_weight)
         for metric in self.metrics:
-            metric.update_state(y, y_pred, sample_weight=sample_weight)
+            call_converted(metric.update_state, y, y_pred, sample_weight=sample_weight)
         return {"loss": loss}
 
     def _compute_loss(
@@ -91,19 +97,20 @@ class UserStep:
         """Return the loss that the experiment writes, with what layers add to it."""
         assert self._loss is not None
         if isinstance(self._loss, keras.losses.Loss):
-            loss = self._loss(y, y_pred, sample_weight=sample_weight)
+            loss = call_converted(self._loss, y, y_pred, sample_weight=sample_weight)
         else:
-            loss = mean_over_batch(self._loss(y, y_pred), batch, "loss", sample_weight)
+            loss = call_converted(self._loss, y, y_pred)
+            loss = mean_over_batch(loss, batch, "loss", sample_weight)
         penalties = getattr(self._model, "losses", [])
         return loss + tf.add_n(penalties) if penalties else loss
 
 
 def _forward(model: Model, x: Batch, training: bool) -> Tensor:
     if isinstance(model, keras.Model):
-        return model(x, training=training)
+        return call_converted(model, x, training=training)
     if "training" in inspect.signature(model.__call__).parameters:
-        return model(x, training=training)
-    return model(x)
+        return call_converted(model, x, training=training)
+    return call_converted(model, x)
 
 
 def _check_is_number(loss: Tensor | None, model: Model) -> None:

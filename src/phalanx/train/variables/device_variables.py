@@ -211,6 +211,7 @@ class DeviceVariables:
     def state_variables(self) -> list[TFVariable]:
         return _order(self.state_layout, [store.state for store in self.stores])
 
+    @unconverted
     def apply(self, gradients: Sequence[Tensor], are_stored: bool = False) -> None:
         """Update all weights by the gradients of their buffers, clipped if limits are set.
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables.flat_layout import Buffer, FlatLayout, VariableSpec
 from phalanx.train.variables.host_variables import (
@@ -62,6 +63,7 @@ class VariableStore:
     idle_optimizers: list[Optimizer] = field(default_factory=list)
     """The optimizers of tables that have no row here: only their steps are counted."""
 
+    @unconverted
     def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update the weights, on the device that holds them."""
         dense = [i for i in range(len(self.weights)) if i not in self.row_optimizers]
@@ -81,6 +83,7 @@ class VariableStore:
             else:
                 self.optimizer.iterations.assign_add(1)
 
+    @unconverted
     def drop_stale(
         self, gradients: Sequence[Tensor], seen: Mapping[int, Sightings]
     ) -> list[Tensor]:
@@ -92,6 +95,7 @@ class VariableStore:
             for position, gradient in enumerate(gradients)
         ]
 
+    @unconverted
     def grow(self, position: int, sightings: Sightings) -> None:
         """Count ids of a growing table, and give rows to new ones, on the device of the rows."""
         index = self.indexes[position]
