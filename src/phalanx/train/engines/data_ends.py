@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.engines.lock import Lock
 from phalanx.train.types import Tensor
 
@@ -37,6 +38,7 @@ class DataEnds:
         """Note that every trainer has data."""
         self._ends.assign(tf.fill(self._ends.shape, _HAS_DATA))
 
+    @unconverted
     def begin_call(self, trainer: Tensor) -> None:
         """Note, in the graph of a trainer's call, that it reads its data from the beginning."""
         if self._backups:
@@ -51,6 +53,7 @@ class DataEnds:
         """Return the trainers that have read all of their data, and are not lost."""
         return [trainer for trainer, end in enumerate(self._ends.numpy()) if end > 0]
 
+    @unconverted
     def is_needed(self, trainer: Tensor) -> Tensor:
         """Whether a trainer that is without data must add zeros; in the graph of its call."""
         if not self._backups:
@@ -67,6 +70,7 @@ class DataEnds:
         with tf.device(self._device):
             return self._lock.run(note_end)[0] > self._backups
 
+    @unconverted
     def _mark_locked(self, trainer: Tensor, mark: Tensor) -> Tensor:
         def note() -> list[Tensor]:
             ends = self._ends.read_value()

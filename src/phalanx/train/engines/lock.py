@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Tensor
 
 
@@ -18,6 +19,7 @@ class Lock:
     def __init__(self) -> None:
         self._section = tf.CriticalSection()
 
+    @unconverted
     def run(self, function: Callable[[], list[Tensor]]) -> list[Tensor]:
         """Run a function that returns at least one tensor, inside of a `tf.function`."""
 

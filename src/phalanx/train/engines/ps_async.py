@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError
+from phalanx.train.autograph import unconverted
 from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.lock import Lock
 from phalanx.train.engines.ps_base import ParameterServerEngine
@@ -359,6 +360,7 @@ class AsyncPSEngine(ParameterServerEngine):
                     more = optional.has_value()
         return done, total, more
 
+    @unconverted
     def _take_step(
         self, dense: list[Tensor], state: list[Tensor], batch: Batch, step: Tensor
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -369,6 +371,7 @@ class AsyncPSEngine(ParameterServerEngine):
         dense, changed = self._update(result.gradients, updates, result.sightings)
         return dense, self.variables.replace_changing(state, changed), result.report
 
+    @unconverted
     def _update(
         self,
         gradients: list[Tensor],

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
+from phalanx.train.autograph import unconverted
 from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.data_ends import DataEnds
 from phalanx.train.engines.ps_base import ParameterServerEngine
@@ -385,6 +386,7 @@ class SyncPSEngine(ParameterServerEngine):
                     )
         return adds
 
+    @unconverted
     def _serialize(
         self, contribution: StepResult, trainer: Tensor
     ) -> tuple[list[Tensor], list[Rows]]:
@@ -417,11 +419,13 @@ class SyncPSEngine(ParameterServerEngine):
             rows[indices.index(index)] += [seen.ids, seen.counts]
         return sums, rows
 
+    @unconverted
     def _split_state(self, state: Sequence[T]) -> tuple[list[T], list[T]]:
         """Return the buffers of changing state that are averaged, and the others."""
         pairs = list(zip(state, self._is_averaged, strict=True))
         return [value for value, is_mean in pairs if is_mean], [v for v, mean in pairs if not mean]
 
+    @unconverted
     def _dense_in(self, store: int) -> list[int]:
         indices = self.variables.layout.in_store(store)
         return [index for index in indices if not self.variables.has_sparse_gradient(index)]
@@ -455,6 +459,7 @@ class SyncPSEngine(ParameterServerEngine):
         with tf.control_dependencies(tf.nest.flatten([rows, others], expand_composites=True)):
             return (tf.identity(report),)
 
+    @unconverted
     def _take_update(
         self, token: Tensor
     ) -> tuple[list[Tensor], Tensor, dict[int, Rows], list[Tensor]]:
@@ -469,6 +474,7 @@ class SyncPSEngine(ParameterServerEngine):
             others = self._state_queue.take(token, counted)
         return sums, report, rows, others
 
+    @unconverted
     def _take(self, store: int) -> Tensor:
         with tf.device(self._ps_cluster.devices[store]):
             taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
@@ -476,6 +482,7 @@ class SyncPSEngine(ParameterServerEngine):
             )
             return tf.ensure_shape(taken, [self._sizes[store]])
 
+    @unconverted
     def _apply_sums(
         self, sums: list[Tensor], rows: dict[int, Rows], others: list[Tensor], count: Tensor
     ) -> Tensor:

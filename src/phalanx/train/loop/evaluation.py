@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import DataError, PeerError
-from phalanx.train.autograph import unconverted
+from phalanx.train.autograph import call_converted, unconverted
 from phalanx.train.context import Context
 from phalanx.train.engines.base import EvaluationEngine, Notify
 from phalanx.train.engines.reduction import Reduction
@@ -180,6 +180,7 @@ class SharedEvaluation:
         self._local_loop = EvaluationLoop(step_function, [weights], [CHIEF_DEVICE])
         self._remote_loop = EvaluationLoop(step_function, [weights], [None])
 
+    @unconverted
     def is_shared(self) -> bool:
         """Whether there is evaluation data, and it can be sent to the workers as a graph."""
         if self._is_shared is None:
@@ -195,11 +196,13 @@ class SharedEvaluation:
         """The shards that workers evaluate."""
         return range(1, len(self._contexts))
 
+    @unconverted
     def evaluate_remote(self, shard: Tensor) -> Tensor:
         """Evaluate one shard, and return its report; to be traced, and run by a worker."""
         make_shards = [partial(self._make_data, context) for context in self._contexts]
         data = tf.switch_case(shard, make_shards)
-        return self._remote_loop.evaluate_batches(iter(data), tf.constant(self._limit))[1]
+        limit = tf.constant(self._limit)
+        return call_converted(self._remote_loop.evaluate_batches, iter(data), limit)[1]
 
     def evaluate(
         self,
@@ -235,5 +238,6 @@ class SharedEvaluation:
         data = iter(self._make_data(context))
         return self._local_loop.evaluate(data, self._limit, notify, batches_per_call)
 
+    @unconverted
     def _make_data(self, context: Context) -> Dataset:
         return make_eval_data(self._ps_cluster.experiment, context)

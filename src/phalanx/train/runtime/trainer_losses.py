@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from phalanx.errors import PeerError
+from phalanx.train.autograph import unconverted
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.types import RemoteValue, Tensor
 
@@ -42,6 +43,7 @@ class TrainerLosses:
         """Watch the call of a trainer."""
         self._calls[value] = trainer
 
+    @unconverted
     def take_over(self, trainer: Tensor) -> Tensor:
         """Note, in the graph of a call, that a worker runs it; return zero."""
         branches = [lambda each=each: tf.identity(each.assign(1)) for each in self._serving]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Tensor, TFQueue
 
 STOP = -1
@@ -29,6 +30,7 @@ class TrainerTokens:
         with tf.device(device):
             self._queues = [tf.queue.FIFOQueue(2**20, [tf.int64], [[]]) for _ in range(trainers)]
 
+    @unconverted
     def send_update(self, number: Tensor) -> None:
         """Ask all trainers for a contribution to an update; in a graph."""
         with tf.device(self._device):
@@ -48,6 +50,7 @@ class TrainerTokens:
         """Tell trainers that a pass is over. Those of later passes ignore it."""
         self.send(_END_PASS - number, trainers)
 
+    @unconverted
     def take(self, trainer: Tensor, number_of_pass: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; a straggler, for which several are waiting, takes the newest update.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.step.accumulation import Compute
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Batch, GradientTape, Tensor
@@ -26,6 +27,7 @@ class StateUpdate(NamedTuple):
     after: Tensor
     slope: Tensor
 
+    @unconverted
     def apply(self, current: Tensor) -> Tensor:
         """Return the state after this update: exactly `after` if nobody else has changed it."""
         if current.dtype.is_floating:
@@ -40,6 +42,7 @@ ComputeUpdates = Callable[..., tuple[StepResult, list[StateUpdate]]]
 def make_updates(compute: Compute) -> ComputeUpdates:
     """Return a `StepFunction.train` that also tells how its new state depends on the old state."""
 
+    @unconverted
     def train(
         variables: DeviceVariables,
         buffers: Sequence[Tensor],

@@ -5,6 +5,7 @@ from functools import partial
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Tensor, TFQueue
 from phalanx.train.variables.device_variables import DeviceVariables
 
@@ -36,6 +37,7 @@ class RowAccumulator:
                 queues = [tf.queue.FIFOQueue(2**20, [tf.int64, *types]) for _ in range(trainers)]
                 self._queues[index] = queues
 
+    @unconverted
     def add(self, trainer: Tensor, token: Tensor, rows: Sequence[Rows]) -> list[Tensor]:
         """Enqueue the rows of a trainer, one entry for each buffer; return the operations."""
         operations = []
@@ -51,6 +53,7 @@ class RowAccumulator:
                 )
         return operations
 
+    @unconverted
     def take(self, token: Tensor, counted: Tensor) -> dict[int, Rows]:
         """Take the rows that counted trainers added for a token; drop the rows of older tokens.
 

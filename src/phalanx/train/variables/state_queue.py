@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from phalanx.train.autograph import unconverted
 from phalanx.train.types import Tensor
 from phalanx.train.variables.flat_layout import Buffer
 
@@ -23,10 +24,12 @@ class StateQueue:
                 2**20, [tf.int64, tf.int32, *self._types], [[], [], *self._shapes]
             )
 
+    @unconverted
     def add(self, trainer: Tensor, token: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
         """Enqueue the state of a trainer; return the operations."""
         return [self._queue.enqueue([token, trainer, *values])] if self._types else []
 
+    @unconverted
     def take(self, token: Tensor, counted: Tensor) -> list[Tensor]:
         """Return the state that the first of the counted trainers added for a token.
 
