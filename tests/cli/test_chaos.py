@@ -60,7 +60,7 @@ TASKS = [Task(Role.CHIEF, 0), Task(Role.WORKER, 0), Task(Role.WORKER, 1), Task(R
 def test_faults_are_survived_and_shown_in_a_table(phalanx: Any, tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(PROGRAM)
     done = phalanx(
-        *("chaos", "--workers", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("chaos", "--workers", 1, "--ps", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
         *("--stop-limit", "2s", "--scenario", "chief-killed", "--scenario", "worker-stopped"),
         *("--scenario", "chief-killed-while-saving", "--scenario", "all-killed", "count.py"),
     )
@@ -74,7 +74,7 @@ def test_faults_are_survived_and_shown_in_a_table(phalanx: Any, tmp_path: Path) 
     assert third.split()[:2] == ["chief-killed-while-saving", "chief-0"]
     assert int(third.split()[2]) % 10 == 0
     assert third.endswith("recovered")
-    assert fourth.split()[:3] == ["all-killed", "chief-0,", "worker-0"]
+    assert fourth.split()[:3] == ["all-killed", "chief-0,", "worker-0,"]
     assert fourth.endswith("recovered")
     assert "worker-0 was stopped (SIGSTOP) for" in done.stderr
 
@@ -108,6 +108,35 @@ def test_a_job_that_does_not_recover_fails(phalanx: Any, tmp_path: Path) -> None
     )
     assert done.returncode == 1
     assert "the job ended: chief-0 failed with exit code 1" in done.stdout
+
+
+def test_tasks_are_hit_again_and_one_after_the_other(phalanx: Any, tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(PROGRAM.replace("< 100", "< 250"))
+    done = phalanx(
+        *("chaos", "--workers", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("--scenario", "chief-killed-twice", "--scenario", "all-terminated", "count.py"),
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[1:]
+    assert first.split()[:2] == ["chief-killed-twice", "chief-0"]
+    assert second.split()[:3] == ["all-terminated", "chief-0,", "worker-0"]
+    assert first.endswith("recovered") and second.endswith("recovered")
+    assert "chief-0 was killed by SIGKILL" in done.stderr
+    assert "restart 2 of 5" in done.stderr
+    assert "worker-0 was preempted: it is started again" in done.stderr
+
+
+def test_timetable_of_a_scenario_hits_and_relieves_each_task_in_turn() -> None:
+    chief, worker, *_ = TASKS
+    by_name = {scenario.name: scenario for scenario in SCENARIOS}
+
+    def table(name: str) -> list[tuple[float, str, bool]]:
+        events = by_name[name].make_timetable([chief, worker])
+        return [(event.after, str(event.task), event.begins) for event in events]
+
+    assert table("all-terminated") == [(0.0, "chief-0", True), (1.0, "worker-0", True)]
+    flapping = [(at, begins) for at, task, begins in table("worker-flapping") if task == "worker-0"]
+    assert flapping == [(at * 4.0, at % 2 == 0) for at in range(8)]
 
 
 def test_the_seed_decides_which_faults_are_drawn() -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
-from phalanx.cluster.spec import Role
+from phalanx.cluster.spec import Role, Task
 from phalanx.launch.chaos.network import Network
-from phalanx.launch.chaos.scenarios import Fault
+from phalanx.launch.chaos.scenarios import Event, Fault, Scenario
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
 from phalanx.launch.processes.handle import SupervisedHandle
 
@@ -82,25 +82,35 @@ class Injector:
         if scenario.when and not self._wait_for_activity(scenario.when):
             return Outcome(fault, self._step(), result=f"the chief was never {scenario.when}")
         step, started = self._step(), time.monotonic()
-        restarts, chief = self._restarts(fault), self._restarts_chief()
+        restarts, chief = self._restarts(), self._restarts_chief()
         begun_at: float | None = None
+        events = scenario.make_timetable(fault.tasks)
+        hit: set[Task] = set()
         self.note(f"step {step}: {', '.join(map(str, fault.tasks))}: {scenario.name}")
-        self._begin(fault)
         outcome = Outcome(fault, step)
-        is_over = scenario.pause is None
         roles = {task.role for task in fault.tasks}
-        begins_again = scenario.ends_task and bool(roles & {Role.PS, Role.CHIEF})
+        # Without parameter servers, all trainers begin again when one is lost.
+        has_ps = any(task.role is Role.PS for task in restarts)
+        decisive = {Role.PS, Role.CHIEF} if has_ps else {Role.CHIEF, Role.WORKER}
+        begins_again = scenario.ends_task and bool(roles & decisive)
         lowest = last = step
         last_change, seen_at_end = 0.0, 0
         while (now := time.monotonic() - started) < self.limit:
-            if not is_over and now >= (scenario.pause or 0.0):
-                is_over, seen_at_end = True, self._steps_of(fault)
-                self._end(fault)
-            if outcome.detected_after is None and all(
-                count > before
-                for count, before in zip(self._restarts(fault), restarts, strict=True)
-            ):
-                outcome = replace(outcome, detected_after=now)
+            while events and now >= events[0].after:
+                event = events.pop(0)
+                if event.begins:
+                    restarts[event.task] = self._restarts()[event.task]
+                    if event.task in hit:
+                        # What has recovered from the first time must do so again.
+                        chief, begun_at = self._restarts_chief(), None
+                    hit.add(event.task)
+                self._cause(scenario, event)
+                seen_at_end = self._steps_of(fault)
+            is_over = not events
+            if outcome.detected_after is None and is_over:
+                counts = self._restarts()
+                if all(counts[task] > restarts[task] for task in fault.tasks):
+                    outcome = replace(outcome, detected_after=now)
             if begun_at is None and self._restarts_chief() > chief:
                 begun_at = time.time()
             current = self._step()
@@ -124,24 +134,14 @@ class Injector:
                 return replace(outcome, result=text)
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
 
-    def _begin(self, fault: Fault) -> None:
-        if fault.scenario.number is None:
+    def _cause(self, scenario: Scenario, event: Event) -> None:
+        task = event.task
+        if scenario.number is None:
             assert self.network is not None
-            for task in fault.tasks:
-                self.network.cut(task)
+            change = self.network.cut if event.begins else self.network.heal
+            change(task, scenario.one_way)
         else:
-            self._signal(fault, fault.scenario.number)
-
-    def _end(self, fault: Fault) -> None:
-        if fault.scenario.cuts:
-            assert self.network is not None
-            for task in fault.tasks:
-                self.network.heal(task)
-        else:
-            self._signal(fault, signal.SIGCONT)
-
-    def _signal(self, fault: Fault, number: signal.Signals) -> None:
-        for task in fault.tasks:
+            number = scenario.number if event.begins else signal.SIGCONT
             signal_all(find_run_processes(self.run_id, str(task)), number)
 
     def _wait_for_activity(self, activity: str) -> bool:
@@ -160,9 +160,8 @@ class Injector:
             return -1
         return min(progress.trainer_steps.get(str(task), progress.step) for task in fault.tasks)
 
-    def _restarts(self, fault: Fault) -> list[int]:
-        restarts = {status.task: status.restarts for status in self.handle.status()}
-        return [restarts[task] for task in fault.tasks]
+    def _restarts(self) -> dict[Task, int]:
+        return {status.task: status.restarts for status in self.handle.status()}
 
     def _restarts_chief(self) -> int:
         return sum(s.restarts for s in self.handle.status() if s.task.role is Role.CHIEF)

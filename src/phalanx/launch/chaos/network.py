@@ -50,18 +50,19 @@ class Network:
             return ()
         return ("ip", "netns", "exec", _name_host(self.router, task))
 
-    def cut(self, task: Task) -> None:
-        """Drop everything that goes to a host or comes from it, and tell nobody."""
-        # Packets of the host are dropped as those that the router cannot route back.
+    def cut(self, task: Task, one_way: bool = False) -> None:
+        """Drop everything that comes from a host or, unless `one_way`, goes there; tell nobody."""
         host = self.addresses[task]
-        _ip("-n", self.router, "route", "add", "blackhole", f"{host}/32")
+        if not one_way:
+            _ip("-n", self.router, "route", "add", "blackhole", f"{host}/32")
         _ip("-n", self.router, "rule", "add", "from", host, "blackhole", "priority", "1")
 
-    def heal(self, task: Task) -> None:
-        """End a cut."""
+    def heal(self, task: Task, one_way: bool = False) -> None:
+        """End a cut of the same kind."""
         host = self.addresses[task]
         _ip("-n", self.router, "rule", "delete", "from", host, "blackhole", "priority", "1")
-        _ip("-n", self.router, "route", "delete", "blackhole", f"{host}/32")
+        if not one_way:
+            _ip("-n", self.router, "route", "delete", "blackhole", f"{host}/32")
 
 
 def find_obstacle() -> str | None:

@@ -10,10 +10,26 @@ from phalanx.errors import JobError
 
 PAUSE_SECONDS = 30.0
 CUT_SECONDS = 20.0
+AGAIN_SECONDS = 5.0
 
 
 ALL = 10**6
 """Hits every task of a role."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens to a task during a fault.
+
+    Attributes:
+        after: How many seconds after the beginning of the fault.
+        task: The task.
+        begins: Whether the task is hit now, and not relieved.
+    """
+
+    after: float
+    task: Task
+    begins: bool
 
 
 @dataclass(frozen=True)
@@ -29,6 +45,10 @@ class Scenario:
         count: How many tasks of each role it hits, at most.
         when: What the chief does when it happens: `training`, `saving` or `evaluating`; empty for
             anything.
+        times: How often it happens.
+        interval: How many seconds after its beginning it happens again.
+        stagger: After how many seconds each further task is hit.
+        one_way: Whether the host that is cut off still receives what others send.
     """
 
     name: str
@@ -38,6 +58,10 @@ class Scenario:
     pause: float | None = None
     count: int = 1
     when: str = ""
+    times: int = 1
+    interval: float = 0.0
+    stagger: float = 0.0
+    one_way: bool = False
 
     @property
     def cuts(self) -> bool:
@@ -48,6 +72,17 @@ class Scenario:
     def ends_task(self) -> bool:
         """Whether the task must be started again."""
         return self.pause is None
+
+    def make_timetable(self, tasks: Sequence[Task]) -> list["Event"]:
+        """Return what happens to the tasks that it hits, in the order of time."""
+        events = []
+        for turn in range(self.times):
+            for number, task in enumerate(tasks):
+                begin = turn * self.interval + number * self.stagger
+                events.append(Event(begin, task, begins=True))
+                if self.pause is not None:
+                    events.append(Event(begin + self.pause, task, begins=False))
+        return sorted(events, key=lambda event: event.after)
 
     def find_obstacle(self, tasks: Sequence[Task]) -> str | None:
         """Return what a job with these tasks lacks for it; None if it lacks nothing."""
@@ -100,6 +135,21 @@ SCENARIOS = (
     Scenario("ps-and-worker-killed", "A parameter server and a worker are killed at once.",
              (Role.PS, Role.WORKER), _KILL),
     Scenario("all-killed", "All tasks are killed at once.", (), _KILL),
+    *(
+        Scenario(f"{role}-killed-twice",
+                 f"{_NAMES[role]} is killed, and killed again {AGAIN_SECONDS:.0f} s later.",
+                 (role,), _KILL, times=2, interval=AGAIN_SECONDS)
+        for role in (Role.WORKER, Role.PS, Role.CHIEF)
+    ),
+    Scenario("chief-terminated-twice", "The chief gets SIGTERM, and again while it saves.",
+             (Role.CHIEF,), signal.SIGTERM, times=2, interval=0.2),
+    Scenario("all-terminated", "All tasks get SIGTERM, one second after the other.", (),
+             signal.SIGTERM, stagger=1.0),
+    Scenario("worker-one-way-cut",
+             f"Nothing that a worker sends arrives for {CUT_SECONDS:.0f} s.", (Role.WORKER,), None,
+             CUT_SECONDS, one_way=True),
+    Scenario("worker-flapping", "A worker is cut off from the network for 4 s, every 8 s.",
+             (Role.WORKER,), None, 4.0, times=4, interval=8.0),
     Scenario("chief-killed-while-saving", "The chief is killed while it saves.", (Role.CHIEF,),
              _KILL, when="saving"),
     Scenario("worker-killed-while-saving", "A worker is killed while the chief saves.",

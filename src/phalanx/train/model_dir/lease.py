@@ -80,7 +80,7 @@ class Lease:
         self._owner = owner
         self._directory = directory
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="phalanx-lease", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="phalanx-lease", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -94,19 +94,28 @@ class Lease:
                 f"process gave no sign for {EXPIRY_SECONDS:.0f} s: it must not write there any more"
             )
 
+    def renew(self) -> None:
+        """Show that this process is alive.
+
+        Raises:
+            LeaseError: Another job has taken the lease over.
+        """
+        self.check()
+        self._file.renew(_render(self._owner))
+
     def release(self) -> None:
         self._stop.set()
-        self._thread.join(RENEW_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(RENEW_SECONDS)
         with contextlib.suppress(Exception):
             found = _parse(self._file.read())
             if found is None or found.token == self._owner.token:
                 self._file.remove()
 
-    def _renew(self) -> None:
+    def _keep(self) -> None:
         while not self._stop.wait(RENEW_SECONDS):
             try:
-                self.check()
-                self._file.renew(_render(self._owner))
+                self.renew()
             except LeaseError as error:
                 LOG.error("%s", error)
                 return
