@@ -76,6 +76,14 @@ def test_different_partition_columns_are_an_error() -> None:
         partition_types([{"a": "1"}, {}])
 
 
+@pytest.mark.parametrize("text", ["9" * 38, "-" + "9" * 29, "1." + "5" * 30])
+def test_long_decimals_are_exact(text: str) -> None:
+    digits = Decimal(text).as_tuple()
+    assert isinstance(digits.exponent, int)
+    type_ = pa.decimal128(len(digits.digits), -digits.exponent)
+    assert partition_value("c", text, type_).as_py() == Decimal(text)
+
+
 @pytest.mark.parametrize("type_", [pa.int32(), pa.decimal128(4, 0), pa.date32(), pa.float64()])
 def test_partition_value_must_fit_the_requested_type(type_: pa.DataType) -> None:
     with pytest.raises(DataError, match="day=x does not fit the type"):

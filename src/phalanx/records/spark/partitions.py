@@ -5,15 +5,16 @@
 >>> partition_values("country=DE/day=2026%2F01")
 {'country': 'DE', 'day': '2026/01'}
 
-The types of the columns are inferred from these names by the rules of Spark, with two exceptions: a
-time is a timestamp without a time zone, because a data source is not told the time zone of the
-session in which the time was written, and a column of nulls holds strings.
+The types of the columns are inferred from these names by the rules of Spark, with these exceptions:
+a time is a timestamp without a time zone, because a data source is not told the time zone of the
+session in which the time was written; a time of day, a hexadecimal float and a column of nulls are
+strings.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(rf"{_DATE.pattern} \d{{2}}:\d{{2}}:\d{{2}}(\.\d)?")
 _TIMESTAMP = pa.timestamp("us")
 _MOST_DIGITS = 38
+# By default, Python computes with 28 digits.
+_EXACT = Context(prec=_MOST_DIGITS)
 
 
 def partition_path(values: Mapping[str, str | None]) -> str:
@@ -145,7 +148,7 @@ def _parse(text: str, type_: pa.DataType) -> object:
     if pa.types.is_integer(type_):
         return int(text)
     if pa.types.is_decimal(type_):
-        return Decimal(text).quantize(Decimal(1).scaleb(-type_.scale))
+        return Decimal(text).quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     if pa.types.is_floating(type_) and (found := _DOUBLE.fullmatch(text)):
         return float(found["number"])
     if type_ == _TIMESTAMP:
