@@ -120,6 +120,11 @@ def test_input_without_a_dataset_is_refused(tmp_path: Path) -> None:
         trained.train(tensors, steps=1)
 
 
+def test_more_gpus_than_there_are_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="num_gpus is 99, but this machine has"):
+        distribute.MirroredStrategy(num_gpus=99)
+
+
 def test_configurations_that_start_other_tasks_are_refused(tmp_path: Path) -> None:
     wrong = distribute.DistributeConfig(remote_cluster={"worker": ["a:1"]})
     with pytest.raises(ConfigurationError, match="remote_cluster"):

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from phalanx.errors import ConfigurationError
+
 AllReduceCrossDeviceOps = tf.distribute.HierarchicalCopyAllReduce
 OneDeviceStrategy = tf.distribute.OneDeviceStrategy
 get_cross_tower_context = tf.distribute.get_strategy
@@ -44,6 +46,12 @@ def MirroredStrategy(  # noqa: N802 - the name of a class
     count = num_gpus or num_gpus_per_worker
     if devices is not None and count:
         raise ValueError("MirroredStrategy: both devices and num_gpus are set: set one of them")
+    found = len(tf.config.experimental.list_physical_devices("GPU"))
+    if count and count > found:
+        raise ConfigurationError(
+            f"MirroredStrategy: num_gpus is {count}, but this machine has {found} GPUs: set a "
+            'smaller number, or name devices such as ["/cpu:0", "/cpu:1"]'
+        )
     if count:
         devices = [f"/gpu:{number}" for number in range(count)]
     return tf.distribute.MirroredStrategy(devices, cross_device_ops or cross_tower_ops)
