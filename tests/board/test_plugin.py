@@ -23,8 +23,11 @@ def run(tmp_path: Path) -> Path:
     directory = tmp_path / "runs" / "a"
     steps = {"chief-0": 90, "worker-0": 100, "worker-1": 20}
     chief = TaskReport(
-        "chief-0", time=100.0, leads=True, step=210, trainer_steps=steps, variable_bytes={"ps-0": 8}
-    )
+        "chief-0", time=100.0, leads=True, step=210, trainer_steps=steps,
+        parts={"computing": 1.0, "saving": 0.5},
+        trainer_parts={"worker-0": {"computing": 1.5}, "worker-1": {"computing": 4.0}},
+        variable_bytes={"ps-0": 8},
+    )  # fmt: skip
     write(directory, chief)
     for task, written in (("worker-0", 99.0), ("worker-1", 50.0), ("ps-0", 99.0)):
         write(directory, TaskReport(task, time=written))
@@ -38,6 +41,14 @@ def test_silent_tasks_stragglers_and_bytes_of_parameter_servers_are_found(run: P
     assert [name for name, task in tasks.items() if task["straggler"]] == ["worker-1"]
     assert tasks["worker-1"]["step"] == 20
     assert tasks["ps-0"]["variable_bytes"] == 8
+    assert tasks["worker-0"]["parts"] == {"computing": 1.5}
+    assert [task["seconds_per_step"] for task in tasks.values()] == [1.5, 1.5, 4.0, None]
+
+
+def test_trainers_that_the_chief_calls_stragglers_are_marked(run: Path) -> None:
+    write(run, TaskReport("chief-0", time=100.0, leads=True, stragglers=["worker-0"]))
+    found = {task["task"]: task["straggler"] for task in describe_run(run, now=101.0)["tasks"]}
+    assert found == {"chief-0": False, "worker-0": True, "worker-1": False, "ps-0": False}
 
 
 def test_evaluations_of_an_evaluator_are_events(run: Path) -> None:

@@ -100,4 +100,8 @@ def test_cluster_page_shows_a_killed_and_restarted_worker(
     assert "it was killed, or its host is gone" in page
     assert 'data-kind="saved"' in page
     assert "examples/s" in page
+    for trainer in ("chief-0", "worker-0", "worker-1"):
+        assert f'data-parts="{trainer}"' in page
+    assert "waiting for data" in page
+    assert "waiting for peers or ps" in page
     assert shot.stat().st_size > 10_000

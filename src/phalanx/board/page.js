@@ -32,10 +32,12 @@ const STYLE = `
   summary { cursor: pointer; }
 `;
 
+// "training" is what is not measured apart, as in a loop that the user has written.
 const PARTS = {
-  "training": "#1565a8", "waiting for peers": "#b26a00", "saving": "#1b7f3b",
-  "evaluating": "#7b2fa1", "other": "#9e9e9e",
+  "waiting for data": "#c62828", "computing": "#1565a8", "waiting for peers": "#b26a00",
+  "training": "#1565a8", "saving": "#1b7f3b", "evaluating": "#7b2fa1", "other": "#9e9e9e",
 };
+const PART_TEXTS = { "waiting for peers": "waiting for peers or ps" };
 const EVENTS = {
   started: "#1b7f3b", restored: "#1b7f3b", saved: "#1565a8", evaluated: "#7b2fa1",
   lost: "#b26a00", "rolled back": "#b26a00", failed: "#c62828", done: "#555555",
@@ -73,23 +75,32 @@ function age(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
-function drawParts(parts) {
-  const total = Object.values(parts).reduce((sum, value) => sum + value, 0);
-  if (!total) return null;
+function drawParts(parts, total) {
   const bar = make("span", { class: "parts" });
-  const texts = [];
   for (const [name, colour] of Object.entries(PARTS)) {
     const share = (parts[name] || 0) / total;
-    if (!share) continue;
-    bar.append(make("span", { style: `width:${100 * share}%;background:${colour}` }));
-    texts.push(`${name}: ${number(1000 * parts[name], 3)} ms`);
+    if (share) bar.append(make("span", { style: `width:${100 * share}%;background:${colour}` }));
   }
-  bar.title = texts.join("\n");
   return bar;
 }
 
+function partsTable(run) {
+  const trainers = run.tasks.filter((task) => Object.values(task.parts).some((value) => value > 0));
+  if (!trainers.length) return null;
+  const names = Object.keys(PARTS).filter((name) => trainers.some((task) => task.parts[name] > 0));
+  const headings = names.map((name) => make("th", { class: "number" },
+    make("span", { class: "key", style: `background:${PARTS[name]}` }), PART_TEXTS[name] || name));
+  const table = make("table", { id: "parts" }, make("thead", {}, make("tr", {},
+    make("th", {}, "task"), make("th"), ...headings)));
+  table.append(make("tbody", {}, ...trainers.map((task) => make("tr", { "data-parts": task.task },
+    make("td", {}, task.task), make("td", {}, drawParts(task.parts, task.seconds_per_step)),
+    ...names.map((name) => make("td", { class: "number" },
+      task.parts[name] == null ? "" : number(1000 * task.parts[name], 3)))))));
+  return make("div", { class: "wide" }, table);
+}
+
 function tasksTable(run) {
-  const columns = ["task", "host", "state", "step", "loss", "examples/s", "ms per step", "parts",
+  const columns = ["task", "host", "state", "step", "loss", "examples/s", "ms per step",
     "variables", "restarts", "last sign of life"];
   const numbers = new Set(["step", "loss", "examples/s", "ms per step", "variables", "restarts"]);
   const kind = (name) => (numbers.has(name) ? { class: "number" } : {});
@@ -109,7 +120,6 @@ function tasksTable(run) {
     };
     body.append(make("tr", { "data-task": task.task }, ...columns.map((name) => {
       if (name === "state") return state;
-      if (name === "parts") return make("td", {}, drawParts(task.parts));
       return make("td", kind(name), cells[name]);
     })));
     if (task.reason) {
@@ -141,7 +151,7 @@ function timeline(run) {
     for (const event of task.events) {
       const text = `${clock(event.time)} ${event.kind}` +
         (event.step == null ? "" : ` step ${event.step}`) + (event.text ? `: ${event.text}` : "");
-      svg.append(make("circle", { cx: x(event.time), cy: y, r: 5, fill: EVENTS[event.kind] || "#555",
+      svg.append(make("circle", { cx: x(event.time), cy: y, r: event.kind === "evaluated" ? 3 : 5, fill: EVENTS[event.kind] || "#555",
         "data-kind": event.kind }, make("title", {}, text)));
     }
   });
@@ -188,6 +198,10 @@ function progress(run) {
   return parts;
 }
 
+function section(heading, content) {
+  return content === null ? [] : [make("h2", {}, heading), content];
+}
+
 export async function render() {
   document.head.append(make("style", {}, STYLE));
   const select = make("select", { id: "run", "aria-label": "run" });
@@ -212,8 +226,9 @@ export async function render() {
       const opened = new Set([...content.querySelectorAll("details[open]")].map((node) => node.dataset.log));
       status.replaceChildren(...(progress(run) || []));
       content.replaceChildren(...[
-        make("h2", {}, "Tasks"), tasksTable(run), legend(PARTS),
-        make("h2", {}, "Time line"), timeline(run), legend(EVENTS),
+        make("h2", {}, "Tasks"), tasksTable(run),
+        ...section("Time of a step, in ms", partsTable(run)),
+        ...section("Time line", timeline(run)), legend(EVENTS),
         make("h2", {}, "Events"), eventsTable(run),
         make("h2", {}, "Logs"), ...logs(run, opened),
       ].filter((node) => node !== null));

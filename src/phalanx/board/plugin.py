@@ -7,9 +7,10 @@ needs no TensorFlow.
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tensorboard.plugins import base_plugin
@@ -23,6 +24,7 @@ _PAGE = Path(__file__).with_name("page.js")
 # Directories are walked at most this deep, so that a large tree does not block TensorBoard.
 _MAX_DEPTH = 6
 _MAX_EVALUATIONS = 100
+_STRAGGLER_FACTOR = 2.0
 
 Application = Callable[..., Iterable[bytes]]
 
@@ -80,17 +82,27 @@ def describe_run(path: Path, now: float) -> dict[str, Any]:
     """Return what the page shows of a run, as plain data."""
     reports = read_task_files(path)
     tasks = [_describe_task(report, now) for report in reports]
-    steps = {name: count for report in reports for name, count in report.trainer_steps.items()}
+    for report in reports:
+        _add_what_it_knows(tasks, report)
+    slow = _find_stragglers({each["task"]: each["parts"] for each in tasks})
+    slow = slow.union(*(report.stragglers for report in reports))
     for task in tasks:
-        if task["step"] is None and task["task"] in steps:
-            task["step"] = steps[task["task"]]
-        task["straggler"] = task["task"] in _find_stragglers(steps)
-        for report in reports:
-            if task["task"] in report.variable_bytes:
-                task["variable_bytes"] = report.variable_bytes[task["task"]]
+        task["straggler"] = task["task"] in slow
+        if parts := task["parts"]:
+            task["seconds_per_step"] = sum(parts.values())
     if not any(event.kind == "evaluated" for report in reports for event in report.events):
         _add_evaluations(tasks, path)
     return {"now": now, "tasks": tasks}
+
+
+def _add_what_it_knows(tasks: list[dict[str, Any]], report: TaskReport) -> None:
+    """Add what a task, the chief, reports of the others."""
+    for task in tasks:
+        name = task["task"]
+        if task["step"] is None:
+            task["step"] = report.trainer_steps.get(name)
+        task["parts"] = task["parts"] or report.trainer_parts.get(name, {})
+        task["variable_bytes"] = report.variable_bytes.get(name, task["variable_bytes"])
 
 
 def _add_evaluations(tasks: list[dict[str, Any]], path: Path) -> None:
@@ -114,16 +126,24 @@ def _describe_task(report: TaskReport, now: float) -> dict[str, Any]:
     return described
 
 
-def _find_stragglers(steps: dict[str, int]) -> set[str]:
-    """Return the trainers that have done less than 70 % of the median of steps.
+def _find_stragglers(parts: dict[str, Mapping[str, float]]) -> set[str]:
+    """Return the trainers that are busy with a step for twice as long as the median of the others.
 
-    >>> _find_stragglers({"chief-0": 100, "worker-0": 98, "worker-1": 40})
+    >>> parts = {"chief-0": {"computing": 1.0}, "worker-0": {"computing": 1.1, "other": 9.0}}
+    >>> _find_stragglers({**parts, "worker-1": {"computing": 1.0, "waiting for data": 1.2}})
     {'worker-1'}
     """
-    if not steps:
-        return set()
-    median = sorted(steps.values())[len(steps) // 2]
-    return {name for name, count in steps.items() if count < 0.7 * median}
+    busy = {
+        name: each["computing"] + each.get("waiting for data", 0.0)
+        for name, each in parts.items()
+        if "computing" in each
+    }
+    slow = set()
+    for name, seconds in busy.items():
+        others = [busy[other] for other in busy if other != name]
+        if others and seconds > _STRAGGLER_FACTOR * median(others):
+            slow.add(name)
+    return slow
 
 
 def _respond(content: object, status: int = 200) -> wrappers.Response:

@@ -22,6 +22,7 @@ from phalanx.train.engines.ps_async import AsyncPSEngine
 from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, is_written
 from phalanx.train.hooks import CallbackHook, Every, ExamplesPerSecondHook, Hook
+from phalanx.train.hooks.task_file import report_steps
 from phalanx.train.loop.base import SessionCheckpoints
 from phalanx.train.loop.checkpoint_evaluator import (
     WatchOptions,
@@ -30,13 +31,12 @@ from phalanx.train.loop.checkpoint_evaluator import (
     process_start_time,
 )
 from phalanx.train.loop.default_hooks import default_hooks
-from phalanx.train.loop.evaluation import count_batches, evaluate
+from phalanx.train.loop.evaluation import evaluate
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.checkpoint import Checkpoints, NoCheckpoints
 from phalanx.train.model_dir.lease import hold_lease
 from phalanx.train.model_dir.summaries import Summaries
-from phalanx.train.model_dir.task_files import report_steps, report_task
-from phalanx.train.runtime.data_wait import DataWait
+from phalanx.train.model_dir.task_files import report_task
 from phalanx.train.runtime.failures import propagate_failures
 from phalanx.train.runtime.joining import join_trainers, open_channel
 from phalanx.train.runtime.metrics_address import find_metrics_address
@@ -162,6 +162,7 @@ class TaskRun:
                     on_host=config.variables == "cpu",
                     clipping=make_clipping(step_function, config),
                     is_chief=topology.is_chief,
+                    task=str(topology.task),
                     accumulate=config.accumulate,
                     xla=config.xla,
                     steps_per_call=config.steps_per_call,
@@ -225,7 +226,6 @@ class TaskRun:
         if not can_be_sent(data.train, partial(make_train_data, self.experiment, context)):
             ps_cluster.worker_data = element_spec
             ps_cluster.worker_data_name = self.data_name
-        ps_cluster.data_wait = data.wait if ps_cluster.chief_trains else None
         is_async = self.topology.strategy is Strategy.ASYNC_PS
         engine_class = AsyncPSEngine if is_async else SyncPSEngine
         engine = engine_class(
@@ -280,7 +280,6 @@ class TaskRun:
             train_data,
             make_evaluation,
             lambda passes: make_train_data(experiment, replace(context, epoch=passes)),
-            DataWait() if self._serves_metrics() else None,
         )
         return step_function, host_variables, data
 
@@ -313,14 +312,16 @@ class TaskRun:
         eval_data = data.make_evaluation()
         evaluate_step = None
         if eval_data is not None:
-            batches = count_batches(eval_data, config.eval_steps)
-            evaluate_step = partial(evaluate, step_function, engine, summaries, batches)
+            batches = engine.count_evaluation_batches(eval_data)
+            evaluate_step = partial(
+                evaluate, step_function, engine, summaries, batches, trained=self.trains
+            )
         evaluates = evaluate_step is not None and not self.topology.has_evaluator
         callback_hooks = [hook for hook in self.hooks if isinstance(hook, CallbackHook)]
         # An evaluation alone would report step 0 after the training before it.
         shown = self.topology if self.trains else None
         shares = self.topology.count_shares(config, context)
-        defaults = default_hooks(config, speed, evaluates, callback_hooks, shown, data.wait, shares)
+        defaults = default_hooks(config, speed, evaluates, callback_hooks, shown, shares)
         hooks = [*defaults, *self.hooks]
         session = Session(
             step_function,
@@ -345,7 +346,8 @@ class TaskRun:
         finally:
             summaries.close()
         step_function.seeds.advance(session.step)
-        LOG.info("finished: %s", session.stop_reason)
+        if self.trains:
+            LOG.info("finished: %s", session.stop_reason)
         return Result(
             step=session.step,
             metrics=dict(session.evaluation),

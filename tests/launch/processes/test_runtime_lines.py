@@ -37,6 +37,7 @@ class Recorder:
         "2026-11-18 01:52:12.1: I external/local_xla/xla/stream_executor/dnn.h:12] loaded",
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
         "To enable the following instructions: AVX2 FMA, rebuild TensorFlow",
+        "ERROR:tensorflow:Worker /job:worker/replica:0/task:1 failed with UnavailableError()",
     ],
 )
 def test_lines_of_the_runtime_are_recognized(line: str) -> None:
@@ -69,6 +70,21 @@ def test_observer_hides_messages_of_the_runtime_with_their_further_lines() -> No
         (WORKER, ["  indented by the program"]),
         (CHIEF, ["hello", "  indented by the program"]),
     ]
+
+
+def test_lines_with_which_a_message_of_grpc_continues_are_hidden() -> None:
+    recorder = Recorder()
+    quiet = QuietObserver(recorder)
+    message = [
+        RUNTIME,
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:1:",
+        ':UNKNOWN:Error received from peer  {grpc_message:"Socket closed", grpc_status:14}',
+        "\t [[{{node while_1}}]]",
+    ]
+    quiet.output(CHIEF, message)
+    assert recorder.calls == []
+    quiet.changed(TaskStatus(CHIEF, TaskState.RUNNING, last_line=message[-1]))
+    assert recorder.calls == [""]
 
 
 def test_status_keeps_the_last_line_of_the_program() -> None:

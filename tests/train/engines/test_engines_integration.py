@@ -218,6 +218,10 @@ def test_with_backups_passes_and_evaluations_go_on_without_a_lost_worker(
     evaluations = [line for line in log.splitlines() if "Evaluation of" in line]
     counts = {line.rpartition("(")[2].split()[0] for line in evaluations}
     assert counts == {"101"}
+    progress = {
+        line.rpartition("Evaluation ")[2] for line in log.splitlines() if "Evaluation [" in line
+    }
+    assert "[4/4]" in progress
     assert "epoch 12 of 12 is done" in log
 
 

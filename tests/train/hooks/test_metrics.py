@@ -20,7 +20,6 @@ from tests.train.small_experiment import Line
 import phalanx
 from phalanx import hooks
 from phalanx.errors import ConfigurationError
-from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.metrics_address import find_metrics_address
 
 pytest.importorskip("prometheus_client", reason="pip install 'phalanx[metrics]'")
@@ -74,7 +73,8 @@ def test_run_serves_its_metrics(tmp_path: Path) -> None:
     assert last["phalanx_step_seconds_count"] == 19
     assert last["phalanx_checkpoint_seconds_count"] >= 1
     assert last["phalanx_checkpoint_timestamp_seconds"] > 0
-    assert last["phalanx_data_wait_seconds_total"] > 0
+    assert last['phalanx_data_wait_seconds_total{task="chief-0"}'] > 0
+    assert last['phalanx_computing_seconds_total{task="chief-0"}'] > 0
     assert last["phalanx_loss"] > 0
     assert last['phalanx_trainer_steps{task="chief-0"}'] == 20
     assert last['phalanx_task_restarts_total{task="chief-0"}'] == 0
@@ -106,21 +106,6 @@ def test_run_counts_the_ids_of_growing_tables(tmp_path: Path) -> None:
     found = [last[f'phalanx_table_ids{{event="{e}",table="users/embeddings"}}']
              for e in ("admitted", "evicted", "expired")]  # fmt: skip
     assert found == [6, 2, 0]
-
-
-def test_data_wait_is_the_time_of_a_slow_dataset_and_not_of_its_reader() -> None:
-    wait = DataWait()
-    gate: list[float] = []
-
-    def slow(number: Any) -> Any:
-        gate.append(float(tf.timestamp()))
-        while float(tf.timestamp()) - gate[-1] < 0.05:
-            pass
-        return number
-
-    data = tf.data.Dataset.range(4).map(lambda n: tf.py_function(slow, [n], tf.int64))
-    assert [int(n) for n in wait.watch(data)] == [0, 1, 2, 3]
-    assert wait.seconds >= 4 * 0.05
 
 
 def test_address_is_loopback_unless_it_is_asked_for() -> None:
@@ -179,7 +164,8 @@ def test_chief_of_parameter_servers_serves_metrics(tmp_path: Path, mode: str) ->
     found = eval(done.stdout.partition("FOUND")[2].splitlines()[0])
     assert found["phalanx_step"] >= 40
     assert found['phalanx_task_restarts_total{task="worker-0"}'] == 0
-    assert found["phalanx_data_wait_seconds_total"] > 0
+    for part in ("data_wait", "computing", "peer_wait"):
+        assert found[f'phalanx_{part}_seconds_total{{task="worker-0"}}'] > 0
 
 
 def test_dashboard_and_page_name_only_metrics_that_exist() -> None:
@@ -189,7 +175,7 @@ def test_dashboard_and_page_name_only_metrics_that_exist() -> None:
     docs = Path(__file__).parents[3] / "docs/operations"
     registry = CollectorRegistry()
     _RunMetrics(registry)
-    registry.register(_Readings("", DataWait()))
+    registry.register(_Readings("", dict))
     make_metrics(ServedModel("line", 1, {}), registry)
     known = {sample.name for family in registry.collect() for sample in family.samples}
     for family in registry.collect():

@@ -403,3 +403,13 @@ def test_weights_that_are_nan_are_not_saved(tmp_path: Path) -> None:
         value = reader.get_tensor(name)
         if getattr(value, "dtype", None) == np.float32:
             assert np.isfinite(value).all(), (checkpoint, name)
+
+
+def test_epoch_is_shown_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "phalanx"):
+        config = phalanx.RunConfig(log_steps=5)
+        phalanx.fit(make_model(), X, Y, batch_size=8, epochs=2, verbose=2, config=config)
+    assert capsys.readouterr().out.count("loss: ") == 2
+    assert not [text for text in caplog.messages if "loss" in text or "examples/sec" in text]

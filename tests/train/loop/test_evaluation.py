@@ -35,12 +35,13 @@ class FakeEngine:
         return report * self.batches
 
 
-def run_evaluation(directory: Path, batches: int) -> dict[str, float]:
+def run_evaluation(directory: Path, batches: int, trained: bool = True) -> dict[str, float]:
     context = phalanx.Context(batch_size=2)
     step_function = StepFunction(Line(), context)
     step_function.build(None, Line().eval_data(context).element_spec)
     engine: Any = FakeEngine(batches, step_function.report_size)
-    return evaluate(step_function, engine, Summaries(str(directory)), batches, 7)
+    summaries = Summaries(str(directory))
+    return evaluate(step_function, engine, summaries, batches, 7, trained=trained)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,20 @@ def test_result_is_written_and_progress_is_logged_in_tenths(
     assert "Evaluation of step 7: loss = 3" in caplog.text
     (evaluation,) = read_evaluations(str(tmp_path))
     assert (evaluation.step, evaluation.values["loss"]) == (7, 3)
+
+
+def test_batches_are_counted_for_each_replica() -> None:
+    data = tf.data.Dataset.range(5)
+    assert count_batches(data, None, replicas=2) == 3
+    assert count_batches(data.filter(lambda n: n > 3), None, replicas=2) is None
+
+
+def test_evaluation_of_given_weights_names_no_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "phalanx"):
+        run_evaluation(tmp_path, 2, trained=False)
+    assert caplog.messages[-1].startswith("Evaluation: loss = 3")
 
 
 def test_empty_evaluation_data_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from phalanx.train.model_dir.task_files import (
     TaskReport,
     current_task_file,
     read_task_files,
-    report_steps,
     report_task,
 )
 
@@ -73,17 +72,6 @@ def test_task_file_is_bounded(tmp_path: Path) -> None:
     assert (tmp_path / "cluster/chief-0.json").stat().st_size < 100_000
     [report] = read_task_files(tmp_path)
     assert report.events[-2].step == 999
-
-
-def test_follower_reports_steps_and_how_long_it_waits(tmp_path: Path) -> None:
-    (tmp_path / "cluster").mkdir()
-    with report_task(str(tmp_path), WORKER, leads=False):
-        report = report_steps()
-        report(10, 1.0)
-        report(20, 1.0)
-    [found] = read_task_files(tmp_path)
-    assert found.step == 20
-    assert found.parts["waiting for peers"] == 0.0
 
 
 def test_unwritable_directory_does_not_end_the_task(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ _RUNTIME_LINE = re.compile(
     | \d{4}-\d\d-\d\d\ [\d:.]+:\ [IWE]\ [\w./-]+\.(?:cc|cpp|cu|h|hpp|inc):\d+\]\  # TensorFlow
     | WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)
     | To\ enable\ the\ following\ instructions:
+    | ERROR:tensorflow:Worker\ /job:                                # a worker is lost
     """,
     re.VERBOSE,
 )
@@ -52,6 +53,10 @@ def import_tensorflow() -> None:
         if not Path("/dev/nvidiactl").exists():
             # Otherwise the first tensor reports that there is no driver.
             tensorflow.config.list_physical_devices()
+
+
+# How messages of several lines continue: those of gRPC are not indented.
+_CONTINUATIONS = (" ", "\t", "Additional GRPC error information from", ":UNKNOWN:")
 
 
 @contextmanager
@@ -95,16 +100,16 @@ class QuietObserver:
             self._restarts[task] = status.restarts
             if hidden := self._hidden.pop(task, None):
                 self._observer.output(task, list(hidden))
-        if not is_runtime_line(status.last_line):
-            self._last[task] = status.last_line
+        line = status.last_line
+        if not is_runtime_line(line) and line not in self._hidden.get(task, ()):
+            self._last[task] = line
         self._observer.changed(replace(status, last_line=self._last.get(task, "")))
 
     def note(self, message: str) -> None:
         self._observer.note(message)
 
     def _hides(self, task: Task, line: str) -> bool:
-        # A message of several lines continues with indented ones.
-        continues = self._is_hiding.get(task, False) and line[:1] in (" ", "\t")
+        continues = self._is_hiding.get(task, False) and line.startswith(_CONTINUATIONS)
         self._is_hiding[task] = is_hidden = continues or is_runtime_line(line)
         if is_hidden:
             self._hidden[task].append(line)

@@ -1,7 +1,7 @@
 """Synchronous training by all-reduce: on one device, on several, or on many hosts."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import reduce
 
@@ -14,7 +14,7 @@ from phalanx.train.engines.base import Notify, Progress, TrainingEngine
 from phalanx.train.engines.in_place import InPlaceTraining
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.engines.steps_per_call import StepsPerCall
-from phalanx.train.loop.evaluation import EvaluationLoop
+from phalanx.train.loop.evaluation import EvaluationLoop, count_batches
 from phalanx.train.runtime.task_data import TaskData
 from phalanx.train.step.accumulation import (
     Compute,
@@ -25,7 +25,8 @@ from phalanx.train.step.accumulation import (
     zero_contribution,
 )
 from phalanx.train.step.step_function import StepFunction, StepResult
-from phalanx.train.types import Array, DatasetIterator, Tensor, TFStrategy
+from phalanx.train.step.step_times import StepTimes, read_clock
+from phalanx.train.types import Array, Dataset, DatasetIterator, Tensor, TFStrategy
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
@@ -64,6 +65,7 @@ class AllReduceEngine(TrainingEngine):
         clipping: Clipping,
         on_host: bool = False,
         is_chief: bool = True,
+        task: str = "chief-0",
         accumulate: int = 1,
         xla: bool = False,
         steps_per_call: int | None = None,
@@ -83,6 +85,8 @@ class AllReduceEngine(TrainingEngine):
         self._has_peers = context.num_shards > 1
         self.can_abandon_evaluation = not self._has_peers
         self._is_chief = is_chief
+        self._task = task
+        self._times = StepTimes()
         self._accumulate = accumulate
         if self._reduction.replicas > 1 and self.variables.sparse_gradients():
             # In one call of a function, TensorFlow gathers only matrices of the same shape, and
@@ -117,9 +121,11 @@ class AllReduceEngine(TrainingEngine):
 
     def _advance(self, step: int, steps: int) -> Progress:
         started = time.perf_counter()
-        done, report, ended, batches = self._train_function(
+        done, report, ended, batches, waited = self._train_function(
             self._iterator, tf.constant(steps), tf.constant(step, tf.int64)
         )
+        seconds = time.perf_counter() - started
+        self._times += StepTimes.split(seconds, *map(float, waited))
         progress = Progress(int(done), report.numpy().astype(np.float64), bool(ended))
         if not self._has_data and steps and not int(batches):
             shards = self._context.num_shards
@@ -132,7 +138,7 @@ class AllReduceEngine(TrainingEngine):
             )
         self._has_data = True
         self.next_step = step + progress.steps
-        self._steps_per_call.record(progress.steps, time.perf_counter() - started)
+        self._steps_per_call.record(progress.steps, seconds)
         return progress
 
     def rewind(self) -> None:
@@ -152,6 +158,10 @@ class AllReduceEngine(TrainingEngine):
             self._broadcast_host_variables()
         for copy in self._copies:
             copy.push()
+
+    def count_evaluation_batches(self, data: Dataset) -> int | None:
+        limit = None if self._eval_steps == _NO_LIMIT else self._eval_steps
+        return count_batches(data, limit, self._reduction.local)
 
     def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate one shard on each replica, and sum the reports."""
@@ -184,17 +194,21 @@ class AllReduceEngine(TrainingEngine):
         """Whether any task had received SIGTERM when all last agreed."""
         return self._interrupted
 
+    def step_times(self) -> Mapping[str, StepTimes]:
+        """Return the times of this task; the other tasks know theirs."""
+        return {self._task: self._times}
+
     def finish(self, error: BaseException | None) -> None:
         """Tell the other tasks to end; after an error, the control channel tells them."""
         if error is None or isinstance(error, Interrupted):
             self._agree(Command.END)
         self.close_data()
 
-    def follow(self, on_step: Callable[[int, float], None]) -> None:
+    def follow(self, on_step: Callable[[int, StepTimes], None]) -> None:
         """Run the chief's commands until it ends the run.
 
-        After each group of steps, call `on_step` with the number of steps, and the time that this
-        task has waited for the others.
+        After each group of steps, call `on_step` with the number of steps, and what this task has
+        spent its time on so far.
         """
         while True:
             command, steps, step = self._agree(Command.END)
@@ -202,7 +216,7 @@ class AllReduceEngine(TrainingEngine):
                 return
             if command == Command.TRAIN:
                 self._advance(step, steps)
-                on_step(self.next_step, self.waited_seconds)
+                on_step(self.next_step, self._times)
             elif command == Command.REWIND:
                 self._iterator = self._data.open(0)
             elif command == Command.SET_LEARNING_RATE:
@@ -226,7 +240,7 @@ class AllReduceEngine(TrainingEngine):
         vote = tf.constant([*decision, int(self._is_asked_to_stop())], tf.int64)
         started = time.perf_counter()
         agreed = [int(number) for number in self._agree_function(vote)]
-        self.waited_seconds += time.perf_counter() - started
+        self._times += StepTimes(peers=time.perf_counter() - started)
         self._interrupted = agreed[3] > 0
         return agreed[0], agreed[1], agreed[2]
 
@@ -247,14 +261,25 @@ class AllReduceEngine(TrainingEngine):
     def _train_many(
         self, iterator: DatasetIterator, steps: Tensor, step: Tensor
     ) -> tuple[Tensor, ...]:
-        """Run steps; return how many, their report, whether the data ended, and local batches."""
+        """Run steps.
+
+        Returns how many, their report, whether the data ended, how many batches this task has
+        read, and the seconds that it has waited for them and for its peers.
+        """
         done = tf.constant(0)
         batches = tf.constant(0)
         report = tf.zeros([self._step.report_size])
         more = tf.constant(True)
+        now = read_clock()
+        waited, peers = tf.zeros_like(now), tf.zeros_like(now)
         while more and done < steps:
             if self._step.updates_in_place:
-                summed, new_batches = self._in_place.train(iterator, step)
+                summed, new_batches, data_wait, peer_wait = self._in_place.train(
+                    iterator, step, now
+                )
+                waited += data_wait
+                peers += peer_wait
+                now = read_clock(now, summed)
                 more = summed[0] > 0
                 report += summed
                 done += tf.cast(more, tf.int32)
@@ -263,11 +288,13 @@ class AllReduceEngine(TrainingEngine):
             elif self._reduction.replicas == 1 and self._accumulate == 1:
                 optional = iterator.get_next_as_optional()
                 more = optional.has_value()
+                waited += read_clock(now, more) - now
                 if more:
                     copy = self._copies[0]
                     result = self._compute(
                         copy, copy.read(), copy.read_state(), optional.get_value(), 0, step
                     )
+                    now = read_clock(now, more, result.gradients, result.report)
                     copy.apply(result.gradients)
                     copy.write_changing_state(result.state)
                     copy.grow(result.sightings)
@@ -276,7 +303,12 @@ class AllReduceEngine(TrainingEngine):
                     batches += 1
                     step += 1
             else:
-                totals, new_batches = self._sum_one_update(iterator, step)
+                totals, new_batches, data_wait, peer_wait = self._sum_one_update(
+                    iterator, step, now
+                )
+                waited += data_wait
+                peers += peer_wait
+                now = read_clock(now, totals[0].gradients, totals[0].report)
                 batches += new_batches
                 more = totals[0].report[0] > 0
                 if more:
@@ -289,32 +321,40 @@ class AllReduceEngine(TrainingEngine):
                     report += totals[0].report
                     done += 1
                     step += 1
-        return done, report, tf.logical_not(more), batches
+        return done, report, tf.logical_not(more), batches, tf.stack([waited, peers])
 
     def _sum_one_update(
-        self, iterator: DatasetIterator, step: Tensor
-    ) -> tuple[list[StepResult], Tensor]:
-        """Return the sum over all replicas for each copy, and the number of local batches."""
-        contributions, batches = [], []
+        self, iterator: DatasetIterator, step: Tensor, begun: Tensor
+    ) -> tuple[list[StepResult], Tensor, Tensor, Tensor]:
+        """Return the sum over all replicas for each copy, the local batches, and both waits."""
+        contributions, batches, waits = [], [], []
         for index in range(self._reduction.local):
             with tf.device(self._devices[index % len(self._devices)]):
-                contribution, count = self._contribute(index, iterator, step)
+                contribution, count, waited = self._contribute(index, iterator, step, begun)
                 contributions.append(contribution)
                 batches.append(count)
+                waits.append(waited)
         totals = self._reduction.sum_contributions(contributions, self.variables.layout.buffers)
-        return totals[: len(self._copies)], tf.add_n(batches)
+        peer_wait = tf.zeros_like(begun)
+        if self._has_peers:
+            computed = read_clock([(each.gradients, each.report) for each in contributions])
+            summed = read_clock(computed, totals[0].gradients, totals[0].report)
+            peer_wait = summed - computed
+        return totals[: len(self._copies)], tf.add_n(batches), tf.reduce_max(waits), peer_wait
 
     def _contribute(
-        self, index: int, iterator: DatasetIterator, step: Tensor
-    ) -> tuple[StepResult, Tensor]:
-        """Return the sum of one replica's batches, and how many there were."""
+        self, index: int, iterator: DatasetIterator, step: Tensor, begun: Tensor
+    ) -> tuple[StepResult, Tensor, Tensor]:
+        """Return the sum of one replica's batches, how many there were, and the wait for them."""
         replica = self._reduction.replica(index)
         copy = self._copies[index % len(self._copies)]
         buffers, state = copy.read(), copy.read_state()
         contributions = []
         batches = tf.constant(0)
+        waited = tf.constant(0, tf.float64)
         for part in range(self._accumulate):
             optional = iterator.get_next_as_optional()
+            waited += read_clock(begun, optional.has_value()) - begun
             seed = replica + part * self._reduction.replicas
             contributions.append(
                 tf.cond(
@@ -328,7 +368,8 @@ class AllReduceEngine(TrainingEngine):
                 )
             )
             batches += tf.cast(optional.has_value(), tf.int32)
-        return reduce(add_contributions, contributions), batches
+            begun = read_clock(begun, contributions[-1].gradients, contributions[-1].report)
+        return reduce(add_contributions, contributions), batches, waited
 
 
 def _float_to_bits(value: float) -> int:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from phalanx.train.types import Array, KerasVariable
+from phalanx.train.step.step_times import StepTimes
+from phalanx.train.types import Array, Dataset, KerasVariable
 
 Notify: TypeAlias = Callable[[int, Array], None]
 """Called during an evaluation, with the number of batches so far and the sum of their reports."""
@@ -35,8 +36,6 @@ class Engine(Protocol):
     variables: EngineVariables
     can_abandon_evaluation: bool = False
     """Whether `notify` may end an evaluation by an exception: no other task takes part."""
-    waited_seconds: float = 0.0
-    """How long this task has waited for the other trainers so far, where they wait for it, too."""
 
     @property
     def calls_in_flight(self) -> int:
@@ -93,12 +92,22 @@ class Engine(Protocol):
         """Return the steps of each trainer, by task, where they differ from each other."""
         return {}
 
+    def step_times(self) -> Mapping[str, StepTimes]:
+        """Return what trainers have spent their time on, by task: those that are measured."""
+        return {}
+
     def finish(self, error: BaseException | None) -> None:
         """Release the other tasks at the end of the run; `error` is why it failed, if it did."""
 
 
 class EvaluationEngine(Protocol):
     """Evaluates the variables as they are."""
+
+    def count_evaluation_batches(self, data: Dataset) -> int | None:
+        """Return up to which number `notify` will count, or None if that is unknown.
+
+        `data` is the evaluation data of this task.
+        """
 
     def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Return the sum of all reports; call `notify` each time that some batches are done."""

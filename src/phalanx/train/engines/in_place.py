@@ -13,6 +13,7 @@ from phalanx.train.step.accumulation import average, has_examples, weight_by_exa
 from phalanx.train.step.in_place import Perform
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.step.step_function import StepFunction, StepResult
+from phalanx.train.step.step_times import read_clock
 from phalanx.train.types import Batch, DatasetIterator, ElementSpec, Tensor
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.flat_layout import Buffer
@@ -40,9 +41,16 @@ class InPlaceTraining:
         self._devices = devices
         self._reduction = reduction
 
-    def train(self, iterator: DatasetIterator, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed report, which is zeros if the data has ended, and local batches."""
+    def train(
+        self, iterator: DatasetIterator, step: Tensor, begun: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the summed report, which is zeros if the data has ended, local batches, and waits.
+
+        The step begins at the time `begun`. Waits are the seconds until this task had its batches,
+        and until its peers had theirs.
+        """
         optionals = [iterator.get_next_as_optional() for _ in range(self._reduction.local)]
+        arrived = read_clock(begun, [optional.has_value() for optional in optionals])
         batches = tf.add_n([tf.cast(optional.has_value(), tf.int32) for optional in optionals])
         if self._reduction.replicas == 1:
             (optional,) = optionals
@@ -51,7 +59,7 @@ class InPlaceTraining:
                 lambda: self._train_alone(optional.get_value(), step),
                 lambda: tf.zeros([self._step.report_size]),
             )
-            return report, batches
+            return report, batches, arrived - begun, tf.zeros_like(begun)
         counts = [_count_examples(optional) for optional in optionals]
         totals = self._reduction.sum(counts)
         report = tf.cond(
@@ -59,7 +67,7 @@ class InPlaceTraining:
             lambda: self._train_together(optionals, counts, totals, step),
             lambda: tf.zeros([self._step.report_size]),
         )
-        return report, batches
+        return report, batches, arrived - begun, read_clock(arrived, totals[0]) - arrived
 
     def _train_alone(self, batch: Batch, step: Tensor) -> Tensor:
         (copy,) = self._copies

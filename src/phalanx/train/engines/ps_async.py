@@ -20,6 +20,7 @@ from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
 from phalanx.train.step.state_updates import ComputeUpdates, StateUpdate, make_updates
+from phalanx.train.step.step_times import StepTimes, read_clock
 from phalanx.train.types import (
     Array,
     Batch,
@@ -53,6 +54,7 @@ class DispatchResult:
     trainer: int
     seconds: float
     is_chief: bool
+    times: StepTimes
 
 
 class AsyncPSEngine(ParameterServerEngine):
@@ -102,6 +104,7 @@ class AsyncPSEngine(ParameterServerEngine):
         self._ended: set[int] = set()
         self._worked: set[int] = set()
         self._steps_of: Counter[int] = Counter()
+        self._times = [StepTimes() for _ in self._ps_cluster.trainers]
         # The batches of the current window that each trainer has used.
         self._used: Counter[int] = Counter()
         self._used_lock = threading.Lock()
@@ -199,6 +202,9 @@ class AsyncPSEngine(ParameterServerEngine):
         trainers = enumerate(self._ps_cluster.trainers)
         return {str(task): self._steps_of[number] for number, task in trainers}
 
+    def step_times(self) -> Mapping[str, StepTimes]:
+        return dict(zip(map(str, self._ps_cluster.trainers), self._times, strict=True))
+
     def finish(self, error: BaseException | None) -> None:
         """Release the data. After an error, steps in flight are not waited for."""
         self._local_iterator = None
@@ -251,7 +257,7 @@ class AsyncPSEngine(ParameterServerEngine):
     ) -> None:
         """Wait for the steps of one trainer, and queue their result, or the error."""
         try:
-            done, report, more, worker = run()
+            done, report, more, times, worker = run()
             seconds = time.perf_counter() - started
             result = DispatchResult(
                 requested=steps,
@@ -261,6 +267,7 @@ class AsyncPSEngine(ParameterServerEngine):
                 trainer=int(worker) + self._ps_cluster.chief_trains,
                 seconds=seconds,
                 is_chief=is_chief,
+                times=StepTimes.split(*map(float, times)),
             )
             with self._used_lock:
                 self._used[result.trainer] += result.done
@@ -315,6 +322,7 @@ class AsyncPSEngine(ParameterServerEngine):
 
     def _record(self, result: DispatchResult) -> None:
         self._steps_of[result.trainer] += result.done
+        self._times[result.trainer] += result.times
         if result.done:
             self._worked.add(result.trainer)
             # A worker has two dispatches in its queue, so each takes half of the time.
@@ -337,12 +345,20 @@ class AsyncPSEngine(ParameterServerEngine):
     def _train_steps(
         self, iterator: DatasetIterator, steps: Tensor, first: Tensor
     ) -> tuple[Tensor, ...]:
-        """Run steps of one round trip each: send the gradients, receive the updated weights."""
+        """Run steps of one round trip each: send the gradients, receive the updated weights.
+
+        The last result is three times in seconds: of all steps, of waiting for batches, and of
+        waiting for the parameter servers.
+        """
+        begun = read_clock()
         done = tf.constant(0)
         total = tf.zeros([self._step.report_size])
         optional = iterator.get_next_as_optional()
         more = optional.has_value()
         dense, state = self.variables.read_dense(), self.variables.read_state()
+        now = read_clock(begun, [tf.identity(value) for value in (*dense, *state)])
+        servers = now - begun
+        data = read_clock(now, more) - now
         # Each loop iteration costs a message to the ps: short steps are unrolled.
         for size in self._unrolled:
             while more and done <= steps - size:
@@ -350,26 +366,37 @@ class AsyncPSEngine(ParameterServerEngine):
                 for number in range(size):
                     if number:
                         batch = iterator.get_next()
+                        data += read_clock(now, batch) - now
                     step = first + tf.cast(done, tf.int64)
-                    dense, state, report = self._take_step(dense, state, batch, step)
+                    dense, state, report, computed, now = self._take_step(dense, state, batch, step)
+                    servers += now - computed
                     total += report
                     done += 1
                 # A condition around the step instead of this one would be sent to the ps too.
                 if done < steps:
                     optional = iterator.get_next_as_optional()
                     more = optional.has_value()
-        return done, total, more
+                data += read_clock(now, more) - now
+        return done, total, more, tf.stack([read_clock(now, total) - begun, data, servers])
 
     @unconverted
     def _take_step(
         self, dense: list[Tensor], state: list[Tensor], batch: Batch, step: Tensor
-    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return the dense buffers and the state after one step, and its report."""
+    ) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor, Tensor]:
+        """Take one step.
+
+        Returns the dense buffers and the state after it, its report, and when the gradients were
+        computed and the buffers arrived.
+        """
         result, updates = self._compute(
             self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
+        computed = read_clock(result.gradients, result.report)
         dense, changed = self._update(result.gradients, updates, result.sightings)
-        return dense, self.variables.replace_changing(state, changed), result.report
+        # Copies here: the buffers are sent to this task anyway.
+        arrived = read_clock(computed, [tf.identity(value) for value in (*dense, *changed)])
+        state = self.variables.replace_changing(state, changed)
+        return dense, state, result.report, computed, arrived
 
     @unconverted
     def _update(

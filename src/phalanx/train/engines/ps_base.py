@@ -15,7 +15,7 @@ from phalanx.train.runtime.free_memory import Need, check_free_memory
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.step.accumulation import Compute, accumulate_parts
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import ElementSpec
+from phalanx.train.types import Dataset, ElementSpec
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
@@ -66,6 +66,10 @@ class ParameterServerEngine(TrainingEngine):
     @abstractmethod
     def _build(self, element_spec: ElementSpec) -> None:
         """Create what only this engine has, and trace its functions for such batches."""
+
+    def count_evaluation_batches(self, data: Dataset) -> int | None:
+        # The shards of an evaluation are others than those of the training.
+        return self._shared_evaluation.count_batches()
 
     def push(self) -> None:
         self.variables.push()

@@ -3,7 +3,7 @@
 import logging
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from phalanx.train.step.accumulation import (
     zero_contribution,
 )
 from phalanx.train.step.step_function import StepResult
+from phalanx.train.step.step_times import StepTimes, read_clock
 from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor
 from phalanx.train.variables.index_shard import Sightings
 from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
@@ -76,8 +77,9 @@ class SyncPSEngine(ParameterServerEngine):
         self._rows = RowAccumulator(self.variables, trainers)
         # Each sum begins with the number of its examples: with backups, one server may have
         # received a gradient that another has not. The first server's sum begins with the whole
-        # report and the trainers that took part, and ends with the state that is averaged.
-        self._head = step.report_size + trainers
+        # report, the trainers that took part, and how long each has waited for its batch and
+        # computed; it ends with the state that is averaged.
+        self._head = step.report_size + 3 * trainers
         state_buffers = self.variables.select_changing(self.variables.state_layout.buffers)
         self._is_averaged = [tf.as_dtype(buffer.dtype).is_floating for buffer in state_buffers]
         self._averages, others = self._split_state(state_buffers)
@@ -123,6 +125,7 @@ class SyncPSEngine(ParameterServerEngine):
         self._has_tokens = False
         self._started = False
         self._token = 0
+        self._times = [StepTimes() for _ in ps_cluster.trainers]
         # How many tokens were used up by the ends of passes, which make no update.
         self._ended_passes = 0
 
@@ -149,11 +152,13 @@ class SyncPSEngine(ParameterServerEngine):
             self._update, tf.constant(steps), tf.constant(self._token, tf.int64),
             tf.constant(not self._has_tokens),
         )  # fmt: skip
-        done, report, more, token = self._wait_for(call)
+        done, report, counts, more, token = self._wait_for(call)
         self._ended_passes += int(token) - self._token - int(done)
         self._token = int(token)
         self._has_tokens = bool(more) and not self._pauses
-        self._steps_per_call.record(int(done), time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._count_times(seconds / max(1, int(done)), np.split(counts.numpy(), 3))
+        self._steps_per_call.record(int(done), seconds)
         if not int(done) and not self._started:
             raise DataError(
                 "train_data gave no batch to any trainer: the data is empty; check its paths and "
@@ -176,6 +181,16 @@ class SyncPSEngine(ParameterServerEngine):
         self.variables.push()
         # The trainers take other numbers of steps from the next pass over the data on.
         self._ended_passes = self._token - step
+
+    def step_times(self) -> Mapping[str, StepTimes]:
+        return dict(zip(map(str, self._ps_cluster.trainers), self._times, strict=True))
+
+    def _count_times(self, seconds_per_step: float, counts: Sequence[Array]) -> None:
+        """Add what each trainer has told of the steps that it took part in."""
+        for trainer, (steps, data, computing) in enumerate(zip(*counts, strict=True)):
+            seconds = float(steps) * seconds_per_step
+            spent = StepTimes.split(seconds, float(data), seconds - float(data) - float(computing))
+            self._times[trainer] += spent
 
     def rewind(self) -> None:
         """Stop the trainers, and start them again at the beginning of the data."""
@@ -362,10 +377,13 @@ class SyncPSEngine(ParameterServerEngine):
         Returns whether it added something.
         """
         variables = self.variables
-        buffers = variables.add_sparse(variables.read_dense())
-        changing = variables.read_changing_state()
+        dense, changing = variables.read_dense(), variables.read_changing_state()
+        buffers = variables.add_sparse(dense)
         state = variables.replace_changing(state, changing)
+        # Copies here: the weights are sent to this task anyway.
+        begun = read_clock([tf.identity(value) for value in (*dense, *changing)])
         optional = iterator.get_next_as_optional()
+        arrived = read_clock(begun, optional.has_value())
         contribution = tf.cond(
             has_examples(optional),
             lambda: weight_by_examples(
@@ -374,9 +392,11 @@ class SyncPSEngine(ParameterServerEngine):
             ),
             lambda: zero_contribution(variables, changing, self._step.report_size),
         )
+        computed = read_clock(arrived, contribution.gradients, contribution.report)
         adds = optional.has_value() or self._ends.is_needed(trainer)
         if adds:
-            sums, rows = self._serialize(contribution, trainer)
+            times = tf.stack([arrived - begun, computed - arrived])
+            sums, rows = self._serialize(contribution, trainer, times)
             others = self._split_state(contribution.state)[1]
             added = self._state_queue.add(trainer, token, others)
             with tf.control_dependencies([*self._rows.add(trainer, token, rows), *added]):
@@ -388,11 +408,12 @@ class SyncPSEngine(ParameterServerEngine):
 
     @unconverted
     def _serialize(
-        self, contribution: StepResult, trainer: Tensor
+        self, contribution: StepResult, trainer: Tensor, times: Tensor
     ) -> tuple[list[Tensor], list[Rows]]:
         """Return what a contribution adds to the sum on each server, and to the sparse rows."""
         gradients, state, report, sightings = contribution
-        takes_part = tf.cast(report[0] > 0, tf.float32)
+        counts = [tf.cast(report[0] > 0, tf.float32), *tf.unstack(tf.cast(times, tf.float32))]
+        one_hot = tf.one_hot(trainer, len(self._ps_cluster.trainers))
         sums = []
         for store in range(len(self._sums)):
             parts = [
@@ -400,11 +421,7 @@ class SyncPSEngine(ParameterServerEngine):
                 for index in self._dense_in(store)
             ]
             if store == 0:
-                parts = [
-                    report,
-                    tf.one_hot(trainer, len(self._ps_cluster.trainers)) * takes_part,
-                    *parts,
-                ]
+                parts = [report, *(one_hot * count for count in counts), *parts]
                 parts += [tf.cast(value, tf.float32) for value in self._split_state(state)[0]]
             else:
                 parts = [report[:1], *parts]
@@ -432,14 +449,15 @@ class SyncPSEngine(ParameterServerEngine):
 
     def _update_many(
         self, steps: Tensor, token: Tensor, is_first: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         done = tf.constant(0)
         total = tf.zeros([self._step.report_size])
+        total_counts = tf.zeros([3 * len(self._ps_cluster.trainers)])
         more = tf.constant(True)
         if is_first:
             self._tokens.send_update(token)
         while more and done < steps:
-            sums, report, rows, others = self._take_update(token)
+            sums, report, counts, rows, others = self._take_update(token)
             more = report[0] > 0
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
             token += 1
@@ -447,32 +465,37 @@ class SyncPSEngine(ParameterServerEngine):
                 # A function call, so that the tokens can depend on all that it does.
                 applied = self._apply(sums, rows, others, report[0])
                 total += report
+                total_counts += counts
                 done += 1
                 with tf.control_dependencies([applied]):
                     if not self._pauses or done < steps:
                         self._tokens.send_update(token)
                     self._completed.assign_add(1)
-        return done, total, more, token
+        return done, total, total_counts, more, token
 
     def _drop_update(self, token: Tensor) -> tuple[Tensor]:
-        _, report, rows, others = self._take_update(token)
+        _, report, _, rows, others = self._take_update(token)
         with tf.control_dependencies(tf.nest.flatten([rows, others], expand_composites=True)):
             return (tf.identity(report),)
 
     @unconverted
     def _take_update(
         self, token: Tensor
-    ) -> tuple[list[Tensor], Tensor, dict[int, Rows], list[Tensor]]:
-        """Wait for the sums of an update; return them, its report, sparse rows and other state."""
+    ) -> tuple[list[Tensor], Tensor, Tensor, dict[int, Rows], list[Tensor]]:
+        """Wait for the sums of an update.
+
+        Returns them, its report, the counts of trainers, sparse rows and other state.
+        """
         sums = [self._take(store) for store in range(len(self._sums))]
         with tf.device(self._ps_cluster.devices[0]):
             head = sums[0][: self._head]
             # Only these leave the parameter servers.
-            report, counted = tf.split(head, [self._step.report_size, -1])
+            report, counts = tf.split(head, [self._step.report_size, -1])
+            counted = counts[: len(self._ps_cluster.trainers)]
         with tf.control_dependencies(sums):
             rows = self._rows.take(token, counted)
             others = self._state_queue.take(token, counted)
-        return sums, report, rows, others
+        return sums, report, counts, rows, others
 
     @unconverted
     def _take(self, store: int) -> Tensor:

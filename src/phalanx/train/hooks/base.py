@@ -32,6 +32,8 @@ class Hook:
     Asynchronous trainers then wait for each other at the end of an epoch, and an optimizer with
     moving averages writes them to the weights only after `on_stop`.
     """
+    shows_epochs = False
+    """Whether the hook prints the loss and the metrics of each epoch: they are not logged then."""
     needs_evaluation_batches = False
     """Whether `on_evaluation_batch` must be called for every single batch."""
 

@@ -84,12 +84,13 @@ class CallbackHook(Hook):
         self.callbacks = [c for c in found if c not in self._backups]
         has_bar = any(isinstance(c, keras.callbacks.ProgbarLogger) for c in self.callbacks)
         self._verbose = int(has_bar) if verbose is None else verbose
+        self.shows_epochs = self._verbose != 0
         histories = [c for c in self.callbacks if isinstance(c, keras.callbacks.History)]
         self.history = histories[-1] if histories else keras.callbacks.History()
         # In this order `fit` adds what is missing: the history, then the progress bar.
         if not histories:
             self.callbacks.append(self.history)
-        if self._verbose != 0 and not has_bar:
+        if self.shows_epochs and not has_bar:
             self.callbacks.append(keras.callbacks.ProgbarLogger())
         self._epochs = epochs
         self._initial_epoch = initial_epoch
@@ -113,16 +114,6 @@ class CallbackHook(Hook):
         self._test_batches = 0
         self._stopped_by = ""
         self._logs: dict[str, float] = {}
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether Keras shows a progress bar, or a line for each epoch."""
-        return self._verbose != 0
-
-    @property
-    def shows_bar(self) -> bool:
-        """Whether Keras shows a progress bar, with the loss and the metrics."""
-        return self._verbose == 1
 
     @property
     def terminates_on_nan(self) -> bool:

@@ -1,8 +1,9 @@
 """Serves the metrics of a run to Prometheus, from the chief."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 from prometheus_client import (
@@ -23,8 +24,8 @@ from phalanx.metrics_endpoint import MetricsEndpoint
 from phalanx.train.hooks.base import Hook, find_total
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.task_files import read_task_files
-from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.topology import Topology
+from phalanx.train.step.step_times import StepTimes
 from phalanx.train.variables.table import Table
 
 _STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -39,15 +40,11 @@ class MetricsHook(Hook):
         host: The address to listen on.
         port: The port to listen on; 0 takes any free port.
         topology: The part of this process in the run.
-        data_wait: What measures the waiting for data, if anything does.
     """
 
-    def __init__(
-        self, host: str, port: int, topology: Topology, data_wait: DataWait | None = None
-    ) -> None:
+    def __init__(self, host: str, port: int, topology: Topology) -> None:
         self._address = (host, port)
         self._topology = topology
-        self._data_wait = data_wait
         self._endpoint: MetricsEndpoint | None = None
         self._registry = CollectorRegistry()
         self._metrics = _RunMetrics(self._registry)
@@ -72,7 +69,7 @@ class MetricsHook(Hook):
                 self._metrics.checkpoint_time.set(index.stat().st_mtime)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
-        self._registry.register(_Readings(session.directory, self._data_wait))
+        self._registry.register(_Readings(session.directory, lambda: session.step_times))
         self._speed_since = (time.perf_counter(), session.examples)
         self._update(session)
         self._read_tables(session)
@@ -141,7 +138,6 @@ class MetricsHook(Hook):
         for task, steps in steps_of.items():
             metrics.trainer_steps.labels(task).set(steps)
             metrics.straggler.labels(task).set(task in session.stragglers)
-        metrics.peer_wait.set(session.waited_seconds)
         metrics.in_flight.set(session.calls_in_flight)
 
     def _read_tables(self, session: Session) -> None:
@@ -176,10 +172,6 @@ class _RunMetrics:
         self.trainer_steps = gauge("trainer_steps", "The steps of each trainer.", "task")
         self.straggler = gauge(
             "straggler", "Whether a trainer is much slower than the others (1 or 0).", "task"
-        )
-        self.peer_wait = gauge(
-            "peer_wait_seconds",
-            "How long the chief has waited for the other trainers (all-reduce).",
         )
         self.in_flight = gauge(
             "calls_in_flight", "Groups of steps that the chief waits for (asynchronous training)."
@@ -224,14 +216,21 @@ class _RunMetrics:
 class _Readings(Collector):
     """What is read when Prometheus asks for it."""
 
-    def __init__(self, directory: str, data_wait: DataWait | None) -> None:
+    def __init__(self, directory: str, read_times: Callable[[], Mapping[str, StepTimes]]) -> None:
         self._directory = directory
-        self._data_wait = data_wait
+        self._read_times = read_times
 
     def collect(self) -> Iterator[Metric]:
-        if self._data_wait is not None:
-            text = "How long the chief has waited for its own training data."
-            yield CounterMetricFamily("phalanx_data_wait_seconds", text, self._data_wait.seconds)
+        parts = {
+            "data_wait": "How long each trainer has waited for its training data.",
+            "computing": "How long each trainer has computed.",
+            "peer_wait": "How long each trainer has waited for others or parameter servers.",
+        }
+        for (name, text), part in zip(parts.items(), fields(StepTimes), strict=True):
+            family = CounterMetricFamily(f"phalanx_{name}_seconds", text, labels=["task"])
+            for task, spent in self._read_times().items():
+                family.add_metric([task], getattr(spent, part.name))
+            yield family
         text = "How often each task was restarted."
         restarts = CounterMetricFamily("phalanx_task_restarts", text, labels=["task"])
         text = "When each task last reported that it runs, in Unix time."

@@ -14,7 +14,7 @@ from phalanx.errors import CheckpointError, ConfigurationError, PeerError, Train
 from phalanx.train.config import RunConfig
 from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.experiment import Experiment, experiment_name
-from phalanx.train.loop.evaluation import count_batches, evaluate
+from phalanx.train.loop.evaluation import evaluate
 from phalanx.train.model_dir.checkpoint import Checkpoints
 from phalanx.train.model_dir.layout import list_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import read_evaluations
@@ -83,7 +83,7 @@ def open_evaluator(
     )  # fmt: skip
     checkpoints = Checkpoints(str(config.model_dir), step_function, host_variables)
     summaries = Summaries(str(config.model_dir))
-    batches = count_batches(data, config.eval_steps)
+    batches = engine.count_evaluation_batches(data)
 
     def evaluate_checkpoint(path: str) -> dict[str, float]:
         checkpoints.load_model(path)

@@ -11,7 +11,6 @@ from phalanx.train.hooks.entry_points import load_hooks
 from phalanx.train.hooks.progress_file import make_progress_hooks
 from phalanx.train.hooks.task_file import TaskFileHook
 from phalanx.train.model_dir.task_files import current_task_file
-from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.metrics_address import find_metrics_address
 from phalanx.train.runtime.topology import Strategy, Topology
 
@@ -22,7 +21,6 @@ def default_hooks(
     evaluates: bool,
     callbacks: Sequence[hooks.CallbackHook] = (),
     topology: Topology | None = None,
-    data_wait: DataWait | None = None,
     shares: int = 0,
 ) -> list[hooks.Hook]:
     """Return the hooks that a config asks for, and those that show its progress.
@@ -34,7 +32,7 @@ def default_hooks(
         if topology.strategy is Strategy.ASYNC_PS:
             defaults.append(hooks.StragglerHook())
         # These come first: what other hooks do after a step is not time of the step.
-        defaults += _make_metrics_hooks(config, topology, data_wait)
+        defaults += _make_metrics_hooks(config, topology)
         if (file := current_task_file()) is not None:
             defaults.append(TaskFileHook(file, topology.trainers))
     if config.train_steps is not None:
@@ -44,9 +42,10 @@ def default_hooks(
         fails = not any(hook.terminates_on_nan for hook in callbacks)
         defaults.append(hooks.NanHook(fails, config.max_loss_ratio))
     defaults.append(speed)
-    # Keras' progress bar says the same; lines between its updates would break it.
-    speed.logs = not any(hook.shows_bar for hook in callbacks)
-    if speed.logs:
+    # Keras' bar or its line per epoch says the same; lines between its updates would break a bar.
+    shows_epochs = any(hook.shows_epochs for hook in callbacks)
+    speed.logs = not shows_epochs
+    if not shows_epochs:
         defaults.append(hooks.LoggingHook(Every(steps=config.log_steps)))
     if keeps:
         steps = None if config.summary_seconds else config.summary_steps
@@ -58,7 +57,7 @@ def default_hooks(
     # Callbacks evaluate at the end of each epoch; what is kept is evaluated as it is kept, too.
     if evaluates and (keeps or not callbacks or every != Every()):
         defaults.append(hooks.EvaluationHook(every))
-    if sys.stderr.isatty() and not any(hook.shows_progress for hook in callbacks):
+    if sys.stderr.isatty() and not shows_epochs:
         defaults.append(hooks.ProgressBarHook())
     defaults += load_hooks(config)
     if topology is not None:
@@ -66,13 +65,11 @@ def default_hooks(
     return defaults
 
 
-def _make_metrics_hooks(
-    config: RunConfig, topology: Topology, data_wait: DataWait | None
-) -> list[hooks.Hook]:
+def _make_metrics_hooks(config: RunConfig, topology: Topology) -> list[hooks.Hook]:
     address = find_metrics_address(config, os.environ)
     if address is None:
         return []
     # The library is an extra.
     from phalanx.train.hooks.metrics import MetricsHook  # noqa: PLC0415
 
-    return [MetricsHook(*address, topology, data_wait)]
+    return [MetricsHook(*address, topology)]

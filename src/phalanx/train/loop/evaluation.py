@@ -28,9 +28,9 @@ LOG = logging.getLogger("phalanx")
 _MAX_BATCHES_PER_CALL = 16
 
 
-def count_batches(data: Dataset, limit: int | None) -> int | None:
-    """Return how many batches an evaluation reads, or None if that is unknown."""
-    count = int(data.cardinality())
+def count_batches(data: Dataset, limit: int | None, replicas: int = 1) -> int | None:
+    """Return how many batches each replica evaluates, or None if that is unknown."""
+    count = -(-int(data.cardinality()) // replicas)
     return min(filter(None, (limit, max(count, 0))), default=None)
 
 
@@ -42,8 +42,13 @@ def evaluate(
     step: int,
     notify: Notify = lambda batches, report: None,
     batches_per_call: int | None = None,
+    *,
+    trained: bool = True,
 ) -> dict[str, float]:
-    """Evaluate the engine's weights, log the progress, and write the result as that of `step`."""
+    """Evaluate the engine's weights, log the progress, and write the result as that of `step`.
+
+    Weights that were not `trained` by a run have no step: the log names none.
+    """
     started = time.monotonic()
     logged = 0.0
 
@@ -61,8 +66,8 @@ def evaluate(
     values = step_function.read_report(report)
     summaries.write_evaluation(step, values)
     LOG.info(
-        "Evaluation of step %d: %s (%d examples in %.1f s)",
-        step,
+        "Evaluation%s: %s (%d examples in %.1f s)",
+        f" of step {step}" if trained else "",
         ", ".join(f"{name} = {value:.6g}" for name, value in values.items()),
         report[0],
         time.monotonic() - started,
@@ -204,6 +209,11 @@ class SharedEvaluation:
         limit = tf.constant(self._limit)
         return call_converted(self._remote_loop.evaluate_batches, iter(data), limit)[1]
 
+    def count_batches(self) -> int | None:
+        """Return how many batches the chief evaluates, or None if that is unknown."""
+        context = self._contexts[0] if self.is_shared() else self._whole()
+        return count_batches(self._make_data(context), self._ps_cluster.config.eval_steps)
+
     def evaluate(
         self,
         others: Sequence[Future[Array]],
@@ -229,8 +239,10 @@ class SharedEvaluation:
 
     def evaluate_on_chief(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate all data on the chief."""
-        whole = dataclasses.replace(self._contexts[0], num_shards=1, num_replicas=1)
-        return self._evaluate_local(whole, notify, batches_per_call)
+        return self._evaluate_local(self._whole(), notify, batches_per_call)
+
+    def _whole(self) -> Context:
+        return dataclasses.replace(self._contexts[0], num_shards=1, num_replicas=1)
 
     def _evaluate_local(
         self, context: Context, notify: Notify, batches_per_call: int | None

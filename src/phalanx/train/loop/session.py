@@ -370,11 +370,12 @@ class Session(SessionValues):
 
     def _report_epoch(self, values: dict[str, float], passes: int) -> None:
         last = self.position.epoch
-        LOG.info(
-            "epoch %s: %s",
-            last if passes == 1 else f"{last - passes + 1} to {last}",
-            ", ".join(f"{name} = {value:.5g}" for name, value in values.items()),
-        )
+        if not any(hook.shows_epochs for hook in self._hooks):
+            LOG.info(
+                "epoch %s: %s",
+                last if passes == 1 else f"{last - passes + 1} to {last}",
+                ", ".join(f"{name} = {value:.5g}" for name, value in values.items()),
+            )
         with self._roll_back_if_diverged():
             for hook in self._hooks:
                 hook.on_epoch(self, values)

@@ -10,6 +10,7 @@ import numpy as np
 from phalanx.train.engines.base import Engine
 from phalanx.train.loop.base import SessionCheckpoints
 from phalanx.train.loop.position import Position
+from phalanx.train.step.step_times import StepTimes
 from phalanx.train.types import Array, ElementSpec, KerasVariable, Model, Optimizer
 
 if TYPE_CHECKING:
@@ -125,9 +126,9 @@ class SessionValues:
         return self._engine.calls_in_flight
 
     @property
-    def waited_seconds(self) -> float:
-        """How long this task has waited for the other trainers so far."""
-        return self._engine.waited_seconds
+    def step_times(self) -> Mapping[str, StepTimes]:
+        """What trainers have spent their time on so far, by task: those that are measured here."""
+        return self._engine.step_times()
 
     @property
     def last_loss(self) -> float:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,9 +65,11 @@ class TaskReport:
         total: The step at which the run ends, if that is known.
         loss: The last loss.
         examples_per_second: The speed of all trainers together.
-        seconds_per_step: The time between two steps.
-        parts: What that time was spent for: training, saving, evaluating, other.
+        seconds_per_step: The time between two steps of the run.
+        parts: What this task spends the time between two of its own steps on, in seconds.
+        trainer_parts: The same of other tasks that this one knows, by task.
         trainer_steps: The steps of each trainer, by task.
+        stragglers: The trainers that make far fewer steps than the others.
         variable_bytes: The bytes of the variables on each parameter server, by task.
         events: What happened, the oldest first.
         log: The last lines of the log.
@@ -88,7 +90,9 @@ class TaskReport:
     examples_per_second: float | None = None
     seconds_per_step: float | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    trainer_parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     trainer_steps: Mapping[str, int] = field(default_factory=dict)
+    stragglers: list[str] = field(default_factory=list)
     variable_bytes: Mapping[str, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -116,11 +120,18 @@ class TaskReport:
 
 def _is_well_formed(report: TaskReport) -> bool:
     """Whether all values are of the types that the readers of a report rely on."""
+    if not isinstance(report.trainer_parts, dict):
+        return False
     counts = [report.parts, report.trainer_steps, report.variable_bytes]
-    if not isinstance(report.log, list) or not all(isinstance(each, dict) for each in counts):
+    counts += report.trainer_parts.values()
+    lists = [report.log, report.stragglers]
+    if not all(isinstance(each, list) for each in lists):
+        return False
+    if not all(isinstance(each, dict) for each in counts):
         return False
     events = report.events
     texts = [report.task, report.host, report.state, report.reason, *report.log]
+    texts += report.stragglers
     texts += [text for event in events for text in (event.kind, event.text)]
     numbers = [report.pid, report.started, report.time, report.restarts]
     numbers += [event.time for event in events]
@@ -217,29 +228,6 @@ _current: list[TaskFile] = []
 def current_task_file() -> TaskFile | None:
     """Return the file that `report_task` keeps now, if there is one."""
     return _current[-1] if _current else None
-
-
-def report_steps() -> Callable[[int, float], None]:
-    """Return a function that reports the steps of a task which follows the chief.
-
-    It takes the number of steps, and how long the task has waited for the others so far.
-    """
-    file, started, first = current_task_file(), time.perf_counter(), [-1, 0.0]
-
-    def report(step: int, waited: float) -> None:
-        if file is None:
-            return
-        if first[0] < 0:
-            first[:] = [step, waited]
-            return
-        steps = step - first[0]
-        if steps > 0:
-            seconds = time.perf_counter() - started
-            spent = (waited - first[1]) / steps
-            parts = {"training": max(0.0, seconds / steps - spent), "waiting for peers": spent}
-            file.update(step=step, seconds_per_step=seconds / steps, parts=parts)
-
-    return report
 
 
 @contextmanager

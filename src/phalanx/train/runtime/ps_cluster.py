@@ -17,7 +17,6 @@ from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
 from phalanx.train.runtime.connections import PEER_SECONDS
 from phalanx.train.runtime.control_channel import ControlChannel, is_listening, wait_for_answer
-from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.runtime.joining import join
 from phalanx.train.runtime.messages import MessageType
 from phalanx.train.runtime.task_data import drop_empty_batches, make_train_data, repeat_and_skip
@@ -88,7 +87,6 @@ class ParameterServerCluster:
         self.worker_data: ElementSpec = None
         """The element spec of worker data; None if the chief can send the dataset."""
         self.worker_data_name = "train"
-        self.data_wait: DataWait | None = None
         """Measures how long the chief waits for its own data."""
         self._count_used: Callable[[int], int] | None = None
         self._used: TFVariable | None = None
@@ -241,8 +239,7 @@ class ParameterServerCluster:
 
     def open_local(self, window: DataWindow) -> DatasetIterator:
         """Open an iterator over the chief's shard."""
-        data = self._open_local(window)
-        return iter(data if self.data_wait is None else self.data_wait.watch(data))
+        return iter(self._open_local(window))
 
     def _open_local(self, window: DataWindow) -> Dataset:
         make = partial(self._make, self.contexts[0], window)

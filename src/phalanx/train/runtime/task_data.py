@@ -11,7 +11,6 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError, DataError
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment, call
-from phalanx.train.runtime.data_wait import DataWait
 from phalanx.train.step.report_values import batch_length
 from phalanx.train.types import Dataset, DatasetIterator, Tensor
 
@@ -24,8 +23,6 @@ class TaskData:
     make_evaluation: Callable[[], Dataset]
     make_train: Callable[[int], Dataset] | None = None
     """Makes the training data of a run that has completed so many passes over it."""
-    wait: DataWait | None = None
-    """Measures how long the training waits for the data."""
 
     def continue_after(self, passes: int) -> TaskData:
         """Return the data of a restarted run that has completed so many passes over it."""
@@ -35,8 +32,7 @@ class TaskData:
 
     def open(self, skip: int) -> DatasetIterator:
         """Iterate over the training data, from the batch `skip` on."""
-        data = self.train.skip(skip) if skip else self.train
-        return iter(data if self.wait is None else self.wait.watch(data))
+        return iter(self.train.skip(skip) if skip else self.train)
 
     def open_evaluation(self) -> DatasetIterator:
         return iter(self.make_evaluation())
