@@ -18,7 +18,12 @@ from werkzeug import wrappers
 
 from phalanx.train.model_dir.layout import TASK_FOLDER
 from phalanx.train.model_dir.metrics_log import read_evaluations
-from phalanx.train.model_dir.task_files import SILENT_SECONDS, Event, TaskReport, read_task_files
+from phalanx.train.model_dir.task_files import (
+    SILENT_SECONDS,
+    TaskEvent,
+    TaskReport,
+    read_task_files,
+)
 
 _PAGE = Path(__file__).with_name("page.js")
 # Directories are walked at most this deep, so that a large tree does not block TensorBoard.
@@ -113,7 +118,7 @@ def _add_evaluations(tasks: list[dict[str, Any]], path: Path) -> None:
     if target is not None:
         for entry in read_evaluations(str(path))[-_MAX_EVALUATIONS:]:
             text = ", ".join(f"{name} {value:.4g}" for name, value in entry.values.items())
-            target["events"].append(asdict(Event(entry.time, "evaluated", text, entry.step)))
+            target["events"].append(asdict(TaskEvent(entry.time, "evaluated", text, entry.step)))
 
 
 def _describe_task(report: TaskReport, now: float) -> dict[str, Any]:

@@ -34,7 +34,7 @@ _LARGEST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Event:
+class TaskEvent:
     """Something that happened to a task.
 
     `kind` is started, lost, saved, evaluated, done or failed. A task is lost if its process has
@@ -94,7 +94,7 @@ class TaskReport:
     trainer_steps: Mapping[str, int] = field(default_factory=dict)
     stragglers: list[str] = field(default_factory=list)
     variable_bytes: Mapping[str, int] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[TaskEvent] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
     @classmethod
@@ -109,7 +109,7 @@ class TaskReport:
             raise ValueError("not an object")
         known = {name: found[name] for name in cls.__dataclass_fields__ if name in found}
         try:
-            events = [Event(**event) for event in known.pop("events", [])]
+            events = [TaskEvent(**event) for event in known.pop("events", [])]
             report = cls(**known, events=events)
         except TypeError as error:
             raise ValueError(str(error)) from None
@@ -170,7 +170,7 @@ class TaskFile:
             if before.pid != report.pid or before.host != report.host:
                 if before.state == "running":
                     reason = "ended without a message: it was killed, or its host is gone"
-                    report.events.append(Event(before.time, "lost", reason))
+                    report.events.append(TaskEvent(before.time, "lost", reason))
                 # A new run in the same directory is not a restart.
                 report.restarts = before.restarts + 1 if before.state != "done" else 0
                 self.add_event("started", f"on {report.host}, restart {report.restarts}")
@@ -180,7 +180,7 @@ class TaskFile:
 
     def add_event(self, kind: str, text: str = "", step: int | None = None) -> None:
         with self._lock:
-            events = [*self.report.events, Event(time.time(), kind, text[:_LINE_LENGTH], step)]
+            events = [*self.report.events, TaskEvent(time.time(), kind, text[:_LINE_LENGTH], step)]
             self.report.events = events[-_EVENTS:]
 
     def add_line(self, line: str) -> None:
