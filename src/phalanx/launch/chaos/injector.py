@@ -10,7 +10,7 @@ from pathlib import Path
 from phalanx.cluster.progress import read_progress
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.chaos.network import Network
-from phalanx.launch.chaos.scenarios import Event, Fault, Scenario
+from phalanx.launch.chaos.scenarios import Fault, FaultEvent, Scenario
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
 from phalanx.launch.processes.handle import SupervisedHandle
 
@@ -134,7 +134,7 @@ class Injector:
                 return replace(outcome, result=text)
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
 
-    def _cause(self, scenario: Scenario, event: Event) -> None:
+    def _cause(self, scenario: Scenario, event: FaultEvent) -> None:
         task = event.task
         if scenario.number is None:
             assert self.network is not None

@@ -18,7 +18,7 @@ ALL = 10**6
 
 
 @dataclass(frozen=True)
-class Event:
+class FaultEvent:
     """Something that happens to a task during a fault.
 
     Attributes:
@@ -73,15 +73,15 @@ class Scenario:
         """Whether the task must be started again."""
         return self.pause is None
 
-    def make_timetable(self, tasks: Sequence[Task]) -> list["Event"]:
+    def make_timetable(self, tasks: Sequence[Task]) -> list[FaultEvent]:
         """Return what happens to the tasks that it hits, in the order of time."""
         events = []
         for turn in range(self.times):
             for number, task in enumerate(tasks):
                 begin = turn * self.interval + number * self.stagger
-                events.append(Event(begin, task, begins=True))
+                events.append(FaultEvent(begin, task, begins=True))
                 if self.pause is not None:
-                    events.append(Event(begin + self.pause, task, begins=False))
+                    events.append(FaultEvent(begin + self.pause, task, begins=False))
         return sorted(events, key=lambda event: event.after)
 
     def find_obstacle(self, tasks: Sequence[Task]) -> str | None:
