@@ -74,6 +74,30 @@ def run_phalanx() -> None:
 
 
 def run_bare() -> None:
+    coordinator, strategy = connect_coordinator()
+    with strategy.scope():
+        model = make_model()
+        model.optimizer.build(model.trainable_variables)
+    step = make_plain_step(model, model.optimizer, mean_square, strategy)
+    iterator = iter(coordinator.create_per_worker_dataset(lambda: make_data().repeat()))
+    for steps in (50, 400):
+        started = time.perf_counter()
+        for _ in range(steps):
+            coordinator.schedule(step, args=(iterator,))
+        coordinator.join()
+        speed = steps / (time.perf_counter() - started)
+    print(f"SPEED {speed}", flush=True)
+    os._exit(0)
+
+
+def mean_square(y: Any, predicted: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.reduce_mean(tf.square(predicted - y))
+
+
+def connect_coordinator() -> tuple[Any, Any]:
+    """Return a coordinator and its strategy on the chief; serve and exit in any other task."""
     import tensorflow as tf
 
     config = json.loads(os.environ["TF_CONFIG"])
@@ -90,34 +114,26 @@ def run_bare() -> None:
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        model = make_model()
-        optimizer = model.optimizer
-        optimizer.build(model.trainable_variables)
+    return tf.distribute.coordinator.ClusterCoordinator(strategy), strategy
+
+
+def make_plain_step(model: Any, optimizer: Any, compute_loss: Any, strategy: Any) -> Any:
+    """Return a training step as TensorFlow's guides write it."""
+    import tensorflow as tf
 
     @tf.function
     def step(iterator: Any) -> Any:
         def replica(batch: Any) -> Any:
             x, y = batch
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+                loss = compute_loss(y, model(x, training=True))
             gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
             optimizer.apply(gradients, model.trainable_variables)
             return loss
 
         return strategy.run(replica, args=(next(iterator),))
 
-    data = coordinator.create_per_worker_dataset(lambda: make_data().repeat())
-    iterator = iter(data)
-    for steps in (50, 400):
-        started = time.perf_counter()
-        for _ in range(steps):
-            coordinator.schedule(step, args=(iterator,))
-        coordinator.join()
-        speed = steps / (time.perf_counter() - started)
-    print(f"SPEED {speed}", flush=True)
-    os._exit(0)
+    return step
 
 
 def is_listening(host: str, port: int) -> bool:

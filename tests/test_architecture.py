@@ -109,6 +109,7 @@ SIBLINGS = {
     "phalanx.train.engines": {
         "base",
         "data_ends",
+        "gradient_sums",
         "in_place",
         "lock",
         "lockstep",

@@ -86,8 +86,8 @@ class RunConfig:
     )
     save_in_background: bool = setting(
         True,
-        "Whether sparse tables over 64 MB are saved while training goes on, from a copy that each "
-        "task makes of its rows; this needs memory for the copy.",
+        "Whether sparse tables over 64 MB are saved while training goes on; this needs memory for "
+        "the rows that change meanwhile.",
     )
     full_save_every: int | None = setting(
         None,

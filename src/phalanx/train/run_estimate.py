@@ -12,6 +12,7 @@ from phalanx.cluster import Cluster, Role, Task, TFConfig
 from phalanx.errors import DataError
 from phalanx.train.config import RunConfig
 from phalanx.train.experiment import Experiment
+from phalanx.train.model_dir.table_slices import PART_BYTES
 from phalanx.train.runtime.topology import Strategy, Topology, resolve_topology
 from phalanx.train.setting_checks import check_fits_ps
 from phalanx.train.step.step_function import StepFunction
@@ -111,6 +112,10 @@ class _Sizes:
     """The sparse tables, and their slots, that are saved by the tasks which hold them."""
     rows: int
     """The rows that one step of a trainer looks up, and their indices."""
+    copied: int
+    """The part of these that a save in the background copies."""
+    part: int
+    """How much of these a task holds while it writes a part of a checkpoint."""
     in_background: bool
 
     @classmethod
@@ -128,6 +133,8 @@ class _Sizes:
             changing_state=count_bytes(*changing),
             small_tables=count_bytes(*(t for t in tables if not t.is_large)),
             large_tables=count_bytes(*(t for t in tables if t.is_large)),
+            copied=measure_stores(host_variables, 1)[0].copied * config.save_in_background,
+            part=min(PART_BYTES, count_bytes(*(t for t in tables if t.is_large))),
             rows=sum(
                 looked_up.get(id(v), 0) * (count_bytes(v) // int(v.shape[0]) + _key_bytes(v))
                 for v in host_variables.trainable
@@ -147,7 +154,6 @@ def _estimate_all_reduce(
     tables = _list_tables(host_variables)
     table_slots = count_bytes(*(t for t in tables if not t.trainable))
     table_rows = count_bytes(*tables) - table_slots
-    copy = sizes.large_tables if sizes.in_background else 0
     found = []
     for task in topology.trainers:
         leads = task == topology.task
@@ -158,7 +164,7 @@ def _estimate_all_reduce(
                 buffers=len(host_variables.all()),
                 weight_bytes=2 * (sizes.dense + sizes.state) + table_rows,
                 slot_bytes=2 * sizes.dense_slots + table_slots,
-                working_bytes=sizes.dense + 2 * sizes.rows + copy * leads,
+                working_bytes=sizes.dense + 2 * sizes.rows + (sizes.copied + sizes.part) * leads,
                 sent_bytes=messages,
                 received_bytes=messages,
                 saved_bytes=_whole(sizes) * leads,
@@ -213,7 +219,8 @@ def _estimate_ps(
                 share.buffers,
                 share.dense + share.tables + share.state,
                 share.slots,
-                working_bytes=share.large_tables if sizes.in_background else 0,
+                working_bytes=share.copied * sizes.in_background
+                + min(sizes.part, share.large_tables),
                 sent_bytes=int(part * (trainers * down + relayed)),
                 received_bytes=int(part * (trainers * up + relayed)),
                 saved_bytes=share.large_tables,
@@ -272,9 +279,11 @@ def _estimate_stall(tasks: list[TaskEstimate], sizes: _Sizes) -> float:
         return _whole(sizes) / WRITE_RATE
     dense = (_whole(sizes) - sizes.large_tables) / WRITE_RATE
     # Tasks copy, or else write, their rows at the same time.
-    servers = [task.saved_bytes for task in tasks if task.task.role is Role.PS]
-    largest = max(servers, default=sizes.large_tables)
-    return dense + largest / (COPY_RATE if sizes.in_background else WRITE_RATE)
+    servers = [task for task in tasks if task.task.role is Role.PS]
+    if sizes.in_background:
+        return dense + sizes.copied / max(1, len(servers)) / COPY_RATE
+    largest = max((task.saved_bytes for task in servers), default=sizes.large_tables)
+    return dense + largest / WRITE_RATE
 
 
 def _whole(sizes: _Sizes) -> int:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -27,6 +29,30 @@ def test_flattened_values_are_restored(stores: int, flat: bool) -> None:
         layout.flatten([tf.constant(v) for v in values]), contents, strict=True
     ):
         np.testing.assert_array_equal(found, content)
+
+
+@pytest.mark.parametrize(("stores", "flat"), [(1, True), (2, True), (1, False), (3, False)])
+def test_buffers_are_no_larger_than_their_limit(stores: int, flat: bool) -> None:
+    kind: dict[str, Any] = {"flat": flat, "split": not flat, "limit": 100}
+    specs = [VariableSpec((17, 5), "float32", **kind), VariableSpec((9, 2), "float64", **kind)]
+    layout = FlatLayout.plan(specs, stores)
+    assert max(buffer.nbytes for buffer in layout.buffers) <= 100
+    values = [np.random.default_rng(0).normal(size=spec.shape) for spec in specs]
+    contents = layout.flatten_arrays(values)
+    parts = [tf.constant(content) for content in contents]
+    for found, value in zip(layout.unflatten(parts), values, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-6)
+    tensors = [tf.constant(v, s.dtype) for v, s in zip(values, specs, strict=True)]
+    for found, content in zip(layout.flatten(tensors), contents, strict=True):
+        np.testing.assert_array_equal(found, content)
+    # The gradient of lookups is split in the same way.
+    gradient = tf.IndexedSlices(
+        tensors[0], tf.range(17, dtype=tf.int64), tf.constant([17, 5], tf.int64)
+    )
+    if not flat:
+        split = layout.flatten([gradient, tensors[1]])
+        for found, content in zip(split, contents, strict=True):
+            np.testing.assert_array_equal(tf.convert_to_tensor(found), content)
 
 
 def test_variables_are_split_evenly_over_stores() -> None:

@@ -88,7 +88,7 @@ class AsyncPSEngine(ParameterServerEngine):
             tf.TensorSpec([], tf.int64),
         )
         self._train_local = tf.function(self._train_steps)
-        self._evaluate_remote: TFFunction = None
+        self._evaluate_shards: list[TFFunction] = []
         self._results: queue.SimpleQueue[DispatchResult | BaseException] = queue.SimpleQueue()
         self._remote_iterator: DatasetIterator = None
         self._local_iterator: DatasetIterator = None
@@ -179,15 +179,10 @@ class AsyncPSEngine(ParameterServerEngine):
         """Evaluate on all hosts; the session has settled before."""
         if not self._shared_evaluation.is_shared():
             return self._shared_evaluation.evaluate_on_chief(notify, batches_per_call)
-        if self._evaluate_remote is None:
-            self._evaluate_remote = tf.function(
-                self._shared_evaluation.evaluate_remote
-            ).get_concrete_function(tf.TensorSpec([], tf.int32))
+        if not self._evaluate_shards:
+            self._evaluate_shards = self._shared_evaluation.trace_shards()
         schedule = self._ps_cluster.coordinator.schedule
-        values = [
-            schedule(self._evaluate_remote, args=(tf.constant(member),))
-            for member in self._shared_evaluation.worker_shards
-        ]
+        values = [schedule(evaluate_shard) for evaluate_shard in self._evaluate_shards]
         others = [call_in_background(fetch, value) for value in values]
         return self._shared_evaluation.evaluate(others, notify, batches_per_call)
 
@@ -213,9 +208,9 @@ class AsyncPSEngine(ParameterServerEngine):
         window = DataWindow(self._passes, skip, self._epochs)
         with self._used_lock:
             self._used.clear()
-        self._remote_iterator = self._ps_cluster.open_remote(window)
+        self._remote_iterator = self._ps_cluster.open_remote(window, self._fixed)
         if self._ps_cluster.chief_trains:
-            self._local_iterator = self._ps_cluster.open_local(window)
+            self._local_iterator = self._ps_cluster.open_local(window, self._fixed)
 
     def _dispatch(self, limit: int, one_by_one: bool = False) -> None:
         """Give every trainer steps to do, and every worker more of them to begin with at once."""
@@ -355,20 +350,22 @@ class AsyncPSEngine(ParameterServerEngine):
         total = tf.zeros([self._step.report_size])
         optional = iterator.get_next_as_optional()
         more = optional.has_value()
-        dense, state = self.variables.read_dense(), self.variables.read_state()
+        dense, state = self.variables.read_dense(), self.variables.read_changing_state()
         now = read_clock(begun, [tf.identity(value) for value in (*dense, *state)])
         servers = now - begun
         data = read_clock(now, more) - now
         # Each loop iteration costs a message to the ps: short steps are unrolled.
         for size in self._unrolled:
             while more and done <= steps - size:
-                batch = optional.get_value()
+                element = optional.get_value()
                 for number in range(size):
                     if number:
-                        batch = iterator.get_next()
-                        data += read_clock(now, batch) - now
+                        element = iterator.get_next()
+                        data += read_clock(now, element) - now
                     step = first + tf.cast(done, tf.int64)
-                    dense, state, report, computed, now = self._take_step(dense, state, batch, step)
+                    dense, state, report, computed, now = self._take_step(
+                        dense, state, element, step
+                    )
                     servers += now - computed
                     total += report
                     done += 1
@@ -381,13 +378,15 @@ class AsyncPSEngine(ParameterServerEngine):
 
     @unconverted
     def _take_step(
-        self, dense: list[Tensor], state: list[Tensor], batch: Batch, step: Tensor
+        self, dense: list[Tensor], changing: list[Tensor], element: Batch, step: Tensor
     ) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor, Tensor]:
         """Take one step.
 
-        Returns the dense buffers and the state after it, its report, and when the gradients were
-        computed and the buffers arrived.
+        Returns the dense buffers and the changing state after it, its report, and when the
+        gradients were computed and the buffers arrived.
         """
+        batch, fixed = self._split_element(element)
+        state = self.variables.join_state(fixed, changing)
         result, updates = self._compute(
             self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
@@ -395,8 +394,7 @@ class AsyncPSEngine(ParameterServerEngine):
         dense, changed = self._update(result.gradients, updates, result.sightings)
         # Copies here: the buffers are sent to this task anyway.
         arrived = read_clock(computed, [tf.identity(value) for value in (*dense, *changed)])
-        state = self.variables.replace_changing(state, changed)
-        return dense, state, result.report, computed, arrived
+        return dense, changed, result.report, computed, arrived
 
     @unconverted
     def _update(

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from phalanx.train.runtime.free_memory import Need, check_free_memory
 from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.step.accumulation import Compute, accumulate_parts
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import Dataset, ElementSpec
+from phalanx.train.types import Batch, Dataset, ElementSpec, Tensor
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
@@ -49,7 +49,10 @@ class ParameterServerEngine(TrainingEngine):
         )
         self._steps_per_call = StepsPerCall(fixed=ps_cluster.config.steps_per_call)
         self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.variables)
-        self._build(element_spec)
+        # The state that no step changes reaches a trainer with its data, and is read only once.
+        self._fixed = self.variables.fixed_state()
+        fixed_spec = tuple(tf.TensorSpec(each.shape, each.dtype) for each in self._fixed)
+        self._build((element_spec, fixed_spec) if self._fixed else element_spec)
 
     def _check_memory(self, host_variables: HostVariables) -> None:
         """Raise an error if a parameter server has not the memory for its buffers."""
@@ -58,7 +61,7 @@ class ParameterServerEngine(TrainingEngine):
         copies = self._ps_cluster.config.save_in_background
         check_free_memory(
             [
-                Need(task, cluster.addresses[task], device, size.total, size.large_tables * copies)
+                Need(task, cluster.addresses[task], device, size.total, size.copied * copies)
                 for task, device, size in zip(cluster.tasks(Role.PS), devices, sizes, strict=True)
             ]
         )
@@ -70,6 +73,11 @@ class ParameterServerEngine(TrainingEngine):
     def count_evaluation_batches(self, data: Dataset) -> int | None:
         # The shards of an evaluation are others than those of the training.
         return self._shared_evaluation.count_batches()
+
+    def _split_element(self, element: Batch) -> tuple[Batch, Sequence[Tensor]]:
+        """Return the batch and the fixed state that an element of a trainer's data has."""
+        batch, fixed = element if self._fixed else (element, ())
+        return batch, fixed
 
     def push(self) -> None:
         self.variables.push()

@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
-from phalanx.train.autograph import unconverted
 from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.data_ends import DataEnds
+from phalanx.train.engines.gradient_sums import GradientSums
 from phalanx.train.engines.ps_base import ParameterServerEngine
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
@@ -22,19 +23,12 @@ from phalanx.train.runtime.trainer_losses import TrainerLosses
 from phalanx.train.runtime.trainer_tokens import STOP, TrainerTokens
 from phalanx.train.step.accumulation import (
     has_examples,
-    scale,
     weight_by_examples,
     zero_contribution,
 )
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.step.step_times import StepTimes, read_clock
-from phalanx.train.types import Array, DatasetIterator, ElementSpec, Tensor
-from phalanx.train.variables.index_shard import Sightings
-from phalanx.train.variables.row_accumulator import RowAccumulator, Rows
-from phalanx.train.variables.sparse_tables import merge_rows
-from phalanx.train.variables.state_queue import StateQueue
-
-T = TypeVar("T")
+from phalanx.train.types import Array, Dataset, DatasetIterator, ElementSpec, Tensor, TFFunction
 
 LOG = logging.getLogger("phalanx")
 
@@ -73,31 +67,7 @@ class SyncPSEngine(ParameterServerEngine):
                 f"replicas_to_aggregate is {self._required}, but there are only {trainers} "
                 "trainers: lower it, or start more workers"
             )
-        layout = self.variables.layout
-        self._rows = RowAccumulator(self.variables, trainers)
-        # Each sum begins with the number of its examples: with backups, one server may have
-        # received a gradient that another has not. The first server's sum begins with the whole
-        # report, the trainers that took part, and how long each has waited for its batch and
-        # computed; it ends with the state that is averaged.
-        self._head = step.report_size + 3 * trainers
-        state_buffers = self.variables.select_changing(self.variables.state_layout.buffers)
-        self._is_averaged = [tf.as_dtype(buffer.dtype).is_floating for buffer in state_buffers]
-        self._averages, others = self._split_state(state_buffers)
-        self._state_queue = StateQueue(others, ps_cluster.devices[0])
-        self._state_sizes = [buffer.size for buffer in self._averages]
-        self._sizes = [
-            sum(layout.buffers[index].size for index in self._dense_in(store))
-            + (1 if store else self._head + sum(self._state_sizes))
-            for store in range(len(ps_cluster.devices))
-        ]
-        self._sums = []
-        for device, size in zip(ps_cluster.devices, self._sizes, strict=True):
-            with tf.device(device):
-                self._sums.append(
-                    tf.raw_ops.ResourceConditionalAccumulator(
-                        dtype=tf.float32, shape=[size], reduction_type="SUM"
-                    )
-                )
+        self._sums = GradientSums(self.variables, trainers, step.report_size)
         with tf.device(ps_cluster.devices[0]):
             # The number of the evaluation, the shard, and its report.
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[2 + step.report_size]])
@@ -108,15 +78,15 @@ class SyncPSEngine(ParameterServerEngine):
         self._losses = TrainerLosses(
             ps_cluster, self._required, lambda: int(self._completed.numpy())
         )
+        self._work = tf.function(self._work_until_end)
         # The coordinator would trace inside the strategy's scope.
-        self._work_remote = tf.function(self._work).get_concrete_function(
-            tf.data.IteratorSpec(element_spec),
-            tf.TensorSpec([], tf.int32),
-            tf.TensorSpec([], tf.int64),
-            tf.TensorSpec([], tf.int64),
-        )
-        self._work_local = tf.function(self._work)
-        self._apply = tf.function(self._apply_sums)
+        specs = (tf.data.IteratorSpec(element_spec), *[tf.TensorSpec([], tf.int64)] * 2)
+        self._work_as = [
+            tf.function(partial(self._trace_trainer, number), autograph=False)
+            .get_concrete_function(*specs)
+            for number in range(trainers)
+        ]  # fmt: skip
+        self._apply = tf.function(self._sums.apply)
         self._update = tf.function(self._update_many)
         self._drop = tf.function(self._drop_update)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -132,10 +102,7 @@ class SyncPSEngine(ParameterServerEngine):
     def begin(self, step: int, skip: int, passes: int = 0) -> None:
         """Copy the variables to the parameter servers, and start the trainers."""
         self.variables.push()
-        for accumulator in self._sums:
-            tf.raw_ops.ResourceAccumulatorSetGlobalStep(
-                handle=accumulator, new_global_step=tf.constant(step, tf.int64)
-            )
+        self._sums.begin(step)
         self._token = step
         self._started = skip > 0
         self._passes = passes
@@ -222,25 +189,24 @@ class SyncPSEngine(ParameterServerEngine):
     def _open(self, skip: int) -> None:
         # An update of empty batches alone would look like the end of the data.
         window = DataWindow(self._passes, skip, 1, drops_empty=self._backups > 0)
-        remote = self._ps_cluster.open_remote(window)
+        remote = self._ps_cluster.open_remote(window, self._fixed)
         self._has_tokens = False
         self._ends.begin_pass()
         self._working = []
         self._losses.begin_calls()
         ended = tf.constant(self._ended_passes, tf.int64)
         number_of_pass = tf.constant(self._passes, tf.int64)
-        for number in range(len(self._ps_cluster.trainers)):
-            trainer = tf.constant(number)
+        for number, work in enumerate(self._work_as):
             if number == 0 and self._ps_cluster.chief_trains:
-                local = self._ps_cluster.open_local(window)
+                local = self._ps_cluster.open_local(window, self._fixed)
                 self._working.append(
                     call_in_background(
-                        self._watch, self._run_local, local, trainer, ended, number_of_pass
+                        self._watch, self._run_local, work, local, ended, number_of_pass
                     )
                 )
             else:
                 value = self._ps_cluster.coordinator.schedule(
-                    self._work_remote, args=(remote, trainer, ended, number_of_pass)
+                    work, args=(remote, ended, number_of_pass)
                 )
                 self._losses.add_call(value, number)
                 self._working.append(call_in_background(self._watch, fetch, value))
@@ -265,9 +231,9 @@ class SyncPSEngine(ParameterServerEngine):
                     )
                 wait([future], _POLL_SECONDS / 10)
 
-    def _run_local(self, *arguments: object) -> None:
+    def _run_local(self, work: TFFunction, *arguments: object) -> None:
         with tf.device(CHIEF_DEVICE):
-            self._work_local(*arguments)
+            work(*arguments)
 
     def _watch(self, function: Callable[..., object], *arguments: object) -> None:
         try:
@@ -337,8 +303,30 @@ class SyncPSEngine(ParameterServerEngine):
         self._ends.leave_out(self._losses.find_missing())
         self._tokens.send(token, self._ends.find_ended())
 
-    def _work(
-        self, iterator: DatasetIterator, trainer: Tensor, ended: Tensor, number_of_pass: Tensor
+    def _trace_trainer(
+        self, trainer: int, iterator: DatasetIterator, ended: Tensor, number_of_pass: Tensor
+    ) -> Tensor:
+        """Run a trainer; the graph has its tokens and its evaluation data, and no other's."""
+        shard, data = trainer + int(not self._ps_cluster.chief_trains), None
+        if shard in self._shared_evaluation.worker_shards and self._shared_evaluation.is_shared():
+            data = self._shared_evaluation.make_shard(shard)
+        return self._work(
+            iterator,
+            tf.constant(trainer),
+            ended,
+            number_of_pass,
+            self._tokens.handle(trainer),
+            data,
+        )
+
+    def _work_until_end(
+        self,
+        iterator: DatasetIterator,
+        trainer: Tensor,
+        ended: Tensor,
+        number_of_pass: Tensor,
+        tokens: Tensor,
+        evaluation_data: Dataset | None,
     ) -> Tensor:
         """Run a trainer until it receives the token that ends this pass, or a later one.
 
@@ -347,21 +335,19 @@ class SyncPSEngine(ParameterServerEngine):
         batches = self._losses.take_over(trainer)
         self._ends.begin_call(trainer)
         added = tf.constant(-1, tf.int64)
-        # State that no step changes is fetched only once.
-        state = [tf.identity(value) for value in self.variables.read_state()]
-        token, evaluation = self._tokens.take(trainer, number_of_pass)
+        token, evaluation = self._tokens.take(tokens, number_of_pass)
         while token != STOP:
-            if self._shared_evaluation.is_shared() and evaluation >= 0:
+            if evaluation_data is not None and evaluation >= 0:
                 shard = trainer + int(not self._ps_cluster.chief_trains)
-                report = self._shared_evaluation.evaluate_remote(shard)
+                report = self._shared_evaluation.evaluate_data(evaluation_data)
                 head = [tf.cast(evaluation, tf.float64), tf.cast(shard, tf.float64)]
                 self._evaluations.enqueue(tf.concat([head, report], 0))
             # The chief may ask for the same update again.
             if token > added:
-                if self._contribute(iterator, trainer, token, token - ended, state):
+                if self._contribute(iterator, trainer, token, token - ended):
                     added = token
                 batches += 1
-            token, evaluation = self._tokens.take(trainer, number_of_pass)
+            token, evaluation = self._tokens.take(tokens, number_of_pass)
         return batches
 
     def _contribute(
@@ -370,7 +356,6 @@ class SyncPSEngine(ParameterServerEngine):
         trainer: Tensor,
         token: Tensor,
         step: Tensor,
-        state: list[Tensor],
     ) -> Tensor:
         """Add one batch to the update of a token; without data, add zeros if they are needed.
 
@@ -379,73 +364,28 @@ class SyncPSEngine(ParameterServerEngine):
         variables = self.variables
         dense, changing = variables.read_dense(), variables.read_changing_state()
         buffers = variables.add_sparse(dense)
-        state = variables.replace_changing(state, changing)
         # Copies here: the weights are sent to this task anyway.
         begun = read_clock([tf.identity(value) for value in (*dense, *changing)])
         optional = iterator.get_next_as_optional()
         arrived = read_clock(begun, optional.has_value())
+
+        def compute() -> StepResult:
+            batch, fixed = self._split_element(optional.get_value())
+            state = variables.join_state(fixed, changing)
+            result = self._compute(variables, buffers, state, batch, trainer, step)
+            return weight_by_examples(result, variables)
+
         contribution = tf.cond(
-            has_examples(optional),
-            lambda: weight_by_examples(
-                self._compute(variables, buffers, state, optional.get_value(), trainer, step),
-                variables,
-            ),
+            has_examples(optional, lambda element: self._split_element(element)[0]),
+            compute,
             lambda: zero_contribution(variables, changing, self._step.report_size),
         )
         computed = read_clock(arrived, contribution.gradients, contribution.report)
         adds = optional.has_value() or self._ends.is_needed(trainer)
         if adds:
-            times = tf.stack([arrived - begun, computed - arrived])
-            sums, rows = self._serialize(contribution, trainer, times)
-            others = self._split_state(contribution.state)[1]
-            added = self._state_queue.add(trainer, token, others)
-            with tf.control_dependencies([*self._rows.add(trainer, token, rows), *added]):
-                for accumulator, value in zip(self._sums, sums, strict=True):
-                    tf.raw_ops.ResourceAccumulatorApplyGradient(
-                        handle=accumulator, local_step=token, gradient=value
-                    )
+            times = [arrived - begun, computed - arrived]
+            self._sums.add(contribution, trainer, token, times)
         return adds
-
-    @unconverted
-    def _serialize(
-        self, contribution: StepResult, trainer: Tensor, times: Tensor
-    ) -> tuple[list[Tensor], list[Rows]]:
-        """Return what a contribution adds to the sum on each server, and to the sparse rows."""
-        gradients, state, report, sightings = contribution
-        counts = [tf.cast(report[0] > 0, tf.float32), *tf.unstack(tf.cast(times, tf.float32))]
-        one_hot = tf.one_hot(trainer, len(self._ps_cluster.trainers))
-        sums = []
-        for store in range(len(self._sums)):
-            parts = [
-                tf.reshape(tf.cast(gradients[index], tf.float32), [-1])
-                for index in self._dense_in(store)
-            ]
-            if store == 0:
-                parts = [report, *(one_hot * count for count in counts), *parts]
-                parts += [tf.cast(value, tf.float32) for value in self._split_state(state)[0]]
-            else:
-                parts = [report[:1], *parts]
-            sums.append(tf.concat(parts, 0))
-        indices = self.variables.sparse_gradients()
-        merged = [
-            merge_rows(gradients[index]) if self.variables.is_sparse(index) else gradients[index]
-            for index in indices
-        ]
-        rows = [[gradient.indices, gradient.values] for gradient in merged]
-        for index, seen in zip(self.variables.growing_buffers(), sightings, strict=True):
-            rows[indices.index(index)] += [seen.ids, seen.counts]
-        return sums, rows
-
-    @unconverted
-    def _split_state(self, state: Sequence[T]) -> tuple[list[T], list[T]]:
-        """Return the buffers of changing state that are averaged, and the others."""
-        pairs = list(zip(state, self._is_averaged, strict=True))
-        return [value for value, is_mean in pairs if is_mean], [v for v, mean in pairs if not mean]
-
-    @unconverted
-    def _dense_in(self, store: int) -> list[int]:
-        indices = self.variables.layout.in_store(store)
-        return [index for index in indices if not self.variables.has_sparse_gradient(index)]
 
     def _update_many(
         self, steps: Tensor, token: Tensor, is_first: Tensor
@@ -457,15 +397,15 @@ class SyncPSEngine(ParameterServerEngine):
         if is_first:
             self._tokens.send_update(token)
         while more and done < steps:
-            sums, report, counts, rows, others = self._take_update(token)
-            more = report[0] > 0
+            taken = self._sums.take(token, self._required)
+            more = taken.report[0] > 0
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
             token += 1
             if more:
                 # A function call, so that the tokens can depend on all that it does.
-                applied = self._apply(sums, rows, others, report[0])
-                total += report
-                total_counts += counts
+                applied = self._apply(taken.sums, taken.rows, taken.state, taken.report[0])
+                total += taken.report
+                total_counts += taken.counts
                 done += 1
                 with tf.control_dependencies([applied]):
                     if not self._pauses or done < steps:
@@ -474,73 +414,6 @@ class SyncPSEngine(ParameterServerEngine):
         return done, total, total_counts, more, token
 
     def _drop_update(self, token: Tensor) -> tuple[Tensor]:
-        _, report, _, rows, others = self._take_update(token)
-        with tf.control_dependencies(tf.nest.flatten([rows, others], expand_composites=True)):
-            return (tf.identity(report),)
-
-    @unconverted
-    def _take_update(
-        self, token: Tensor
-    ) -> tuple[list[Tensor], Tensor, Tensor, dict[int, Rows], list[Tensor]]:
-        """Wait for the sums of an update.
-
-        Returns them, its report, the counts of trainers, sparse rows and other state.
-        """
-        sums = [self._take(store) for store in range(len(self._sums))]
-        with tf.device(self._ps_cluster.devices[0]):
-            head = sums[0][: self._head]
-            # Only these leave the parameter servers.
-            report, counts = tf.split(head, [self._step.report_size, -1])
-            counted = counts[: len(self._ps_cluster.trainers)]
-        with tf.control_dependencies(sums):
-            rows = self._rows.take(token, counted)
-            others = self._state_queue.take(token, counted)
-        return sums, report, counts, rows, others
-
-    @unconverted
-    def _take(self, store: int) -> Tensor:
-        with tf.device(self._ps_cluster.devices[store]):
-            taken = tf.raw_ops.ResourceAccumulatorTakeGradient(
-                handle=self._sums[store], num_required=self._required, dtype=tf.float32
-            )
-            return tf.ensure_shape(taken, [self._sizes[store]])
-
-    @unconverted
-    def _apply_sums(
-        self, sums: list[Tensor], rows: dict[int, Rows], others: list[Tensor], count: Tensor
-    ) -> Tensor:
-        """Update the variables by sums that are on the parameter servers, and stay there."""
-        layout, devices = self.variables.layout, self._ps_cluster.devices
-        gradients: list[Tensor] = [None] * len(layout.buffers)
-        for index, (indices, values, *_) in rows.items():
-            with tf.device(devices[layout.buffers[index].store]):
-                shape = tf.constant(layout.buffers[index].shape, tf.int64)
-                gradients[index] = scale(tf.IndexedSlices(values, indices, shape), 1 / count)
-        averages: list[Tensor] = []
-        for store, total in enumerate(sums):
-            dense = self._dense_in(store)
-            sizes = [layout.buffers[index].size for index in dense]
-            head, tail = (1, []) if store else (self._head, self._state_sizes)
-            with tf.device(devices[store]):
-                parts = tf.split(total, [head, *sizes, *tail])[1:]
-                for index, part in zip(dense, parts[: len(sizes)], strict=True):
-                    buffer = layout.buffers[index]
-                    mean = tf.math.divide_no_nan(part, total[0])
-                    gradients[index] = tf.cast(tf.reshape(mean, buffer.shape), buffer.dtype)
-                averages += parts[len(sizes) :]
-        # On the chief: the variables may be on another server, and servers send nothing to others.
-        means = [
-            tf.cast(tf.reshape(total / count, buffer.shape), buffer.dtype)
-            for total, buffer in zip(averages, self._averages, strict=True)
-        ]
-        exact = iter(others)
-        self.variables.write_changing_state(
-            [means.pop(0) if is_mean else next(exact) for is_mean in self._is_averaged]
-        )
-        self.variables.apply(gradients, are_stored=True)
-        seen = []
-        for index in self.variables.growing_buffers():
-            with tf.device(devices[layout.buffers[index].store]):
-                seen.append(Sightings.merge(*rows[index][2:]))
-        self.variables.grow(seen)
-        return tf.constant(True)
+        taken = self._sums.take(token, self._required)
+        with tf.control_dependencies(tf.nest.flatten([taken.rows, taken.state])):
+            return (tf.identity(taken.report),)

@@ -20,7 +20,7 @@ from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, ParameterServerCluste
 from phalanx.train.runtime.task_data import make_eval_data
 from phalanx.train.runtime.worker_data import can_be_sent
 from phalanx.train.step.step_function import StepFunction
-from phalanx.train.types import Array, Dataset, DatasetIterator, Tensor
+from phalanx.train.types import Array, Dataset, DatasetIterator, Tensor, TFFunction
 from phalanx.train.variables.device_variables import DeviceVariables
 
 LOG = logging.getLogger("phalanx")
@@ -202,12 +202,25 @@ class SharedEvaluation:
         return range(1, len(self._contexts))
 
     @unconverted
-    def evaluate_remote(self, shard: Tensor) -> Tensor:
-        """Evaluate one shard, and return its report; to be traced, and run by a worker."""
-        make_shards = [partial(self._make_data, context) for context in self._contexts]
-        data = tf.switch_case(shard, make_shards)
+    def make_shard(self, shard: int) -> Dataset:
+        """Return the data of one shard; in the graph of the worker that evaluates it."""
+        return self._make_data(self._contexts[shard])
+
+    @unconverted
+    def evaluate_data(self, data: Dataset) -> Tensor:
+        """Evaluate the data of one shard, and return its report; in the graph of a worker."""
         limit = tf.constant(self._limit)
         return call_converted(self._remote_loop.evaluate_batches, iter(data), limit)[1]
+
+    def trace_shards(self) -> list[TFFunction]:
+        """Return a function for each shard of a worker, which has the data of this shard alone."""
+        evaluate = tf.function(self.evaluate_data)
+
+        def trace(shard: int) -> TFFunction:
+            function = tf.function(lambda: evaluate(self.make_shard(shard)), autograph=False)
+            return function.get_concrete_function()
+
+        return [trace(shard) for shard in self.worker_shards]
 
     def count_batches(self) -> int | None:
         """Return how many batches the chief evaluates, or None if that is unknown."""

@@ -8,7 +8,7 @@ the rows that changed. So it needs its base, and no other incremental checkpoint
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from phalanx.errors import CheckpointError
 from phalanx.train.types import Array, Tensor, TFVariable
+from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_transfer import chunk_rows, read_spans, write_rows
 from phalanx.train.variables.table import Table
 
@@ -58,6 +59,7 @@ class ChangedRows:
     """The rows of one part of a shard that have changed."""
 
     key: str
+    table: Table
     shard: TFVariable
     changed: TFVariable
     """Which rows of the shard have changed."""
@@ -65,8 +67,12 @@ class ChangedRows:
     end: int
     """The first row of the part in its shard, and the one after its last."""
     spans: Spans
-    copy: tuple[Tensor, Tensor] | None = None
-    """The numbers of the rows in the table, and the rows."""
+    local: Tensor = None
+    """The numbers of the rows in the shard."""
+    copy: Tensor = None
+    """The rows, if no snapshot has them."""
+    snapshot: RowSnapshot | None = None
+    """What keeps the rows, while the training goes on."""
 
     @property
     def device(self) -> str:
@@ -82,20 +88,28 @@ class ChangedRows:
 
     @property
     def nbytes(self) -> int:
-        return sum(t.dtype.size * math.prod(t.shape) for t in self.read())
+        row = self.shard.dtype.size * math.prod(self.shard.shape[1:])
+        return int(self.local.shape[0]) * int(self.local.dtype.size + row)
 
     def read(self) -> list[Tensor]:
-        assert self.copy is not None
-        return list(self.copy)
+        with tf.device(self.device):
+            rows = self.spans.number(self.local)
+        values = self.copy
+        if self.snapshot is not None:
+            values = self.snapshot.read(self.shard, self.local)
+        return [rows, values]
 
-    def take_copy(self) -> ChangedRows:
-        """Return this part with a copy of its rows on their device, when it has been made."""
+    def take_copy(self, snapshots: Collection[RowSnapshot]) -> ChangedRows:
+        """Return this part with its rows: in one of the snapshots, or else in a copy."""
+        snapshot = self.table.find_snapshot(self.shard)
         with tf.device(self.device):
             local = tf.where(self.changed[self.begin : self.end])[:, 0] + self.begin
-            rows, values = self.spans.number(local), tf.gather(self.shard, local)
-            rows[:1].numpy()
+            if snapshot in snapshots:
+                local[:1].numpy()
+                return replace(self, local=local, snapshot=snapshot)
+            values = tf.gather(self.shard, local)
             values[:1].numpy()
-        return replace(self, copy=(rows, values))
+        return replace(self, local=local, copy=values)
 
 
 def split_changes(table: Table, key: str) -> Iterator[ChangedRows]:
@@ -105,7 +119,8 @@ def split_changes(table: Table, key: str) -> Iterator[ChangedRows]:
         spans, rows, step = Spans.read(table, number), int(shard.shape[0]), chunk_rows(shard)
         for part, begin in enumerate(range(0, rows, step)):
             name = f"{key}{_CHANGED}{number}-{part}"
-            yield ChangedRows(name, shard, changed, begin, min(begin + step, rows), spans)
+            end = min(begin + step, rows)
+            yield ChangedRows(name, table, shard, changed, begin, end, spans)
 
 
 def write_base(prefix: str, base: str) -> None:

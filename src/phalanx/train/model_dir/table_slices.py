@@ -6,11 +6,12 @@ it, in slices, and merged into one checkpoint, from which TensorFlow alone resto
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from phalanx.train.model_dir.table_changes import (
 )
 from phalanx.train.types import Tensor, Trackable
 from phalanx.train.variables import row_transfer
+from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_transfer import (
     Piece,
     RowRange,
@@ -55,6 +57,8 @@ class Slice:
     rows: RowRange
     copy: Tensor = None
     """A copy of the rows on their device, if they may change before they are written."""
+    snapshot: RowSnapshot | None = None
+    """What keeps the rows instead, while the training goes on."""
 
     @property
     def names(self) -> list[str]:
@@ -69,10 +73,17 @@ class Slice:
         return self.table.nbytes // int(self.table.shape[0]) * self.rows.length
 
     def read(self) -> list[Tensor]:
+        if self.snapshot is not None:
+            with tf.device(self.rows.shard.device):
+                numbers = tf.range(self.rows.length, dtype=tf.int64) + self.rows.begin
+            return [self.snapshot.read(self.rows.shard, numbers)]
         return [read_range(self.rows) if self.copy is None else self.copy]
 
-    def take_copy(self) -> Slice:
-        """Return this slice with a copy, when it has been made."""
+    def take_copy(self, snapshots: Collection[RowSnapshot]) -> Slice:
+        """Return this slice with one of the snapshots, or else with a copy, when it is made."""
+        snapshot = self.table.find_snapshot(self.rows.shard)
+        if snapshot in snapshots:
+            return replace(self, snapshot=snapshot)
         copy = read_range(self.rows)
         with tf.device(self.rows.shard.device):
             copy[:1].numpy()
@@ -132,7 +143,7 @@ def write_checkpoint(
         prefix: The prefix of its files.
         files: Which tasks share the files of this one.
         on_copied: Called when variables may change again, before the large tables are written. Each
-            task then holds a copy of its rows. Without it, there are no copies.
+            task then has a snapshot of its rows, or a copy. Without it, there is neither.
         base: A full checkpoint: of large tables, only the rows that changed since then are written.
 
     Returns:
@@ -155,9 +166,12 @@ def write_checkpoint(
         finished.append(f"{temporary}/base")
         write_base(finished[-1], base)
         by_device = _find_changed_rows(large, keys)
-    with ThreadPoolExecutor(len(by_device)) as pool:
+    snapshots = _find_snapshots(large) if on_copied is not None else []
+    with _open_snapshots(snapshots), ThreadPoolExecutor(len(by_device)) as pool:
         if on_copied is not None or base is not None:
-            copies = pool.map(lambda parts: [p.take_copy() for p in parts], by_device.values())
+            copies = pool.map(
+                lambda parts: [part.take_copy(snapshots) for part in parts], by_device.values()
+            )
             by_device = dict(zip(by_device, copies, strict=True))
         if on_copied is not None:
             on_copied()
@@ -177,6 +191,24 @@ def write_checkpoint(
         delete_old_dirs=True,
     )
     return [keys[id(table)] for table in large]
+
+
+def _find_snapshots(tables: Sequence[Table]) -> list[RowSnapshot]:
+    """Return the snapshots of tables, each of them once: slots share that of their rows."""
+    found = [snapshot for table in tables for snapshot in table.snapshots]
+    return list(dict.fromkeys(found))
+
+
+@contextlib.contextmanager
+def _open_snapshots(snapshots: Sequence[RowSnapshot]) -> Iterator[None]:
+    """Keep rows as they are now for the time of the `with` block."""
+    try:
+        for snapshot in snapshots:
+            snapshot.open()
+        yield
+    finally:
+        for snapshot in snapshots:
+            snapshot.close()
 
 
 def _split_tables(tables: Sequence[Table], keys: Mapping[int, str]) -> dict[str, list[Part]]:
@@ -263,10 +295,10 @@ def _write_part(prefix: str, device: str, parts: Sequence[Part], files: SharedFi
             return tf.constant(True)
 
     if files.can_write(device, prefix.rpartition("/")[0].rpartition("/")[0]):
-        # One function, whose result arrives after everything is written.
         with tf.device(find_cpu(device)):
-            function = tf.function(lambda: save([t for part in parts for t in part.read()]))
-            function.get_concrete_function()().numpy()
+            tensors = [tensor for part in parts for tensor in part.read()]
+            # One function, whose result arrives after everything is written.
+            tf.function(lambda: save(tensors)).get_concrete_function()().numpy()
     else:
         save([tf.constant(tensor.numpy()) for part in parts for tensor in part.read()])
 

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -29,6 +29,7 @@ from phalanx.train.types import (
     ElementSpec,
     RemoteValue,
     Tensor,
+    TFFunction,
     TFVariable,
 )
 
@@ -190,23 +191,26 @@ class ParameterServerCluster:
         """The context of each trainer."""
         return [self.topology.context_for(self.config, task) for task in self.trainers]
 
-    def open_remote(self, window: DataWindow) -> DatasetIterator:
-        """Open on every worker an iterator over its shard."""
+    def open_remote(
+        self, window: DataWindow, constants: Sequence[TFVariable] = ()
+    ) -> DatasetIterator:
+        """Open on every worker an iterator over its shard.
+
+        With constants, an element is a batch and their values, which each worker fetches once.
+        """
         contexts = self.contexts[1:] if self.chief_trains else self.contexts
         self._reset_used(len(contexts))
 
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def make() -> Dataset:
-            index = tf.distribute.coordinator.experimental_get_current_worker_index()
-            used = None if self._used is None else tf.gather(self._used, index)
+        def make(number: int) -> Dataset:
+            used = None if self._used is None else self._used[number]
             if self.worker_data is not None:
                 name = self.worker_data_name
-                data = read_worker_data(self.worker_data, name, window.passes)
-                return window.apply(data, used)
-            shards = [partial(self._make, context, window, used) for context in contexts]
-            return tf.switch_case(tf.cast(index, tf.int32), shards)
+                data = window.apply(read_worker_data(self.worker_data, name, window.passes), used)
+            else:
+                data = self._make(contexts[number], window, used)
+            return _add_constants(data, constants)
 
-        return iter(self.coordinator.create_per_worker_dataset(make))
+        return iter(WorkerDatasets.make(self.coordinator, make, len(contexts)))
 
     def _reset_used(self, workers: int) -> None:
         """Note that no worker has used a batch of the window, if anybody wants to know that."""
@@ -237,9 +241,11 @@ class ParameterServerCluster:
                 make_iterators = type(worker)._on_worker_recovery.__get__(worker)
                 worker._on_worker_recovery = partial(recover, number, make_iterators)
 
-    def open_local(self, window: DataWindow) -> DatasetIterator:
-        """Open an iterator over the chief's shard."""
-        return iter(self._open_local(window))
+    def open_local(
+        self, window: DataWindow, constants: Sequence[TFVariable] = ()
+    ) -> DatasetIterator:
+        """Open an iterator over the chief's shard, with constants as on the workers."""
+        return iter(_add_constants(self._open_local(window), constants))
 
     def _open_local(self, window: DataWindow) -> Dataset:
         make = partial(self._make, self.contexts[0], window)
@@ -282,6 +288,47 @@ class ParameterServerCluster:
         if message is not None and message.type is MessageType.FAILED:
             raise WorkerError(f"{message.sender} failed:\n{message.text}")
         return message is not None and message.type is MessageType.TERMINATED
+
+
+class WorkerDatasets:
+    """The function that makes the dataset of each worker.
+
+    The coordinator takes one function for all workers, whose graph would have the datasets of all.
+    It calls this object on each worker instead, which calls the function of that worker.
+    """
+
+    def __init__(self, functions: Sequence[TFFunction]) -> None:
+        self._functions = functions
+        self.structured_outputs = functions[0].structured_outputs
+
+    @classmethod
+    def make(
+        cls, coordinator: ClusterCoordinator, make: Callable[[int], Dataset], count: int
+    ) -> Any:
+        """Return the dataset of the coordinator that `make` makes for each worker.
+
+        Workers above `count` get the last one.
+        """
+        functions = [
+            tf.function(partial(make, number), autograph=False).get_concrete_function()
+            for number in range(count)
+        ]
+        dataset = coordinator.create_per_worker_dataset(functions[0])
+        dataset._dataset_fn = cls(functions)
+        return dataset
+
+    def __call__(self) -> Dataset:
+        find = tf.distribute.coordinator.experimental_get_current_worker_index
+        number = int(tf.function(find, autograph=False)().numpy())
+        return self._functions[min(number, len(self._functions) - 1)]()
+
+
+def _add_constants(data: Dataset, constants: Sequence[TFVariable]) -> Dataset:
+    """Put the values of variables beside each batch; they are read only once."""
+    if not constants:
+        return data
+    values = tuple(constant.read_value() for constant in constants)
+    return tf.data.Dataset.zip((data, tf.data.Dataset.from_tensors(values).repeat()))
 
 
 def fetch(value: RemoteValue) -> Tensor:

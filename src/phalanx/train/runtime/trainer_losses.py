@@ -30,14 +30,14 @@ class TrainerLosses:
         self._losses: dict[int, int] = {}
         self._has_lost_idle_worker = False
         with tf.device(ps_cluster.devices[0]):
-            self._serving = [tf.Variable(0, trainable=False) for _ in ps_cluster.trainers]
+            zeros = tf.zeros([len(ps_cluster.trainers)], tf.int32)
+            self._serving = tf.Variable(zeros, trainable=False)
         ps_cluster.watch_workers(self._note_call, self._note_worker)
 
     def begin_calls(self) -> None:
         """Forget the calls of an earlier pass over the data."""
         self._calls = {}
-        for serving in self._serving:
-            serving.assign(0)
+        self._serving.assign(tf.zeros_like(self._serving))
 
     def add_call(self, value: RemoteValue, trainer: int) -> None:
         """Watch the call of a trainer."""
@@ -46,8 +46,8 @@ class TrainerLosses:
     @unconverted
     def take_over(self, trainer: Tensor) -> Tensor:
         """Note, in the graph of a call, that a worker runs it; return zero."""
-        branches = [lambda each=each: tf.identity(each.assign(1)) for each in self._serving]
-        return tf.switch_case(trainer, branches) - 1
+        self._serving.scatter_nd_update([[trainer]], [1])
+        return tf.constant(0)
 
     @property
     def has_any(self) -> bool:
@@ -56,7 +56,7 @@ class TrainerLosses:
 
     def is_missing(self, trainer: int) -> bool:
         """Whether no worker runs the call of a trainer, after a loss."""
-        return self.has_any and not bool(self._serving[trainer].numpy())
+        return self.has_any and not bool(self._serving.numpy()[trainer])
 
     def find_missing(self) -> list[int]:
         """Return the trainers whose calls no worker will run before a lost one is back.
@@ -64,7 +64,9 @@ class TrainerLosses:
         Raises:
             PeerError: Too few trainers are left for the next update.
         """
-        waiting = [number for number in range(len(self._serving)) if self.is_missing(number)]
+        waiting = [
+            number for number in range(len(self._ps_cluster.trainers)) if self.is_missing(number)
+        ]
         if len(self._ps_cluster.find_lost_workers()) < len(waiting):
             # A worker that is there may only be late to begin its call.
             return []
@@ -100,5 +102,5 @@ class TrainerLosses:
     def _note_call(self, value: RemoteValue) -> None:
         trainer = self._calls.get(value)
         if trainer is not None:
-            self._serving[trainer].assign(0)
+            self._serving.scatter_nd_update([[trainer]], [0])
             self._losses[trainer] = self._count_steps()

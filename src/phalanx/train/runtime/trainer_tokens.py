@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from phalanx.train.autograph import unconverted
-from phalanx.train.types import Tensor, TFQueue
+from phalanx.train.types import Tensor
 
 STOP = -1
 """What `take` returns at the end of the pass."""
@@ -50,24 +50,29 @@ class TrainerTokens:
         """Tell trainers that a pass is over. Those of later passes ignore it."""
         self.send(_END_PASS - number, trainers)
 
+    def handle(self, trainer: int) -> Tensor:
+        """Return the queue of a trainer, for `take`."""
+        return self._queues[trainer].queue_ref
+
     @unconverted
-    def take(self, trainer: Tensor, number_of_pass: Tensor) -> tuple[Tensor, Tensor]:
+    def take(self, handle: Tensor, number_of_pass: Tensor) -> tuple[Tensor, Tensor]:
         """Wait for a token; a straggler, for which several are waiting, takes the newest update.
 
         Returns the number of the update, and that of the newest evaluation that was requested. If
         there is no update, its number is negative: STOP at the end of the pass, or of a later one.
         If there is no evaluation, its number is negative, too.
+
+        Args:
+            handle: The queue of the trainer. The graph does not have those of the others.
+            number_of_pass: The pass over the data.
         """
-
-        def take_from(queue: TFQueue) -> tuple[Tensor, Tensor]:
-            with tf.device(self._device):
-                taken = queue.dequeue_many(tf.maximum(queue.size(), 1))
-                stops = tf.reduce_any(taken <= _END_PASS - number_of_pass)
-                newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
-                # An update and the end of a pass are no evaluation.
-                requests = tf.where(taken > _END_PASS, _EVALUATE - taken, -1)
-                return newest, tf.reduce_max(requests)
-
-        branches = [lambda queue=queue: take_from(queue) for queue in self._queues]
-        update, evaluation = tf.switch_case(trainer, branches)
-        return update, evaluation
+        with tf.device(self._device):
+            size = tf.raw_ops.QueueSizeV2(handle=handle)
+            (taken,) = tf.raw_ops.QueueDequeueManyV2(
+                handle=handle, n=tf.maximum(size, 1), component_types=[tf.int64]
+            )
+            stops = tf.reduce_any(taken <= _END_PASS - number_of_pass)
+            newest = tf.where(stops, tf.constant(STOP, tf.int64), tf.reduce_max(taken))
+            # An update and the end of a pass are no evaluation.
+            requests = tf.where(taken > _END_PASS, _EVALUATE - taken, -1)
+            return newest, tf.reduce_max(requests)

@@ -47,11 +47,13 @@ def zero_contribution(
 
 
 @unconverted
-def has_examples(optional: Tensor) -> Tensor:
-    """Whether the element of a dataset exists and has any example."""
+def has_examples(
+    optional: Tensor, find_batch: Callable[[Batch], Batch] = lambda element: element
+) -> Tensor:
+    """Whether the element of a dataset exists and has any example in its batch."""
     return tf.cond(
         optional.has_value(),
-        lambda: batch_length(optional.get_value()) > 0,
+        lambda: batch_length(find_batch(optional.get_value())) > 0,
         lambda: tf.constant(False),
     )
 

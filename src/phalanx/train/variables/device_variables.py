@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -21,6 +21,7 @@ from phalanx.train.types import (
     Tensor,
     TFVariable,
 )
+from phalanx.train.variables import row_transfer
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import (
@@ -28,9 +29,13 @@ from phalanx.train.variables.host_variables import (
     built_variables,
     inner_optimizer,
 )
-from phalanx.train.variables.index_shard import IndexShard, Sightings
+from phalanx.train.variables.index_shard import Sightings
 from phalanx.train.variables.row_transfer import copy_rows, read_array, write_array
-from phalanx.train.variables.sparse_tables import Lookups, is_table, make_sparse
+from phalanx.train.variables.sparse_tables import (
+    Lookups,
+    is_table,
+    make_sparse,
+)
 from phalanx.train.variables.store import (
     VariableStore,
     make_in_place_store,
@@ -39,7 +44,7 @@ from phalanx.train.variables.store import (
     plan_weights,
 )
 from phalanx.train.variables.table import Table
-from phalanx.train.variables.table_index import TableIndex
+from phalanx.train.variables.table_buffers import TableBuffers
 
 T = TypeVar("T")
 
@@ -70,12 +75,14 @@ class DeviceVariables:
     ) -> DeviceVariables:
         """Create the buffers, spread evenly over the devices, and attach the sparse tables."""
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
+        is_remote = any("/job:ps" in device for device in devices)
+        limit = row_transfer.CHUNK_BYTES if is_remote else None
         layout = plan_weights(
             trainable, optimizer, len(devices), host_variables.disconnected,
             host_variables.looked_up, bool(host_variables.optimizers),
-            host_variables.own_optimizers(),
+            host_variables.own_optimizers(), limit,
         )  # fmt: skip
-        state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed)
+        state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed, limit)
         if host_variables.optimizers:
             (device,) = devices
             stores = [make_in_place_store(device, layout, state_layout, host_variables)]
@@ -83,11 +90,7 @@ class DeviceVariables:
             stores = make_stores(devices, layout, state_layout, host_variables)
         placed = cls(host_variables, layout, state_layout, stores, clipping, is_copy)
         if not is_copy:
-            for table, shards, is_filled in placed._tables():
-                table.attach(shards, is_filled)
-            placed._attach_changes()
-            for index, parts in placed._indexes():
-                index.attach(parts)
+            placed._table_buffers.attach()
         return placed
 
     def model_variables(self) -> list[KerasVariable]:
@@ -166,6 +169,10 @@ class DeviceVariables:
         buffers = enumerate(self.layout.buffers)
         return sum(buffer.nbytes for i, buffer in buffers if not self.is_sparse(i))
 
+    @cached_property
+    def _table_buffers(self) -> TableBuffers:
+        return TableBuffers(self.host_variables, self.layout, self.stores)
+
     def _first_variable(self, index: int) -> KerasVariable:
         group = self.layout.groups[self.layout.buffers[index].group]
         return self.host_variables.trainable[group[0]]
@@ -177,7 +184,7 @@ class DeviceVariables:
             shard = (index, buffers[index])
             shards.setdefault(id(self._first_variable(index)), []).append(shard)
         is_remote = any("/job:ps" in store.device for store in self.stores)
-        return Lookups(shards, is_remote, tape, self._index_shards())
+        return Lookups(shards, is_remote, tape, self._table_buffers.index_shards())
 
     @unconverted
     def read_state(self) -> list[Tensor]:
@@ -201,11 +208,17 @@ class DeviceVariables:
         return [value for value, buffer in buffers if not buffer.fixed]
 
     @unconverted
-    def replace_changing(self, state: Sequence[T], changed: Sequence[T]) -> list[T]:
-        """Return all buffers of state in order, with new values of those that steps change."""
-        remaining = iter(changed)
-        buffers = zip(state, self.state_layout.buffers, strict=True)
-        return [value if buffer.fixed else next(remaining) for value, buffer in buffers]
+    def fixed_state(self) -> list[TFVariable]:
+        """Return the buffers of state that training steps never change: frozen weights."""
+        buffers = zip(self.state_variables(), self.state_layout.buffers, strict=True)
+        return [variable for variable, buffer in buffers if buffer.fixed]
+
+    @unconverted
+    def join_state(self, fixed: Sequence[T], changing: Sequence[T]) -> list[T]:
+        """Return all buffers of state in order, from those that steps change and the others."""
+        fixed_values, changing_values = iter(fixed), iter(changing)
+        buffers = self.state_layout.buffers
+        return [next(fixed_values if buffer.fixed else changing_values) for buffer in buffers]
 
     @unconverted
     def state_variables(self) -> list[TFVariable]:
@@ -226,7 +239,7 @@ class DeviceVariables:
     @unconverted
     def growing_buffers(self) -> list[int]:
         """Return the buffers that hold rows of growing tables."""
-        return list(self._index_shards())
+        return list(self._table_buffers.index_shards())
 
     @unconverted
     def no_sightings(self) -> list[Sightings]:
@@ -239,26 +252,6 @@ class DeviceVariables:
         for index, seen in zip(self.growing_buffers(), sightings, strict=True):
             store = self.layout.buffers[index].store
             self.stores[store].grow(self.layout.in_store(store).index(index), seen)
-
-    @unconverted
-    def _index_shards(self) -> dict[int, IndexShard]:
-        """Return the indexes of growing tables, by the number of their buffer."""
-        found: dict[int, IndexShard] = {}
-        for number, store in enumerate(self.stores):
-            in_store = self.layout.in_store(number)
-            found |= {in_store[position]: shard for position, shard in store.indexes.items()}
-        return dict(sorted(found.items()))
-
-    def _indexes(self) -> Iterator[tuple[TableIndex, list[IndexShard]]]:
-        """Yield each index with its shards, in the order of the buckets."""
-        shards = self._index_shards()
-        for index in self.host_variables.indexes():
-            mine = [
-                shard
-                for number, shard in shards.items()
-                if getattr(self._first_variable(number), "index", None) is index
-            ]
-            yield index, mine
 
     def apply_call(
         self, optimizer: Optimizer, gradients: Sequence[Tensor], variables: Sequence[KerasVariable]
@@ -321,11 +314,11 @@ class DeviceVariables:
 
     def push(self) -> None:
         """Copy the host variables to the buffers; initialize tables that have no host copy."""
-        for table, shards, _ in self._tables():
+        for table, shards, _ in self._table_buffers.tables():
             table.push()
             if self.is_copy:
                 copy_rows(table.shards, shards)
-        for index, parts in self._indexes():
+        for index, parts in self._table_buffers.indexes():
             index.push(parts)
         weights = _order(self.layout, [store.weights for store in self.stores])
         _write(weights, self.layout.flatten_arrays(_read_dense(self.host_variables.trainable)))
@@ -345,7 +338,7 @@ class DeviceVariables:
 
     def pull(self) -> None:
         """Copy the buffers to the host variables; a large table only if it has a host copy."""
-        for table, _, _ in self._tables():
+        for table, _, _ in self._table_buffers.tables():
             table.pull()
         for index in self.host_variables.indexes():
             index.pull()
@@ -366,53 +359,6 @@ class DeviceVariables:
     def _read_dense(self, buffers: Sequence[TFVariable]) -> list[Array | None]:
         """Return the contents of all buffers but those of sparse tables."""
         return [None if self.is_sparse(i) else read_array(b) for i, b in enumerate(buffers)]
-
-    def _tables(self) -> Iterator[tuple[Table, list[TFVariable], bool]]:
-        """Yield each table and slot of a table with its buffers, and whether they are filled."""
-        weights = self.host_variables.trainable
-        by_store = [dict(enumerate(store.weights)) for store in self.stores]
-        for position, weight in enumerate(weights):
-            if isinstance(weight, Table):
-                yield weight, self._find_buffers(position, by_store), False
-        for name, slots in self.host_variables.slots.by_name.items():
-            by_store = [store.slots.by_name.get(name, {}) for store in self.stores]
-            for position, slot in slots.items():
-                if isinstance(slot, Table):
-                    yield slot, self._find_buffers(position, by_store), True
-        for index, parts in self._indexes():
-            for table, name in zip(index.split_tables, ("ids", "counts", "seen"), strict=True):
-                yield table, [getattr(part, name) for part in parts], True
-
-    def _attach_changes(self) -> None:
-        """Let tables know which variables note their changes; slots share those of their rows."""
-        by_store = [
-            {position: each.changed for position, each in store.row_optimizers.items()}
-            for store in self.stores
-        ]
-        by_name = self.host_variables.slots.by_name.values()
-        for position, weight in enumerate(self.host_variables.trainable):
-            if isinstance(weight, Table) and weight.tracks_changes:
-                changes = tuple(self._find_buffers(position, by_store))
-                for table in (weight, *(slots[position] for slots in by_name if position in slots)):
-                    table.changes = changes
-        for index, parts in self._indexes():
-            changes = tuple(part.changed for part in parts if part.changed is not None)
-            for table in index.split_tables:
-                table.changes = changes
-
-    def _find_buffers(
-        self, weight: int, by_store: Sequence[Mapping[int, KerasVariable]]
-    ) -> list[TFVariable]:
-        """Return the buffers of a weight that has its own, or those of its slot, in order."""
-        group = self.layout.groups.index((weight,))
-        found = []
-        for index, buffer in enumerate(self.layout.buffers):
-            if buffer.group == group:
-                position = self.layout.in_store(buffer.store).index(index)
-                variable = by_store[buffer.store][position]
-                is_keras = isinstance(variable, keras.Variable)
-                found.append(variable.value if is_keras else variable)
-        return found
 
     def finalize(self) -> bool:
         """Replace the weights by their moving averages, if the optimizer keeps such averages.

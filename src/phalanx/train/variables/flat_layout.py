@@ -31,6 +31,8 @@ class VariableSpec:
     """So many rows at the end stay with those before them."""
     fixed: bool = False
     """Whether no training step changes the variable: then it only shares a buffer with such."""
+    limit: int | None = None
+    """The most bytes of a buffer, which travels as one message; only what is split has a limit."""
     looked_up: bool = False
     """Whether its gradient is sparse, with an entry for each lookup of a row: see `Buffer`."""
 
@@ -96,10 +98,18 @@ class FlatLayout:
             buffers.append(Buffer(shape, spec.dtype, **kind, group=group, store=store))
             load[store] += math.prod(shape)
 
+        def add_parts(group: int, store: int, shape: tuple[int, ...]) -> None:
+            """Add buffers for these rows, as few as the limit allows."""
+            spec = specs[groups[group][0]]
+            row = math.prod(shape[1:]) * int(tf.as_dtype(spec.dtype).size)
+            most = shape[0] if spec.limit is None else max(1, spec.limit // max(1, row))
+            for begin in range(0, shape[0], max(1, most)):
+                add(group, store, (min(most, shape[0] - begin), *shape[1:]))
+
         for group, indices in enumerate(groups[: len(shared)]):
             total = sum(specs[index].size for index in indices)
             for store, size in _split_evenly(total, stores):
-                add(group, store, (size,))
+                add_parts(group, store, (size,))
         by_size = sorted(
             range(len(shared), len(groups)), key=lambda group: -specs[groups[group][0]].nbytes
         )
@@ -109,7 +119,7 @@ class FlatLayout:
                 parts = _split_evenly((spec.shape[0] - spec.tail) // spec.unit, stores)
                 for number, (store, units) in enumerate(parts):
                     tail = spec.tail if number == len(parts) - 1 else 0
-                    add(group, store, (units * spec.unit + tail, *spec.shape[1:]))
+                    add_parts(group, store, (units * spec.unit + tail, *spec.shape[1:]))
             else:
                 add(group, load.index(min(load)), spec.shape)
         return cls(tuple(specs), tuple(groups), tuple(buffers))

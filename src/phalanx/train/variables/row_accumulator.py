@@ -1,7 +1,6 @@
 """Sums of sparse gradients: the rows that several trainers add to one update."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -16,41 +15,40 @@ Rows = list[Tensor]
 class RowAccumulator:
     """Collects the sparse gradients of each update, as an accumulator sums the dense ones.
 
-    Each trainer has one queue for each buffer with such a gradient, on the parameter server that
-    holds the rows. A trainer enqueues its rows before it adds to the dense sums, so that the rows
-    are there when the sums are taken.
+    Each parameter server that holds rows has one queue for all trainers. A trainer enqueues its
+    rows before it adds to the dense sums, so that the rows are there when the sums are taken. The
+    rows of an update have the order of the trainers, whichever was first.
     """
 
     def __init__(self, variables: DeviceVariables, trainers: int) -> None:
         self._variables = variables
-        self._queues: dict[int, list[TFQueue]] = {}
-        self._empty: dict[int, Callable[[], Rows]] = {}
-        growing = variables.growing_buffers()
+        self._trainers = trainers
+        self._buffers: dict[int, list[int]] = {}
         for index in variables.sparse_gradients():
-            buffer = variables.layout.buffers[index]
-            types = [tf.int64, tf.as_dtype(buffer.dtype)]
-            shapes = [[0], [0, *buffer.shape[1:]]]
-            if index in growing:
-                types, shapes = [*types, tf.int64, tf.int64], [*shapes, [0], [0]]
-            self._empty[index] = partial(_make_empty, types, shapes)
-            with tf.device(variables.stores[buffer.store].device):
-                queues = [tf.queue.FIFOQueue(2**20, [tf.int64, *types]) for _ in range(trainers)]
-                self._queues[index] = queues
+            self._buffers.setdefault(variables.layout.buffers[index].store, []).append(index)
+        self._queues: dict[int, TFQueue] = {}
+        for store, indices in self._buffers.items():
+            types = [part.dtype for index in indices for part in self._describe(index)]
+            with tf.device(variables.stores[store].device):
+                self._queues[store] = tf.queue.FIFOQueue(2**20, [tf.int64, tf.int64, *types])
+
+    def _describe(self, index: int) -> list[tf.TensorSpec]:
+        """Return the types of the rows of a buffer."""
+        buffer = self._variables.layout.buffers[index]
+        specs = [tf.TensorSpec([None], tf.int64)]
+        specs.append(tf.TensorSpec([None, *buffer.shape[1:]], buffer.dtype))
+        if index in self._variables.growing_buffers():
+            specs += [tf.TensorSpec([None], tf.int64)] * 2
+        return specs
 
     @unconverted
     def add(self, trainer: Tensor, token: Tensor, rows: Sequence[Rows]) -> list[Tensor]:
         """Enqueue the rows of a trainer, one entry for each buffer; return the operations."""
+        by_buffer = dict(zip(self._variables.sparse_gradients(), rows, strict=True))
         operations = []
-        for queues, values in zip(self._queues.values(), rows, strict=True):
-            for number, queue in enumerate(queues):
-                entry = [token, *values]
-                operations.append(
-                    tf.cond(
-                        trainer == number,
-                        lambda queue=queue, entry=entry: _enqueue(queue, entry),
-                        lambda: tf.constant(False),
-                    )
-                )
+        for store, queue in self._queues.items():
+            parts = [part for index in self._buffers[store] for part in by_buffer[index]]
+            operations.append(queue.enqueue([token, tf.cast(trainer, tf.int64), *parts]))
         return operations
 
     @unconverted
@@ -59,46 +57,47 @@ class RowAccumulator:
 
         Returns the rows by the index of their buffer.
         """
-        return {
-            index: self._take_buffer(index, queues, token, counted)
-            for index, queues in self._queues.items()
-        }
+        taken: dict[int, Rows] = {}
+        for store, indices in self._buffers.items():
+            specs = {index: self._describe(index) for index in indices}
+            flat = [spec for each in specs.values() for spec in each]
+            with tf.device(self._variables.stores[store].device):
+                parts = iter(self._take_all(self._queues[store], flat, token, counted))
+            taken |= {index: [next(parts) for _ in each] for index, each in specs.items()}
+        return taken
 
-    def _take_buffer(
-        self, index: int, queues: list[TFQueue], token: Tensor, counted: Tensor
+    def _take_all(
+        self, queue: TFQueue, specs: Sequence[tf.TensorSpec], token: Tensor, counted: Tensor
     ) -> Rows:
-        store = self._variables.layout.buffers[index].store
-        with tf.device(self._variables.stores[store].device):
-            empty = self._empty[index]()
-            shapes = [tf.TensorShape([None, *part.shape[1:]]) for part in empty]
-            taken = [
-                tf.while_loop(
-                    lambda *_, queue=queue: queue.size() > 0,
-                    lambda *rows, queue=queue, trainer=trainer: _take_newer(
-                        queue, token, counted[trainer] > 0, rows
-                    ),
-                    empty,
-                    shape_invariants=shapes,
-                    parallel_iterations=1,
-                )
-                for trainer, queue in enumerate(queues)
+        """Empty the queue of a server; return what is wanted of it, in the order of trainers."""
+        arrays = [
+            tf.TensorArray(
+                spec.dtype, self._trainers + 1, infer_shape=False, element_shape=spec.shape,
+                clear_after_read=False,
+            )
+            for spec in specs
+        ]  # fmt: skip
+        empty = [tf.zeros([0, *spec.shape[1:]], spec.dtype) for spec in specs]
+
+        def write(number: Tensor, arrays: Sequence[tf.TensorArray], parts: Rows) -> Rows:
+            return [array.write(number, part) for array, part in zip(arrays, parts, strict=True)]
+
+        _, *arrays = tf.while_loop(
+            lambda number, *_: number <= self._trainers,
+            lambda number, *arrays: [number + 1, *write(number, arrays, empty)],
+            [tf.constant(0), *arrays],
+        )
+
+        def take_one(*arrays: tf.TensorArray) -> Rows:
+            entry_token, trainer, *parts = queue.dequeue()
+            is_wanted = (entry_token == token) & (counted[trainer] > 0)
+            # What is not wanted leaves nothing after the last trainer.
+            number = tf.where(is_wanted, tf.cast(trainer, tf.int32), self._trainers)
+            shaped = [
+                tf.ensure_shape(tf.cond(is_wanted, lambda p=p: p, lambda e=e: e), spec.shape)
+                for p, e, spec in zip(parts, empty, specs, strict=True)
             ]
-            return [tf.concat(parts, 0) for parts in zip(*taken, strict=True)]
+            return write(number, arrays, shaped)
 
-
-def _make_empty(types: Sequence[tf.DType], shapes: Sequence[Sequence[int]]) -> Rows:
-    return [tf.zeros(shape, dtype) for dtype, shape in zip(types, shapes, strict=True)]
-
-
-def _enqueue(queue: TFQueue, entry: list[Tensor]) -> Tensor:
-    with tf.control_dependencies([queue.enqueue(entry)]):
-        return tf.constant(True)
-
-
-def _take_newer(
-    queue: TFQueue, token: Tensor, is_counted: Tensor, rows: Sequence[Tensor]
-) -> list[Tensor]:
-    entry_token, *new = queue.dequeue()
-    shaped = [tf.ensure_shape(a, [None, *b.shape[1:]]) for a, b in zip(new, rows, strict=True)]
-    is_wanted = tf.logical_and(entry_token == token, is_counted)
-    return list(tf.cond(is_wanted, lambda: shaped, lambda: list(rows)))
+        arrays = tf.while_loop(lambda *_: queue.size() > 0, take_one, arrays, parallel_iterations=1)
+        return [array.concat() for array in arrays]

@@ -24,6 +24,7 @@ from phalanx.train.types import (
     TFVariable,
 )
 from phalanx.train.variables.index_shard import IndexShard, Sightings, note_changes
+from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
 
@@ -312,11 +313,13 @@ class RowOptimizer:
     """Whether the table has this optimizer alone, so that no dense weight advances it."""
     changed: TFVariable = None
     """Which rows of the buffer have changed, if that is noted."""
+    snapshot: RowSnapshot | None = None
+    """Keeps rows and slots for a save in the background, if the table is large."""
 
     def apply(self, gradient: Tensor) -> None:
         """Update the rows of a gradient that holds each row once."""
         indices, values = gradient.indices, gradient.values
-        note_changes(self.changed, indices)
+        self._note_update(indices)
         length = tf.size(indices)
         # One block runs even without rows, so that the iteration count advances.
         blocks = tf.maximum((length + _BLOCK_ROWS - 1) // _BLOCK_ROWS, 1)
@@ -347,11 +350,16 @@ class RowOptimizer:
     def reset(self, indices: Tensor, rows: Tensor) -> None:
         """Give rows new values, and their slots the initial ones."""
         (_, weight), *slots = self.copies
-        note_changes(self.changed, indices)
+        self._note_update(indices)
         weight.value.scatter_update(tf.IndexedSlices(rows, indices))
         for (_, slot), initial in zip(slots, self.initial_slots, strict=True):
             values = tf.repeat(tf.constant(initial), tf.size(indices), 0)
             slot.value.scatter_update(tf.IndexedSlices(values, indices))
+
+    def _note_update(self, indices: Tensor) -> None:
+        note_changes(self.changed, indices)
+        if self.snapshot is not None:
+            self.snapshot.keep(indices)
 
     def advance_shared(self) -> None:
         """Write the shared variables back, where no dense weight of the store advances them."""

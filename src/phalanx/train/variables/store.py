@@ -23,6 +23,7 @@ from phalanx.train.variables.host_variables import (
     list_variables,
 )
 from phalanx.train.variables.index_shard import IndexShard, Sightings
+from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
 from phalanx.train.variables.table import Table, describe_tables
 from phalanx.train.variables.table_index import make_changes
@@ -112,11 +113,13 @@ def plan_weights(
     looked_up: Collection[int] = (),
     separate: bool = False,
     own: Mapping[int, Optimizer] = MappingProxyType({}),
+    limit: int | None = None,
 ) -> FlatLayout:
     """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
 
     With `separate`, each weight has one buffer of its own, and so has each weight at a position in
-    `looked_up`. `own` has the optimizers of single tables, by their position.
+    `looked_up`. `own` has the optimizers of single tables, by their position. What each step reads
+    as a whole has no buffer of more than `limit` bytes, if it can be split.
 
     A weight without a gradient is not decayed either: Keras leaves it as it is.
     """
@@ -141,6 +144,7 @@ def plan_weights(
                 spec,
                 flat=may_split and not is_separate,
                 split=may_split and is_large,
+                limit=None if is_table(variable) else limit,
                 looked_up=position in looked_up,
             )
         )
@@ -148,11 +152,14 @@ def plan_weights(
 
 
 def plan_state(
-    variables: Sequence[KerasVariable], stores: int = 1, fixed: Collection[int] = ()
+    variables: Sequence[KerasVariable],
+    stores: int = 1,
+    fixed: Collection[int] = (),
+    limit: int | None = None,
 ) -> FlatLayout:
     """Concatenate the variables that are not trainable; keep those apart that no step changes."""
     specs = [
-        VariableSpec(tuple(variable.shape), variable.dtype, fixed=position in fixed)
+        VariableSpec(tuple(variable.shape), variable.dtype, fixed=position in fixed, limit=limit)
         for position, variable in enumerate(variables)
     ]
     return FlatLayout.plan(specs, stores)
@@ -189,7 +196,7 @@ def make_stores(
                 index: _make_row_optimizer(
                     own.get(held[index], host_variables.optimizer), buffer, index, weights[index],
                     slots, clones.get(held[index], clone), held[index] in own,
-                    variables[held[index]].tracks_changes,
+                    variables[held[index]],
                 )
                 for index, buffer in enumerate(buffers)
                 if layout.specs[held[index]].split and is_table(variables[held[index]])
@@ -273,7 +280,7 @@ def _make_row_optimizer(
     slots: OptimizerSlots,
     stored: Optimizer,
     is_own: bool,
-    tracks_changes: bool,
+    table: Table,
 ) -> RowOptimizer:
     """Make the optimizer of some rows; `stored` is the one that has their slots in this store."""
     inner = inner_optimizer(optimizer)
@@ -294,8 +301,10 @@ def _make_row_optimizer(
     ids = {id(variable) for variable in stored.variables}
     shared = [variable for variable in slots.shared if id(variable) in ids]
     pairs = list(zip(local.shared, shared, strict=True))
-    changed = make_changes(buffer.shape[0]) if tracks_changes else None
-    return RowOptimizer(clone, block, copies, pairs, initial, is_own, changed)
+    changed = make_changes(buffer.shape[0]) if table.tracks_changes else None
+    stored_rows = [copied.value for _, copied in copies]
+    snapshot = RowSnapshot(stored_rows) if table.is_large else None
+    return RowOptimizer(clone, block, copies, pairs, initial, is_own, changed, snapshot)
 
 
 def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from phalanx.train.types import KerasVariable
+from phalanx.train.variables import row_transfer
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.store import plan_state, plan_weights
@@ -32,6 +33,8 @@ class StoreSize:
     state: int
     large_tables: int
     """The rows and slots of tables that the store saves itself."""
+    copied: int
+    """The part of them that a save in the background copies, since no `RowSnapshot` keeps it."""
 
     @property
     def total(self) -> int:
@@ -43,8 +46,11 @@ def measure_stores(host_variables: HostVariables, stores: int) -> list[StoreSize
     layout = plan_weights(
         host_variables.trainable, host_variables.optimizer, stores, host_variables.disconnected,
         host_variables.looked_up, own=host_variables.own_optimizers(),
+        limit=row_transfer.CHUNK_BYTES,
     )  # fmt: skip
-    states = plan_state(host_variables.state, stores, host_variables.fixed)
+    states = plan_state(
+        host_variables.state, stores, host_variables.fixed, row_transfer.CHUNK_BYTES
+    )
     return [_measure(host_variables, layout, states, store) for store in range(stores)]
 
 
@@ -53,16 +59,20 @@ def _measure(
 ) -> StoreSize:
     slots: Counter[int] = Counter()
     large: Counter[int] = Counter()
+    copied: Counter[int] = Counter()
     for by_position in host_variables.slots.by_name.values():
         for position, slot in by_position.items():
             slots[position] += count_bytes(slot)
     for position, weight in enumerate(host_variables.trainable):
         if isinstance(weight, Table) and weight.is_large:
             large[position] = weight.nbytes + slots[position]
+            copied[position] = 0 if layout.specs[position].split else large[position]
         if isinstance(weight, Table) and weight.index is not None:
-            large[position] += sum(t.nbytes for t in weight.index.tables if t.is_large)
+            of_index = sum(t.nbytes for t in weight.index.tables if t.is_large)
+            large[position] += of_index
+            copied[position] += of_index
     dense = tables = 0
-    slot_bytes = large_bytes = 0.0
+    slot_bytes = large_bytes = copied_bytes = 0.0
     for index in layout.in_store(store):
         buffer = layout.buffers[index]
         group = layout.groups[buffer.group]
@@ -76,6 +86,9 @@ def _measure(
             dense += buffer.nbytes
         slot_bytes += part * sum(slots[i] for i in group)
         large_bytes += part * sum(large[i] for i in group)
+        copied_bytes += part * sum(copied[i] for i in group)
     state = sum(states.buffers[index].nbytes for index in states.in_store(store))
     count = len(layout.in_store(store)) + len(states.in_store(store))
-    return StoreSize(count, dense, tables, int(slot_bytes), state, int(large_bytes))
+    return StoreSize(
+        count, dense, tables, int(slot_bytes), state, int(large_bytes), int(copied_bytes)
+    )

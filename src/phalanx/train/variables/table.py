@@ -18,6 +18,7 @@ from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
 from phalanx.train.variables import row_transfer
 from phalanx.train.variables.row_initializer import RowInitializer
+from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_transfer import (
     RangeShards,
     copy_rows,
@@ -71,6 +72,8 @@ class Table(keras.Variable):  # type: ignore[misc]
         """Whether the shards note which rows have changed, for incremental checkpoints."""
         self.changes: tuple[TFVariable, ...] = ()
         """For each shard: which of its rows have changed, if that is noted."""
+        self.snapshots: tuple[RowSnapshot, ...] = ()
+        """For each shard: what keeps its rows for a save, if all updates of rows go through it."""
         self.writes = 0
         """How often all rows were written at once, which `changes` do not show."""
         self._local: TFVariable = None
@@ -138,6 +141,8 @@ class Table(keras.Variable):  # type: ignore[misc]
     def _direct_assign(self, value: Tensor) -> None:
         with tf.init_scope():
             self._make_local()
+        if not self._shards:
+            self._begin_write()
         self.writes += 1
         self._is_filled = self._is_filled or not self._shards
         self._local.assign(tf.cast(value, self._local.dtype))
@@ -149,7 +154,7 @@ class Table(keras.Variable):  # type: ignore[misc]
             shards: The variables that hold the rows, as `spread_rows` distributes them.
             is_filled: Whether they have their initial values already.
         """
-        self.changes = ()
+        self.changes, self.snapshots = (), ()
         self.writes += 1
         shards = RangeShards(shards) if self.in_ranges else tuple(shards)
         old = self._shards or ((self._local,) if self._local is not None else ())
@@ -207,10 +212,21 @@ class Table(keras.Variable):  # type: ignore[misc]
     def push(self) -> None:
         """Copy the host copy to the shards if there is one; otherwise initialize them."""
         if self._shards and self._local is not None:
+            self._begin_write()
             copy_rows([self._local], self._shards)
             self.writes += 1
             self._is_filled = True
         self.fill()
+
+    def find_snapshot(self, shard: TFVariable) -> RowSnapshot | None:
+        """Return what keeps the rows of a shard for a save in the background."""
+        pairs = zip(self.shards, self.snapshots, strict=False)
+        return next((snapshot for each, snapshot in pairs if each is shard), None)
+
+    def _begin_write(self) -> None:
+        """Let a save in the background have the rows as they are, before all are written."""
+        for snapshot in self.snapshots:
+            snapshot.keep_all(row_transfer.chunk_rows(self.shards[0]))
 
     def pull(self) -> None:
         """Copy the shards to the host copy if there is one, or if the table is not large."""
