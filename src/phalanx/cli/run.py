@@ -32,7 +32,7 @@ from phalanx.cluster.spec import Task, count_roles
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
-from phalanx.launch.backends.local.preload import find_preload
+from phalanx.launch.backends.local.preload import TENSORFLOW, find_preload
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.base import JobResult
 from phalanx.launch.guarded import plan_local_guard
@@ -170,6 +170,7 @@ def command(**values: Any) -> None:
             progress_file=log_dir / "progress.json",
             rejoin_seconds=values["rejoin"],
             preload=find_preload(job.program) if values["fork"] else (),
+            data_preload=TENSORFLOW if values["fork"] else (),
         )
         plan = launcher.plan(job)
         if values["dry_run"]:

@@ -192,6 +192,16 @@ def test_exit_codes_and_signals_are_reported(run: Run) -> None:
     assert run("import atexit; atexit.register(print, 'end')") == (0, "end\n")
 
 
+def test_streams_are_pipes(run: Run) -> None:
+    program = """
+        import sys
+        print(sys.stdout.seekable(), sys.stderr.seekable(), sys.stdout.isatty())
+        sys.stdout.reconfigure(line_buffering=True)
+        sys.stderr.reconfigure(errors="replace")
+    """
+    assert run(program) == (0, "False False False\n")
+
+
 def test_traceback_begins_with_the_program(run: Run, tmp_path: Path) -> None:
     code, output = run("def train():\n    raise ValueError('no data')\n\ntrain()")
     lines = output.splitlines()

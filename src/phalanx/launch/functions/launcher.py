@@ -19,6 +19,7 @@ from phalanx.errors import WorkerError
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.preload import TENSORFLOW
 from phalanx.launch.base import JobResult
 from phalanx.launch.functions.cell_output import CellOutput
 from phalanx.launch.functions.task import CALL, VALUE, error_file, pickle_value
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 _TASK = "phalanx.launch.functions.task"
 # A function that names one of these will import TensorFlow.
-_TENSORFLOW = (b"tensorflow", b"keras", b"phalanx")
+_USES_TENSORFLOW = (b"tensorflow", b"keras", b"phalanx")
 _GRACE_PERIODS = GracePeriods(grace=10.0)
 _POLL_SECONDS = 0.2
 
@@ -103,7 +104,7 @@ def launch_local(
             environment=dict(environment or {}),
             time_limit=time_limit,
         )
-        preload = ("tensorflow", "keras") if any(name in call for name in _TENSORFLOW) else ()
+        preload = TENSORFLOW if any(name in call for name in _USES_TENSORFLOW) else ()
         result = _run(job, folder, Path(log_dir) if log_dir else folder / "logs", preload)
         if result.exit_code:
             raise WorkerError(_describe_failure(result, folder))

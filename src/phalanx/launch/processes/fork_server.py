@@ -34,7 +34,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-CHANGEABLE = frozenset({"TF_CONFIG", "CUDA_VISIBLE_DEVICES", "PHALANX_TASK"})
+CHANGEABLE = frozenset(
+    {"TF_CONFIG", "CUDA_VISIBLE_DEVICES", "PHALANX_TASK", "PHALANX_DATA_SERVICE"}
+)
 """Variables that differ between tasks, and that no module reads when it is imported."""
 TASK_VARIABLE = "PHALANX_TASK"
 # The room for the arguments and the mark of a task, which take the place of these.

@@ -63,15 +63,19 @@ class ForkServer:
                 env={**environment, fork_server.TASK_VARIABLE: fork_server.TASK_ROOM},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                # A pipe, as tasks have: Python looks at the kind of file when it starts.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 process_group=0,
             )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
         ours.setblocking(False)
         return cls(process, ours, _kind(python, environment))
 
     def is_starting(self) -> bool:
         """Return whether the modules are being imported."""
+        self._discard_output()
         self._read()
         is_late = time.monotonic() > self._started_at + _IMPORT_SECONDS
         return not (self._is_ready or self._is_lost or is_late)
@@ -114,6 +118,8 @@ class ForkServer:
     def close(self) -> None:
         """End the server, once its processes have ended."""
         self._connection.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         self._is_lost = True
         try:
             self.process.wait(_EXIT_SECONDS)
@@ -131,6 +137,13 @@ class ForkServer:
             if self._is_lost or left <= 0:
                 raise self._give_up()
             select.select([self._connection], [], [], left)
+
+    def _discard_output(self) -> None:
+        """Make room in the pipe for what the imports print."""
+        assert self.process.stdout is not None
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.process.stdout.fileno(), 1 << 16):
+                pass
 
     def _give_up(self) -> ConnectionError:
         self._is_lost = True

@@ -39,8 +39,9 @@ class LocalLauncher:
     With `share`, the tasks divide the
     processors and GPUs of the machine among themselves. `guard` has the variables that close their
     ports to other hosts. The chief writes its progress to `progress_file`. `hosts` has the tasks
-    that run in network namespaces, and those that these must reach. Tasks may be forked from a
-    process that has imported the modules in `preload`.
+    that run in network namespaces, and those that these must reach. The tasks of the program may be
+    forked from a process that has imported the modules in `preload`, and data tasks from one that
+    has imported those in `data_preload`.
 
     >>> from phalanx.launch.job import Job, Program, ProgramKind
     >>> job = Job("hello", Program(ProgramKind.COMMAND, "echo", ("{role}",)))
@@ -65,6 +66,7 @@ class LocalLauncher:
     hosts: Mapping[Task, TaskHost] = field(default_factory=dict)
     rejoin_seconds: float = 300.0
     preload: tuple[str, ...] = ()
+    data_preload: tuple[str, ...] = ()
 
     def plan(self, job: Job) -> ProcessPlan:
         job.validate()
@@ -134,8 +136,10 @@ class LocalLauncher:
         ranked = {task: addresses[slots[task]] for task in job.listening_tasks()}
         grace = self.grace_periods.grace
         plans = []
+        data_tasks = set(job.data_tasks())
         for command in make_task_commands(job, ranked, machine.python, guarded=False):
             slot = slots[command.task]
+            preload = self.data_preload if command.task in data_tasks else self.preload
             variables = {
                 **command.variables,
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot])} if gpus else {}),
@@ -154,7 +158,7 @@ class LocalLauncher:
                     self.log_dir / f"{slot}.log",
                     secrets=job.secrets,
                     rank=command.task,
-                    preload=() if self._host(slot).command else self.preload,
+                    preload=() if self._host(slot).command else preload,
                 )
             )
         return tuple(plans)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from phalanx.launch.job import Program, ProgramKind
 
-_TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
+TENSORFLOW = ("tensorflow", "keras")
+_NAMES = frozenset({*TENSORFLOW, "tf_keras"})
 _MAX_FILES = 200
 _MAX_BYTES = 1 << 20
 
@@ -28,7 +29,7 @@ def find_preload(program: Program) -> tuple[str, ...]:
     imports_it = path is not None and _imports_tensorflow(path, root)
     if not imports_it:
         return ()
-    return ("tensorflow", "tf_keras" if program.tf1 else "keras")
+    return ("tensorflow", "tf_keras") if program.tf1 else TENSORFLOW
 
 
 def _find_module(name: str) -> Path | None:
@@ -51,7 +52,7 @@ def _imports_tensorflow(path: Path, root: Path) -> bool:
     while waiting and len(seen) < _MAX_FILES:
         importing = waiting.pop()
         for level, name in _list_imports(importing):
-            if level == 0 and name.partition(".")[0] in _TENSORFLOW:
+            if level == 0 and name.partition(".")[0] in _NAMES:
                 return True
             start = root if level == 0 else importing.parents[level - 1]
             base = start.joinpath(*name.split("."))
