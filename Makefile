@@ -77,8 +77,10 @@ demo: $(READY)   ## train a ResNet on a local cluster of a chief, 2 workers and 
 	    --num-layers 20 --schedule one-cycle --epochs 3 --learning-rate 0.05 --no-chief-trains \
 	    --log-steps 20 --contact-sheet runs/demo/pictures.png
 
-# Several files at once, in the order of the collection: those that start clusters come first.
-FAST   := $(BIN)/pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Several files at once, in the order of the collection: those that start clusters come first. Many
+# tests wait for processes, so there is one process more than there are processors, and at most 4.
+FAST   := $(BIN)/pytest -m 'not slow' -n $(shell n=$$(($$(nproc) + 1)); echo $$((n < 4 ? n : 4))) \
+    --dist loadfile --no-loadscope-reorder
 
 test: $(READY)   ## check the code, then run the test suite
 	@$(MAKE) --no-print-directory check
