@@ -82,7 +82,7 @@ class RunConfig:
     max_rollbacks: int = setting(
         3,
         "How often a run that has diverged goes back to the last checkpoint, and on with the data "
-        "behind that which it diverged on, before it fails.",
+        "behind that which it diverged on, before it fails. 0: it fails at once.",
     )
     save_in_background: bool = setting(
         True,
@@ -152,8 +152,9 @@ class RunConfig:
             name, annotation, value = field.name, str(field.type), getattr(self, field.name)
             if value is None:
                 continue
-            if annotation.startswith("int") and name != "seed" and value < 1:
-                raise ConfigurationError(f"{name} is {value}: it must be at least 1")
+            least = 0 if name == "max_rollbacks" else 1
+            if annotation.startswith("int") and name != "seed" and value < least:
+                raise ConfigurationError(f"{name} is {value}: it must be at least {least}")
             if annotation.startswith("float") and not value > 0:
                 raise ConfigurationError(f"{name} is {value}: it must be more than 0")
             choices = _choices(annotation)
