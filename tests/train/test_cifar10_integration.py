@@ -50,6 +50,7 @@ def evaluations(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_one_process_with_four_devices(run: Run, tmp_path: Path) -> None:
     result = run(
         *SMALL, "--num-gpus=4", "--simulate-gpus", "--variable-strategy=CPU", "--model-dir=model",

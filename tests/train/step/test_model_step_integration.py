@@ -41,7 +41,7 @@ def check_equals_keras(ours: Any, name: str, examples: int) -> None:
     [
         pytest.param(
             "c", ["vae", "gan"], 49, ["--devices-there=2", "--devices=CPU:0,CPU:1"],
-            id="two devices, one without examples",
+            id="two devices, one without examples", marks=pytest.mark.slow,
         ),
         pytest.param("c w", ["vae", "gan"], 64, [], id="two workers", marks=pytest.mark.slow),
         pytest.param("c w", ["gan"], 49, [], id="two workers, one without examples",
