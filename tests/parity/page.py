@@ -12,7 +12,7 @@ HEAD = f"""\
 # Differences from Keras
 
 `phalanx.fit` trains {{cases}} models, one for each feature of Keras below. `make test` trains every
-third of them in one process, `make test-all` each in one process and in one other mode or more,
+fifth of them in one process, `make test-all` each in one process and in one other mode or more,
 and `make parity` all of them in five modes. The weights, the variables of the optimizer and the
 history must equal those of Keras' own `fit` to {TOLERANCE:.0e}, unless this page says otherwise.
 `make docs` writes it from the table of cases in `tests/parity`.

@@ -135,7 +135,9 @@ def test_every_case_that_a_mode_can_train_is_trained() -> None:
     assert trained >= DELICATE
 
 
-@pytest.mark.parametrize("mode", [Mode.ALL_REDUCE, Mode.SYNC_PS])
+@pytest.mark.parametrize(
+    "mode", [Mode.ALL_REDUCE, pytest.param(Mode.SYNC_PS, marks=pytest.mark.slow)]
+)
 def test_representative_results_equal_those_of_keras(mode: Mode, tmp_path: Path) -> None:
     cases = [case for case in list_cases(mode) if case.name in REPRESENTATIVE]
     run_cases(mode, tmp_path, cases)

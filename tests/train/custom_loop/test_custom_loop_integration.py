@@ -100,6 +100,7 @@ def test_examples_run_with_tf_config_and_with_job_name(
         assert "loss = " not in tasks.log("worker-1")
 
 
+@pytest.mark.slow
 def test_two_workers_train_the_same_weights_as_one_process(
     start_cluster: StartCluster, tmp_path: Path, read_checkpoint: Any
 ) -> None:
