@@ -9,6 +9,9 @@ from functools import cached_property, partial
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.coordinator.coordinator_context import (
+    get_current_dispatch_context,
+)
 
 from phalanx.cluster import Role, Task
 from phalanx.errors import PeerError, WorkerError
@@ -318,8 +321,8 @@ class WorkerDatasets:
         return dataset
 
     def __call__(self) -> Dataset:
-        find = tf.distribute.coordinator.experimental_get_current_worker_index
-        number = int(tf.function(find, autograph=False)().numpy())
+        # No public function tells the worker outside of a graph.
+        number = get_current_dispatch_context().worker_index
         return self._functions[min(number, len(self._functions) - 1)]()
 
 
