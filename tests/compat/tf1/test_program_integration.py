@@ -123,6 +123,7 @@ def test_networks_of_the_time_build_and_train(tmp_path: Path) -> None:
         "sequence loss True",
         "numpy int64 float64 True True",
         "nest [1, 2, 3]",
+        "queue [array([1]), array([1, 2], dtype=int32), array([1., 1., 1.], dtype=float32)]",
         "digits ['hidden1/weights', 'hidden1/biases', 'hidden2/weights', 'hidden2/biases', "
         "'softmax_linear/weights', 'softmax_linear/biases']",
     ]

@@ -134,6 +134,22 @@ def try_digits():
         print("digits", [each.op.name for each in tf.trainable_variables()])
 
 
+def try_queue():
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.contrib.lookup.index_table_from_tensor(tf.constant(["a", "b"]))
+        queue = slim.prefetch_queue.prefetch_queue(
+            {"word": table.lookup(tf.constant(["b"])), "x": tf.ones([1, 2])}, capacity=4
+        )
+        pairs = slim.prefetch_queue.prefetch_queue([tf.ones([3])], num_threads=2)
+        batch = queue.dequeue()
+        session.run(tf.tables_initializer())
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        print("queue", session.run([batch["word"], tf.shape(batch["x"]), pairs.dequeue()]))
+        coordinator.request_stop()
+        coordinator.join(threads)
+
+
 def try_strategies(model_dir):
     cpu = tf.config.experimental.list_physical_devices("CPU")[0]
     two = [tf.config.experimental.VirtualDeviceConfiguration()] * 2
@@ -191,4 +207,5 @@ if __name__ == "__main__":
     try_rnn()
     try_numpy(sys.argv[1])
     try_nest()
+    try_queue()
     try_digits()

@@ -17,11 +17,11 @@ CONTRIB: Mapping[str, str] = {
     "kfac": "use another optimizer of tf.train",
     "keras": "use tf.keras",
     "lite": "use tf.lite",
-    "lookup": "use tf.lookup",
     "metrics": "use tf.metrics",
     "opt": "use an optimizer of tf.train or tf.keras.optimizers",
     "predictor": "use tf.saved_model.loader, or phalanx predict on the export",
     "quantize": "use the TensorFlow Model Optimization toolkit",
+    "estimator.InMemoryEvaluatorHook": "use tf.estimator.train_and_evaluate",
     "learn.DNN": "use the estimator of this name in tf.estimator",
     "learn.Linear": "use the estimator of this name in tf.estimator",
     "learn.datasets": "load the data with scikit-learn or tf.keras.datasets",
@@ -51,6 +51,7 @@ CONTRIB: Mapping[str, str] = {
 
 ESTIMATOR: Mapping[str, str] = {
     "BoostedTrees": "use TensorFlow Decision Forests",
+    "experimental.InMemoryEvaluatorHook": "use tf.estimator.train_and_evaluate",
     "tpu": "use tf.estimator.Estimator; TPUs are not supported",
 }
 """Beginnings of names in tf.estimator, with what to use instead."""

@@ -27,6 +27,7 @@ STEP_SECONDS = 7200
 _LINGER_SECONDS = 60.0
 _PROBE_SECONDS = 5.0
 _REPORT_SECONDS = 10.0
+_REPORT_LIMIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 
 
@@ -176,7 +177,8 @@ def serve_until_end(config: Any) -> None:
     """Serve as a parameter server until the chief and the workers have reported their end.
 
     TensorFlow tells a parameter server nothing. Each trainer therefore leaves its name in a queue
-    on each of them. A worker that says nothing for a minute after the chief's end is not awaited.
+    on each of them. A worker that says nothing for a minute after the chief's end is not awaited,
+    and after the first report no task that has not answered for a minute.
 
     Raises:
         PeerError: No trainer has answered for `session_creation_timeout_secs`.
@@ -219,27 +221,41 @@ def _wait_for_reports(config: Any, read: Any) -> None:
             next_probe = time.monotonic() + _PROBE_SECONDS
         if chief in reported and deadline is None:
             deadline = time.monotonic() + _LINGER_SECONDS
-        if deadline is not None and time.monotonic() > deadline:
+        is_late = deadline is not None and time.monotonic() > deadline
+        are_gone = bool(reported) and time.monotonic() - last_answer > _LINGER_SECONDS
+        if is_late or are_gone:
             LOG.warning("%s did not report its end", ", ".join(sorted(expected - reported)))
             return
 
 
 def report_end(config: Any, target: str) -> None:
     """Tell every parameter server that this task has finished training."""
-    name = f"{config.task_type}-{config.task_id}"
+    deadline = time.monotonic() + _REPORT_LIMIT_SECONDS
     for task in config.cluster_spec.task_indices("ps"):
-        filters = [f"/job:ps/task:{task}", f"/job:{config.task_type}/task:{config.task_id}"]
-        with tf.Graph().as_default():
-            enqueue = _make_queue(task).enqueue(name)
-            # The time limit also holds for creating the session, which waits for the ps.
-            limited = tf.ConfigProto(
-                device_filters=filters, operation_timeout_in_ms=int(_REPORT_SECONDS * 1000)
-            )
-            try:
-                with tf.Session(target, config=limited) as session:
-                    session.run(enqueue)
-            except tf.errors.OpError as error:
+        while error := _try_report(config, target, task):
+            if time.monotonic() > deadline:
+                name = f"{config.task_type}-{config.task_id}"
                 LOG.warning("ps-%d could not be told that %s has ended: %s", task, name, error)
+                break
+            time.sleep(_POLL_SECONDS)
+
+
+def _try_report(config: Any, target: str, task: int) -> Exception | None:
+    """Leave the name of this task on a parameter server; return the error if it does not answer."""
+    filters = [f"/job:ps/task:{task}", f"/job:{config.task_type}/task:{config.task_id}"]
+    # The time limit also holds for creating the session, which waits for the ps.
+    limited = tf.ConfigProto(
+        device_filters=filters, operation_timeout_in_ms=int(_REPORT_SECONDS * 1000)
+    )
+    with tf.Graph().as_default():
+        enqueue = _make_queue(task).enqueue(f"{config.task_type}-{config.task_id}")
+        try:
+            with tf.Session(target, config=limited) as session:
+                session.run(enqueue)
+        except tf.errors.OpError as error:
+            found: Exception = error
+            return found
+    return None
 
 
 def _make_queue(task: int) -> Any:

@@ -149,3 +149,19 @@ def test_wrong_settings_are_described(tmp_path: Path) -> None:
         fit(estimator.LinearClassifier(wide, tmp_path / "w", weight_column="w"), SIDES)
     with pytest.raises(ConfigurationError, match=r"RunConfig\(train_distribute=...\) is a str"):
         estimator.BaselineClassifier(config=estimator.RunConfig(train_distribute="mirrored"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings"),
+    [
+        (SIDES + 2, {}),
+        (CORNERS - 1, {"n_classes": 4}),
+        (np.full(600, "up"), {"label_vocabulary": ["left", "right"]}),
+    ],
+)
+def test_label_of_no_class_is_an_error(
+    tmp_path: Path, labels: Any, settings: dict[str, Any]
+) -> None:
+    model = estimator.LinearClassifier(columns()[0], tmp_path, **settings)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a label is none of the classes"):
+        fit(model, labels, steps=1)

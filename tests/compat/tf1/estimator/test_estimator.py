@@ -260,6 +260,7 @@ def test_wrong_arguments_of_a_model_fn_are_described(build: Any, error: str) -> 
         (lambda: None, "the input_fn returned features of None"),
         (lambda: ({"x": POINTS}, VALUES), "the input_fn returned features of ndarray"),
         (lambda: (1, 2, 3), "the input_fn returned 3 things: return .features, labels."),
+        (lambda files: files, "the input_fn takes files, but it is called with mode, params and"),
     ],
 )
 def test_wrong_input_fn_is_described(

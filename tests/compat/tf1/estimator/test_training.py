@@ -198,6 +198,10 @@ def test_wrong_specs_are_rejected(make_estimator: MakeEstimator, eval_input: Inp
         train_and_evaluate(make_estimator(), spec, spec)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is not an exporter"):
         wrong = EvalSpec(eval_input, exporters=[receive])
+    with pytest.raises(TypeError, match="5 is not an exporter"):
+        EvalSpec(eval_input, exporters=5)
+    with pytest.raises(TypeError, match="BestExporter: serving_input_receiver_fn is 5: pass a fun"):
+        BestExporter(serving_input_receiver_fn=5)  # type: ignore[arg-type]
         train_and_evaluate(make_estimator(), TrainSpec(eval_input), wrong)
     with pytest.raises(ValueError, match="every name must occur once"):
         twice = [FinalExporter("a", receive), LatestExporter("a", receive)]

@@ -11,6 +11,13 @@ from phalanx.compat.tf1.estimator.canned.heads import (
 )
 from phalanx.compat.tf1.estimator.canned.heads import MultiClassHead as multi_class_head  # noqa: N813
 from phalanx.compat.tf1.estimator.canned.heads import RegressionHead as regression_head  # noqa: N813
+from phalanx.compat.tf1.estimator.experimental import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
 
 __all__ = [
     "DNNEstimator",
@@ -18,6 +25,11 @@ __all__ = [
     "LinearEstimator",
     "add_metrics",
     "binary_classification_head",
+    "make_early_stopping_hook",
     "multi_class_head",
     "regression_head",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
 ]

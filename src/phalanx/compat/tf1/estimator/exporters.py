@@ -1,6 +1,6 @@
 """Exporters: what `train_and_evaluate` exports after an evaluation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,7 @@ class SavedModelExporter(Exporter):
     def __init__(
         self,
         name: str,
-        serving_input_receiver_fn: Callable[[], Any],
+        serving_input_receiver_fn: Callable[[], Any] | None,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
         exports_to_keep: int | None = None,
@@ -62,6 +62,12 @@ class SavedModelExporter(Exporter):
                 f"exports_to_keep is {exports_to_keep}: it must be at least 1, or None"
             )
         self._name = name
+        if not callable(serving_input_receiver_fn):
+            raise TypeError(
+                f"{type(self).__name__}: serving_input_receiver_fn is "
+                f"{serving_input_receiver_fn!r}: pass a function that returns a "
+                "ServingInputReceiver"
+            )
         self._receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
         self._as_text = as_text
@@ -163,8 +169,6 @@ class BestExporter(SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        if serving_input_receiver_fn is None:
-            raise ValueError("BestExporter needs a serving_input_receiver_fn")
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
         self._pattern = event_file_pattern
         self._is_better = compare_fn
@@ -197,26 +201,32 @@ class BestExporter(SavedModelExporter):
         if self._pattern is None:
             return None
         best = None
-        for path in sorted(tf.gfile.Glob(f"{model_dir}/{self._pattern}")):
-            for event in tf.train.summary_iterator(path):
-                values = {
-                    each.tag: each.simple_value
-                    for each in event.summary.value
-                    if each.HasField("simple_value")
-                }
-                if "loss" not in values or event.step >= int(current["global_step"]):
-                    continue
-                found = {**values, "global_step": event.step}
-                if best is None or self._is_better(
-                    best_eval_result=best, current_eval_result=found
-                ):
-                    best = found
+        for step, values in read_evaluations(f"{model_dir}/{self._pattern}"):
+            if step >= int(current["global_step"]):
+                continue
+            found = {**values, "global_step": step}
+            if best is None or self._is_better(best_eval_result=best, current_eval_result=found):
+                best = found
         return best
+
+
+def read_evaluations(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the step and the metrics of every evaluation in the summaries that match a pattern."""
+    for path in sorted(tf.gfile.Glob(pattern)):
+        for event in tf.train.summary_iterator(path):
+            values = {
+                each.tag: each.simple_value
+                for each in event.summary.value
+                if each.HasField("simple_value")
+            }
+            if "loss" in values:
+                yield event.step, values
 
 
 def list_exporters(exporters: Any) -> tuple[Exporter, ...]:
     """Return one exporter, several, or none as a tuple, and check them."""
-    listed = (exporters,) if isinstance(exporters, Exporter) else tuple(exporters or ())
+    is_list = isinstance(exporters, (list, tuple))
+    listed = tuple(exporters) if is_list else () if exporters is None else (exporters,)
     for each in listed:
         if not isinstance(each, Exporter):
             raise TypeError(f"{each!r} is not an exporter: derive it from tf.estimator.Exporter")

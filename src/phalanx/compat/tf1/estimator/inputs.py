@@ -195,7 +195,18 @@ def call_user(input_fn: Callable[..., Any], known: Mapping[str, Any]) -> Any:
         kind = type(input_fn).__name__
         raise TypeError(f"the input_fn is a {kind}: pass a function that returns the data")
     taken = inspect.signature(input_fn).parameters
+    required = [name for name, each in taken.items() if _is_required(each) and name not in known]
+    if required:
+        raise ValueError(
+            f"the input_fn takes {', '.join(required)}, but it is called with mode, params and "
+            "config only: pass lambda: input_fn(...), or functools.partial"
+        )
     return input_fn(**{name: known[name] for name in taken if name in known})
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    is_one = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return is_one and parameter.default is parameter.empty
 
 
 def split_inputs(result: Any) -> tuple[Any, Any]:

@@ -53,7 +53,13 @@ from phalanx.compat.tf1.contrib.layers import (
     xavier_initializer,
     xavier_initializer_conv2d,
 )
-from phalanx.compat.tf1.contrib.slim import evaluation, learning, losses, model_analyzer
+from phalanx.compat.tf1.contrib.slim import (
+    evaluation,
+    learning,
+    losses,
+    model_analyzer,
+    prefetch_queue,
+)
 
 __all__ = [
     "add_arg_scope",
@@ -95,6 +101,7 @@ __all__ = [
     "model_analyzer",
     "model_variable",
     "one_hot_encoding",
+    "prefetch_queue",
     "relu",
     "relu6",
     "repeat",

@@ -130,8 +130,14 @@ class _ClassHead(Head):
             keys = tf.constant(list(self._vocabulary))
             values = tf.range(self._n_classes, dtype=tf.int64)
             initializer = tf.lookup.KeyValueTensorInitializer(keys, values)
-            return tf.lookup.StaticHashTable(initializer, -1).lookup(labels)
-        return tf.cast(labels, tf.int64)
+            labels = tf.lookup.StaticHashTable(initializer, -1).lookup(labels)
+        labels = tf.cast(labels, tf.int64)
+        are_known = tf.reduce_all((labels >= 0) & (labels < self._n_classes))
+        expected = self._vocabulary or f"0 to {self._n_classes - 1}"
+        message = f"a label is none of the classes {expected}: set n_classes, or label_vocabulary"
+        # TensorFlow itself may train with such a label.
+        with tf.control_dependencies([tf.Assert(are_known, [message, labels])]):
+            return tf.identity(labels)
 
     def _name_classes(self, ids: Any) -> Any:
         if self._vocabulary is None:
