@@ -35,6 +35,19 @@ def jar() -> Path:
     return JAR
 
 
+@pytest.mark.slow
+def test_jars_are_built_with_a_java_compiler_alone(jar: Path, tmp_path: Path) -> None:
+    import pyspark
+
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "java", tmp_path / "java", ignore=shutil.ignore_patterns("build"))
+    jars = f"HADOOP_JARS={Path(pyspark.__file__).parent}/jars"
+    subprocess.run(["make", "jar", jars], cwd=tmp_path, check=True, timeout=240)
+    built = {path.name for path in (tmp_path / "java/build").glob("*.jar")}
+    assert built == {"phalanx-hadoop.jar", "phalanx-spark.jar"}
+    assert not (tmp_path / ".venv").exists()
+
+
 def compile_program(jar: Path, source: Path, classes: Path) -> Run:
     """Compile a program, and return a function that runs it."""
     import pyspark

@@ -16,6 +16,7 @@ from tests.launch.kubeflow_schemas import TFJOB
 from tests.servers.kubernetes import tf_config
 
 from phalanx import JobError
+from phalanx.cluster.detect import detect
 from phalanx.cluster.spec import Role
 from phalanx.cluster.tf_config import loads
 from phalanx.launch.backends.kubeflow import KubeflowLauncher
@@ -97,9 +98,10 @@ SPEAKING = replace(
 def run_worker(manifest: dict[str, Any], **given: str) -> tuple[str, str]:
     """The TF_CONFIG and the index that the program of a worker sees."""
     [main] = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value", "") for each in main["env"]}
     done = subprocess.run(
         main["command"],
-        env={"PATH": "/usr/bin:/bin", **given},
+        env={"PATH": "/usr/bin:/bin", **variables, **given},
         capture_output=True,
         text=True,
         timeout=20,
@@ -109,14 +111,21 @@ def run_worker(manifest: dict[str, Any], **given: str) -> tuple[str, str]:
     return text, index
 
 
-def test_model_dir_is_added_to_the_tf_config_of_the_operator() -> None:
+def test_replica_of_the_operator_gets_the_whole_cluster_and_model_dir() -> None:
     manifest = tfjob(SPEAKING)
-    text, index = run_worker(manifest, TF_CONFIG=tf_config(manifest, "worker", 1))
+    given = tf_config(manifest, "worker", 1)
+    # What the operator tells does not name the other workers.
+    assert json.loads(given)["cluster"]["worker"] == {"1": "digits-worker-1.default.svc:2222"}
+    text, index = run_worker(manifest, TF_CONFIG=given)
     config = loads(text)
     assert index == "1"
     assert str(config.task) == "worker-1"
     assert config.model_dir == "gs://bucket/my digits"
-    assert json.loads(text)["cluster"]["ps"] == ["digits-ps-0.default.svc:2222"]
+    assert json.loads(text)["cluster"] == {
+        "chief": ["digits-chief-0.default.svc:2222"],
+        "worker": ["digits-worker-0.default.svc:2222", "digits-worker-1.default.svc:2222"],
+        "ps": ["digits-ps-0.default.svc:2222"],
+    }
 
 
 def test_single_task_gets_tf_config_without_the_operator() -> None:
@@ -127,6 +136,25 @@ def test_single_task_gets_tf_config_without_the_operator() -> None:
     assert str(config.task) == "worker-0"
     assert config.model_dir == "gs://bucket/my digits"
     assert config.cluster.hosts(Role.WORKER) == ["digits-worker-0.default.svc:2222"]
+
+
+def test_job_of_many_workers_finds_its_cluster_without_tf_config() -> None:
+    manifest = tfjob(replace(SPEAKING, workers=4000))
+    text, index = run_worker(manifest, TF_CONFIG=tf_config(manifest, "worker", 3999))
+    assert (text, index) == ("", "3999")
+    [main] = manifest["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value", "") for each in main["env"]}
+    # What the script exports, and the name that the operator gives the pod.
+    variables |= {"JOB_COMPLETION_INDEX": "3999", "HOSTNAME": "digits-worker-3999"}
+    found = detect(variables, [])
+    assert str(found.task) == "worker-3999"
+    assert found.cluster.hosts(Role.WORKER)[7] == "digits-worker-7.default.svc:2222"
+
+
+@pytest.mark.parametrize(("restarts", "limit"), [(0, 0), (1, 2), (3, 4)])
+def test_backoff_limit_allows_all_restarts(restarts: int, limit: int) -> None:
+    """The operator ends a job when the restarts reach the limit, if it is not 0."""
+    assert tfjob(replace(JOB, restarts=restarts))["spec"]["runPolicy"]["backoffLimit"] == limit
 
 
 def test_without_a_chief_all_workers_decide() -> None:

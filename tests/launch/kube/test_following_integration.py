@@ -165,12 +165,13 @@ def test_missing_operator_is_reported(
     assert sentence in next(handle.reports())
 
 
+@pytest.mark.parametrize("told_by", ["status", "event"])
 def test_watch_begins_again_when_it_has_expired(
-    cluster: Kubernetes, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    cluster: Kubernetes, submit: Submit, told_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phalanx.launch.kube.client, "_RECONNECT_SECONDS", 0.1)
     handle = submit(steps=1)
-    cluster.expired = True
+    cluster.expired = told_by
     snapshots = handle.client.watch_pods("phalanx/job=train", "default")
     before = cluster.requests["list pods"]
     assert len(next(snapshots)) == 1

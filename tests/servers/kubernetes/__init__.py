@@ -8,7 +8,7 @@ port.
 """
 
 from tests.servers.kubernetes.cluster import Kubernetes
-from tests.servers.kubernetes.controllers import tf_config
+from tests.servers.kubernetes.operators import tf_config
 from tests.servers.kubernetes.server import running
 
 __all__ = ["Kubernetes", "running", "tf_config"]

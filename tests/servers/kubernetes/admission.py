@@ -38,7 +38,8 @@ def _exceeded(cluster: Kubernetes, spec: Manifest) -> Iterator[str]:
         if kind != "ResourceQuota":
             continue
         for resource, hard in quota["spec"]["hard"].items():
-            side, _, amount = resource.partition(".")
+            prefixed = resource.startswith(("requests.", "limits."))
+            side, _, amount = (resource if prefixed else f"requests.{resource}").partition(".")
             if resource == "pods":
                 asked, used = 1.0, float(sum(each.process.poll() is None for each in cluster.pods))
             else:
@@ -46,7 +47,7 @@ def _exceeded(cluster: Kubernetes, spec: Manifest) -> Iterator[str]:
                     if amount not in main.get("resources", {}).get(side, {}):
                         yield f"failed quota: {name}: must specify {resource} for: {main['name']}"
                 asked = sum(parse(main["resources"][side][amount]) for main in spec["containers"])
-                used = sum(parse(each.requests().get(amount, "0")) for each in cluster.pods)
+                used = sum(parse(each.uses(side).get(amount, "0")) for each in cluster.pods)
             if asked + used > parse(hard):
                 yield (
                     f"exceeded quota: {name}, requested: {resource}={asked:g}, "

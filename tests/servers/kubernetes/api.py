@@ -6,6 +6,7 @@ that name, and may do what its Roles allow.
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import time
@@ -85,7 +86,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.part == "log":
             self._log(query.get("follow", [""])[0].lower() == "true")
         elif watched:
-            self._watch(query)
+            with contextlib.suppress(OSError):  # The client may go away.
+                self._watch(query)
         elif self.resource == "events":
             self._answer(200, {"items": self._events()})
         elif self.resource == "pods":
@@ -177,9 +179,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Stream the changes since a version, as the API server does."""
         place, wanted = int(query["resourceVersion"][0]), _parse_selector(query)
         deadline = time.monotonic() + int(query["timeoutSeconds"][0])
+        expired, self.cluster.expired = self.cluster.expired, ""
+        if expired == "status":
+            self._refuse(410, "too old resource version")
+            return
         self._begin("application/json")
-        if self.cluster.expired:
-            self.cluster.expired = False
+        if expired == "event":
             status = {"kind": "Status", "code": 410, "message": "too old resource version"}
             self._send(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
             self._end()
@@ -193,6 +198,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     line = json.dumps({"type": kind, "object": manifest})
                     self._send(line.encode() + b"\n")
             time.sleep(0.05)
+        if query.get("allowWatchBookmarks", [""])[0].lower() == "true":
+            about = {"kind": "Pod", "metadata": {"resourceVersion": str(place)}}
+            self._send(json.dumps({"type": "BOOKMARK", "object": about}).encode() + b"\n")
         self._end()
 
     def _begin(self, content_type: str) -> None:

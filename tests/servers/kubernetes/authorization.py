@@ -21,7 +21,10 @@ def escalation(objects: Objects, user: str, manifest: Manifest) -> str:
     if manifest["kind"] == "Role":
         rules = manifest["rules"]
     elif manifest["kind"] == "RoleBinding":
-        rules = objects["Role", manifest["roleRef"]["name"]]["rules"]
+        role = manifest["roleRef"]["name"]
+        if ("Role", role) not in objects:
+            return f'roles.rbac.authorization.k8s.io "{role}" not found'
+        rules = objects["Role", role]["rules"]
     else:
         return ""
     held = list(_rules(objects, user))

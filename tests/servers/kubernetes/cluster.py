@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.launch.pod_security import templates
-from tests.servers.kubernetes import admission, controllers
+from tests.servers.kubernetes import admission, controllers, operators
 from tests.servers.kubernetes.networks import Networks
 from tests.servers.kubernetes.pods import Pod
 
@@ -56,9 +56,10 @@ class Kubernetes:
         self.requests: Counter[str] = Counter()
         # Why the pods of an object cannot be created, for its events.
         self.complaints: dict[Key, str] = {}
-        # What a watch of the pods reports, and whether the next watch finds it forgotten.
+        # What a watch of the pods reports, and how the next watch is told that this is forgotten:
+        # by the "status" of the answer, or by an "event" in it.
         self.changes: list[Change] = []
-        self.expired = False
+        self.expired = ""
         self._known: dict[str, Manifest] = {}
 
     def read_key(self, reference: Manifest) -> str:
@@ -86,7 +87,7 @@ class Kubernetes:
             elif kind == "TrainJob":
                 found += [
                     f"{name}-{each['name']}-0-{number}.{name}"
-                    for each in controllers.replicated_jobs(self, name)
+                    for each in operators.replicated_jobs(self, name)
                     for number in range(each["template"]["spec"]["completions"])
                 ]
             elif kind == "TFJob":
@@ -159,9 +160,9 @@ class Kubernetes:
         if kind == "Job":
             controllers.control_job(self, manifest)
         elif kind == "TFJob" and self.operated:
-            controllers.control_tfjob(self, manifest)
+            operators.control_tfjob(self, manifest)
         elif kind == "TrainJob" and self.operated:
-            controllers.control_trainjob(self, manifest)
+            operators.control_trainjob(self, manifest)
         elif kind == "Deployment":
             # Deployments are not run, but their pods are admitted or refused.
             created = datetime.fromisoformat(manifest["metadata"]["creationTimestamp"])

@@ -54,6 +54,8 @@ class Pod:
         self.log = cluster.directory / f"{self.name}.log"
         self.terminated_at: float | None = None
         self.disrupted = False
+        # Whether the Job controller has counted its failure or its end.
+        self.counted = False
         self.restarts = 0
         self.grace = template["spec"].get("terminationGracePeriodSeconds", 30)
         [self.container] = template["spec"]["containers"]
@@ -85,9 +87,9 @@ class Pod:
                 start_new_session=True,
             )
 
-    def requests(self) -> Manifest:
-        """Return what counts against a quota; a pod that has ended uses nothing."""
-        used = self.container.get("resources", {}).get("requests", {})
+    def uses(self, side: str) -> Manifest:
+        """Return the requests or limits, for a quota; a pod that has ended uses nothing."""
+        used: Manifest = self.container.get("resources", {}).get(side, {})
         return used if self.process.poll() is None else {}
 
     def evict(self) -> None:
@@ -108,9 +110,20 @@ class Pod:
         code = self.process.poll()
         return "Running" if code is None else "Failed" if code else "Succeeded"
 
-    def manifest(self) -> Manifest:
+    def is_leaving(self) -> bool:
+        """Whether the pod was deleted and still runs."""
+        return self.terminated_at is not None and self.process.poll() is None
+
+    def exit_code(self) -> int | None:
         code = self.process.poll()
-        exit_code = code if code is None or code >= 0 else 128 - code
+        return code if code is None or code >= 0 else 128 - code
+
+    def condition(self) -> tuple[str, str]:
+        """Return the type and the status of the pod's condition."""
+        return ("DisruptionTarget", "True" if self.disrupted else "False")
+
+    def manifest(self) -> Manifest:
+        code = exit_code = self.exit_code()
         state = {"running": {}} if code is None else {"terminated": {"exitCode": exit_code}}
         status: Manifest = {"name": "task", "image": "", "imageID": "", "ready": True}
         status["restartCount"] = self.restarts

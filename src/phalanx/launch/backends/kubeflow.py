@@ -3,41 +3,46 @@
 The operator sets TF_CONFIG.
 """
 
-import json
 import math
 from collections.abc import Iterator
 
 from phalanx.cluster.spec import Role, Task
-from phalanx.cluster.tf_config import Environment, TFConfig
 from phalanx.errors import Interrupted, JobError
-from phalanx.launch.containers.container import PORT, Container
-from phalanx.launch.guarded import guard_prefix
+from phalanx.launch.containers.container import Container
 from phalanx.launch.job import Job
+from phalanx.launch.kube import pods
 from phalanx.launch.kube.handle import JobKind, failed_pods, one_object
 from phalanx.launch.kube.launcher import PodsLauncher
 from phalanx.launch.kube.manifest import Manifest
 from phalanx.launch.kube.options import PodOptions
-from phalanx.launch.kube.pods import job_labels, make_header, make_pod, pod_metadata, quote
 from phalanx.launch.kube.scheduling import (
     check_operator_gang,
     make_queue_labels,
     make_suspension,
 )
-from phalanx.launch.placeholders import fill, fill_with
-from phalanx.launch.task_commands import RENAME_CHIEF, evaluator_variables
 
 _PREFIX = "training.kubeflow.org"
 # The operator looks for a container and a port of these names.
 _CONTAINER = "tensorflow"
 _PORT = "tfjob-port"
-# The operator would count the exit of a task whose peer was preempted as a failure of the job.
+# With enableDynamicWorker, the operator's TF_CONFIG says which replica a pod is, but does not name
+# all others. A job of a single replica gets none.
+_FIND_REPLICA = """\
+name={name}
+JOB_COMPLETION_INDEX=$(echo "$TF_CONFIG" | sed -n 's/.*"index": *\\([0-9]*\\).*/\\1/p')
+export JOB_COMPLETION_INDEX="${{JOB_COMPLETION_INDEX:-0}}"
+unset TF_CONFIG
+"""
+# The operator would count the exit of a task whose peer was preempted as a failure of the job. It
+# ignores that of the preempted worker if it has seen before that this pod is being deleted.
 _RUN = f"""\
-trap 'ending=yes; kill -TERM "$task"' TERM
+trap 'ending=yes; kill -TERM "$task" 2>/dev/null' TERM
 while true; do
     {{program}} & task=$!
     wait "$task"; code=$?
     while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done
-    if [ "$code" != {Interrupted.exit_code} ] || [ -n "$ending" ]; then exit "$code"; fi
+    if [ -n "$ending" ]; then sleep 2; exit "$code"; fi
+    if [ "$code" != {Interrupted.exit_code} ]; then exit "$code"; fi
     echo "phalanx: a task was preempted; starting again"
 done
 """
@@ -54,19 +59,23 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
     limit = {"activeDeadlineSeconds": math.ceil(job.time_limit)} if job.time_limit else {}
     # The operator makes the group of pods, with the scheduler that it was started with.
     gang = {"schedulingPolicy": {"minAvailable": len(job.tasks())}} if options.gang else {}
-    labels = {**job_labels(job, container), **make_queue_labels(options)}
+    labels = {**pods.job_labels(job, container), **make_queue_labels(options)}
     return {
-        **make_header("kubeflow.org/v1", "TFJob", job.name, labels, options),
+        **pods.make_header("kubeflow.org/v1", "TFJob", job.name, labels, options),
         "spec": {
             "runPolicy": {
                 **make_suspension(options),
                 # Removes the pods that still run when the job is over, such as the ps.
                 "cleanPodPolicy": "Running",
-                "backoffLimit": job.restarts,
+                # The operator ends the job when the restarts reach this number.
+                "backoffLimit": job.restarts + 1 if job.restarts else 0,
                 "ttlSecondsAfterFinished": math.ceil(options.ttl),
                 **limit,
                 **gang,
             },
+            # Otherwise a worker that is preempted would fail the job: the operator counts every pod
+            # that is deleted while it runs as failed.
+            "enableDynamicWorker": True,
             # If there is a chief, the operator looks at the chief whatever the policy is.
             "successPolicy": "" if job.chief else "AllWorkers",
             "tfReplicaSpecs": {
@@ -74,14 +83,14 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
                     "replicas": count,
                     "restartPolicy": "OnFailure" if job.restarts else "Never",
                     "template": {
-                        "metadata": pod_metadata(job, container, options, role),
-                        "spec": make_pod(
+                        "metadata": pods.pod_metadata(job, container, options, role),
+                        "spec": pods.make_pod(
                             job,
                             container,
                             options,
                             role,
-                            _make_script(job, container, options, role),
-                            evaluator_variables(job),
+                            _make_script(job, container),
+                            _make_variables(job, options, role),
                             name=_CONTAINER,
                             port=_PORT,
                             # The operator's Services resolve a pod only once it is ready.
@@ -95,35 +104,15 @@ def _make_tfjob(job: Job, container: Container, options: PodOptions) -> Manifest
     }
 
 
-def _make_script(job: Job, container: Container, options: PodOptions, role: Role) -> str:
-    """A script that completes the operator's TF_CONFIG and runs the program."""
-    lines = []
-    suffix = f"{options.namespace}.svc:{PORT}"
-    cluster = job.cluster({task: f"{job.name}-{task}.{suffix}" for task in job.listening_tasks()})
-    if len(job.tasks()) == 1:
-        # The operator sets no TF_CONFIG for a job of a single task.
-        [task] = job.tasks()
-        environment: Environment = "cloud" if job.master else "local"
-        config = TFConfig(
-            cluster, task, model_dir=job.model_dir, environment=environment, master=job.master
-        )
-        text = quote(config.dumps())
-        lines.append(f"export TF_CONFIG={text}")
-    elif job.model_dir:
-        text = quote(f', "model_dir": {json.dumps(job.model_dir)}}}')
-        lines.append(f'export TF_CONFIG="${{TF_CONFIG%?}}"{text}')
-    if job.master and len(job.tasks()) > 1:
-        lines.append(RENAME_CHIEF.rstrip())
-    if any("{index}" in argument for argument in job.program.arguments):
-        lines.append('index=$(echo "$TF_CONFIG" | sed \'s/.*"index": *\\([0-9]*\\).*/\\1/\')')
-    start = (*guard_prefix(job, container.python), *job.program.command(container.python))
+def _make_script(job: Job, container: Container) -> str:
+    """A script that sets TF_CONFIG from the operator's, and runs the program."""
+    before = _FIND_REPLICA.format(name=pods.quote(job.name))
+    return pods.make_script(job, container, before=before, run=_RUN)
 
-    def value(name: str) -> str:
-        return '"$index"' if name == "index" else quote(fill(f"{{{name}}}", Task(role), cluster))
 
-    filled = (fill_with(each, value, quote) for each in job.program.arguments)
-    lines.append(_RUN.format(program=" ".join([*map(quote, start), *filled])))
-    return "\n".join(lines)
+def _make_variables(job: Job, options: PodOptions, role: Role) -> dict[str, str]:
+    """The variables of the script; each pod has a DNS name of its own in the namespace."""
+    return {**pods.role_variables(job, role), "PHALANX_SERVICE": f"{options.namespace}.svc"}
 
 
 def _find_task(pod: Manifest) -> Task | None:

@@ -182,17 +182,26 @@ def role_variables(job: Job, role: Role) -> dict[str, str]:
     }
 
 
-def make_script(job: Job, container: Container, between: str = "-") -> str:
-    """Make the script that sets TF_CONFIG and runs the program; `between` is in pod names."""
+def make_script(
+    job: Job,
+    container: Container,
+    between: str = "-",
+    before: str = "",
+    run: str = "exec {program}\n",
+) -> str:
+    """Make the script that sets TF_CONFIG and runs the program.
+
+    `between` is in the names of the pods; `before` are lines that set what a pod is not told.
+    """
     program = job.program.command(container.python)
     filled = (fill_with(each, lambda name: f'"${name}"', quote) for each in job.program.arguments)
     body = files("phalanx.launch.kube").joinpath("task.sh").read_text()
     guard = guard_prefix(job, container.python)
-    last = " ".join(["exec", *map(quote, (*guard, *program)), *filled])
+    last = run.format(program=" ".join([*map(quote, (*guard, *program)), *filled]))
     python = f"python={quote(container.python)}\n" if job.data_workers else ""
     rename = RENAME_CHIEF if job.master else ""
     settings = f"model_dir={quote(tf_config_settings(job))}\nbetween={between}\n{python}"
-    return f"{settings}{body}{rename}{last}\n"
+    return f"name=$PHALANX_SERVICE\n{settings}{before}{body}{rename}{last}"
 
 
 def make_probes(job: Job, role: Role, port: str) -> Manifest:

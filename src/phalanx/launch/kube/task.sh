@@ -3,7 +3,7 @@ role=$PHALANX_ROLE index=$JOB_COMPLETION_INDEX cluster='' peers=''
 for part in $(echo "$PHALANX_SHAPE" | tr ',' ' '); do
     kind=${part%=*} hosts='' number=0
     while [ "$number" -lt "${part#*=}" ]; do
-        host=$PHALANX_SERVICE-$kind$between$number.$PHALANX_SERVICE
+        host=$name-$kind$between$number.$PHALANX_SERVICE
         hosts="$hosts${hosts:+,}$host:$PHALANX_PORT"
         peers="$peers${peers:+,}$host"
         number=$((number + 1))
@@ -17,7 +17,7 @@ for part in $(echo "$PHALANX_SHAPE" | tr ',' ' '); do
     esac
     cluster="$cluster${cluster:+, }\"$kind\": [\"$(echo "$hosts" | sed 's/,/", "/g')\"]"
 done
-host=$PHALANX_SERVICE-$role$between$index.$PHALANX_SERVICE
+host=$name-$role$between$index.$PHALANX_SERVICE
 [ ${#peers} -lt 120000 ] || peers='*'
 case $role in
     dispatcher | data-worker) set -- "$python" -m phalanx guard --host="$host" --peers="$peers" -- \
