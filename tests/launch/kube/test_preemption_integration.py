@@ -77,12 +77,19 @@ def test_two_evictions_do_not_count(
         assert ended.returncode == 0, ended.stderr
 
 
-def test_another_exit_code_still_fails_the_job(launching: Phalanx, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import sys; sys.exit(74)")
+@pytest.mark.parametrize("role", ["chief", "worker"])
+def test_another_exit_code_still_fails_the_job(
+    launching: Phalanx, tmp_path: Path, role: str
+) -> None:
+    failing = (
+        f"import os, sys, time; sys.exit(74) if '\"{role}\", \"index' in os.environ['TF_CONFIG']"
+    )
+    (tmp_path / "train.py").write_text(f"{failing} else time.sleep(600)")
+    options = ["--image", "a", "--python", sys.executable, "--workers", 1, "--follow"]
     with kubernetes.running(tmp_path, tmp_path) as (_, variables):
-        done = launching("launch", "kubeflow", "--image", "a", "--follow", "train.py", **variables)
+        done = launching("launch", "kubeflow", *options, "train.py", **variables)
     assert done.returncode == 1
-    assert "failed with exit code 74" in done.stderr
+    assert f"{role}-0 failed with exit code 74" in done.stderr
 
 
 TOY = Path(__file__).parents[2] / "train/programs/toy.py"

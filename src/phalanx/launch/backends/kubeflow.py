@@ -1,6 +1,6 @@
 """The Kubeflow backend: a TFJob (kubeflow.org/v1) for Kubeflow's training operator.
 
-The operator sets TF_CONFIG.
+The operator tells each pod which replica it is, and a script in the pod sets TF_CONFIG.
 """
 
 import math
