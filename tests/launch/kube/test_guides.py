@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests.launch.pod_security import templates
+from tests.servers.kubernetes import Kubernetes
+from tests.servers.kubernetes.admission import refusal
+from tests.servers.kubernetes.api import RESOURCES
+from tests.servers.kubernetes.authorization import escalation, is_allowed
 
 from phalanx.cli import cli
 
@@ -36,7 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).touch()
 
 
-def plan(command: list[str]) -> list[dict[str, str]]:
+def plan(command: list[str]) -> list[dict[str, Any]]:
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output
     return [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -52,7 +59,7 @@ def test_commands_of_the_guide_have_a_plan(page: str) -> None:
 def test_guide_names_objects_of_its_commands() -> None:
     text = (GUIDES / PAGES[0]).read_text()
     made = {
-        f"{each['kind'].lower()}/{each['metadata']['name']}"  # type: ignore[index]
+        f"{each['kind'].lower()}/{each['metadata']['name']}"
         for command in commands(PAGES[0])
         for each in plan(command)
     }
@@ -64,3 +71,30 @@ def test_guide_names_objects_of_its_commands() -> None:
     applied = next(each for each in commands(PAGES[0]) if "--tensorboard" not in each)
     kinds = {str(each["kind"]).lower() for each in plan(applied)}
     assert kinds == set(deleted.split(","))
+
+
+def test_restricted_namespace_of_the_guide_admits_its_job(tmp_path: Path) -> None:
+    text = (GUIDES / PAGES[0]).read_text()
+    [recipe] = [
+        each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "Quota" in each
+    ]
+    cluster = Kubernetes(tmp_path, tmp_path, isolated=False)
+    cluster.restricted = True
+    rights = (GUIDES / "kubernetes-rbac.yaml").read_text()
+    for manifest in (*yaml.safe_load_all(recipe), *yaml.safe_load_all(rights)):
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+        cluster.objects[manifest["kind"], manifest["metadata"]["name"]] = manifest
+    [command] = [each for each in commands(PAGES[0]) if "vision" in each]
+    objects = plan(command)
+    plurals = {kind: resource for resource, kind in RESOURCES.items()}
+    for each in objects:
+        group = each["apiVersion"].rpartition("/")[0]
+        assert is_allowed(cluster.objects, "user", "create", group, plurals[each["kind"]])
+        assert not escalation(cluster.objects, "user", each)
+        cluster.objects[each["kind"], each["metadata"]["name"]] = each
+    assert [refusal(cluster, each) for each in templates(objects)] == [""] * 3
+    # All connections are denied that no rule of the job allows.
+    assert {each["metadata"]["name"] for each in objects if each["kind"] == "NetworkPolicy"} == {
+        "digits",
+        "digits-controller",
+    }

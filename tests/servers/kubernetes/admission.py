@@ -43,10 +43,13 @@ def _exceeded(cluster: Kubernetes, spec: Manifest) -> Iterator[str]:
             if resource == "pods":
                 asked, used = 1.0, float(sum(each.process.poll() is None for each in cluster.pods))
             else:
+                asked = 0.0
                 for main in spec["containers"]:
-                    if amount not in main.get("resources", {}).get(side, {}):
+                    given = main.get("resources", {}).get(side, {}).get(amount)
+                    # Of processors and memory only, each container must say what it needs.
+                    if given is None and amount in ("cpu", "memory"):
                         yield f"failed quota: {name}: must specify {resource} for: {main['name']}"
-                asked = sum(parse(main["resources"][side][amount]) for main in spec["containers"])
+                    asked += parse(given or "0")
                 used = sum(parse(each.uses(side).get(amount, "0")) for each in cluster.pods)
             if asked + used > parse(hard):
                 yield (
