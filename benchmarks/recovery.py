@@ -15,13 +15,15 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
 from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.preload import find_preload
 from phalanx.launch.chaos.injector import Injector
 from phalanx.launch.chaos.scenarios import plan_faults
 from phalanx.launch.job import Job, Program, ProgramKind
@@ -31,7 +33,7 @@ ROUNDS = 3
 PROGRAM = Path(__file__).parent.parent / "examples" / "mnist" / "train.py"
 PEER = Path(__file__).parent / "recovery_peer.py"
 SECONDS = 300.0
-WINDOW_SECONDS = 15.0
+WINDOW_SECONDS = 10.0
 
 
 def wait_for(is_true: Callable[[], bool]) -> float:
@@ -44,15 +46,25 @@ def wait_for(is_true: Callable[[], bool]) -> float:
     return time.monotonic() - started
 
 
-def measure(scenario: str, *flags: str, workers: int, ps: int = 0) -> tuple[float, float, float]:
-    """Return the seconds to the first step of a job, and from a fault to a new step.
+@dataclass(frozen=True)
+class Recovery:
+    """How a job got over a fault.
 
-    The third figure is the part of its speed that the job has lost until then.
+    Attributes:
+        seconds: The time from the fault to a new step.
+        lost: The part of its speed that the job has lost until then.
     """
+
+    seconds: float
+    lost: float
+
+
+def measure(scenarios: Sequence[str], workers: int, ps: int = 0) -> tuple[float, list[Recovery]]:
+    """Return the seconds to the first step of a job, and how it got over each fault."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         arguments = ("--model-dir", f"{name}/model", "--train-steps", "1000000", "--save-steps")
-        program = Program(ProgramKind.FILE, str(PROGRAM), (*arguments, "20", *flags))
+        program = Program(ProgramKind.FILE, str(PROGRAM), (*arguments, "20"))
         job = Job("recovery", program, workers=workers, ps=ps, restarts=9)
         progress_file = directory / "progress.json"
 
@@ -60,31 +72,35 @@ def measure(scenario: str, *flags: str, workers: int, ps: int = 0) -> tuple[floa
             progress = read_progress(progress_file)
             return progress.step if progress else 0
 
+        recoveries = []
         with hold_ports(len(job.listening_tasks())) as ports:
             launcher = LocalLauncher(
                 Machine.inspect(), ports, directory / "logs", uuid.uuid4().hex,
                 grace_periods=GracePeriods(5.0), progress_file=progress_file,
+                preload=find_preload(program),
             )  # fmt: skip
             handle = launcher.submit(launcher.plan(job))
+            injector = Injector(
+                handle, launcher.run_id, progress_file, SECONDS, 0.0, lambda message: None
+            )
             try:
                 start = wait_for(lambda: read_step() >= 1)
                 wait_for(lambda: read_step() >= 40)
-                first, since = read_step(), time.monotonic()
-                time.sleep(WINDOW_SECONDS)
-                speed = (read_step() - first) / (time.monotonic() - since)
-                injector = Injector(
-                    handle, launcher.run_id, progress_file, SECONDS, 0.0, lambda message: None
-                )
-                first, since = read_step(), time.monotonic()
-                outcome = injector.run(plan_faults(job.tasks(), [scenario], 1, 0))[0]
-                passed = time.monotonic() - since
-                if outcome.new_step_after is None:
-                    raise SystemExit(f"{scenario}: {outcome.result}")
-                lost = 1 - (read_step() - first) / passed / speed
+                for fault in plan_faults(job.tasks(), scenarios, 1, 0):
+                    first, since = read_step(), time.monotonic()
+                    time.sleep(WINDOW_SECONDS)
+                    speed = (read_step() - first) / (time.monotonic() - since)
+                    first, since = read_step(), time.monotonic()
+                    outcome = injector.run([fault])[0]
+                    passed = time.monotonic() - since
+                    if outcome.new_step_after is None:
+                        raise SystemExit(f"{fault.scenario.name}: {outcome.result}")
+                    lost = 1 - (read_step() - first) / passed / speed
+                    recoveries.append(Recovery(outcome.new_step_after, lost))
             finally:
                 handle.cancel()
                 handle.wait(60)
-        return start, outcome.new_step_after, lost
+        return start, recoveries
 
 
 def find_torch() -> tuple[str, str | None]:
@@ -133,16 +149,15 @@ def main() -> None:
     sync, torch, start, ps, chief, worker = [], [], [], [], [], []
     for number in range(ROUNDS):
         # Two trainers each: a chief and a worker.
-        sync.append(measure("worker-killed", workers=1)[1])
+        _, [found] = measure(["worker-killed"], workers=1)
+        sync.append(found.seconds)
         if obstacle is None:
             torch.append(measure_torch(python))
-        first, seconds, _ = measure("ps-killed", workers=2, ps=1)
+        first, found_ps = measure(["ps-killed", "chief-killed", "worker-killed"], workers=2, ps=1)
         start.append(first)
-        ps.append(seconds)
-        first, seconds, _ = measure("chief-killed", workers=2, ps=1)
-        start.append(first)
-        chief.append(seconds)
-        worker.append(measure("worker-killed", workers=2, ps=1)[2])
+        ps.append(found_ps[0].seconds)
+        chief.append(found_ps[1].seconds)
+        worker.append(found_ps[2].lost)
         print(
             f"round {number + 1}: all-reduce {sync[-1]:.1f} s"
             + (f", torchrun {torch[-1]:.1f} s" if torch else "")

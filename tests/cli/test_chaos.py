@@ -11,7 +11,7 @@ import pytest
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
 from phalanx.launch.chaos.network import find_obstacle
-from phalanx.launch.chaos.scenarios import SCENARIOS, plan_faults
+from phalanx.launch.chaos.scenarios import DAMAGES, SCENARIOS, plan_faults
 
 # Its chief saves every tenth step, and goes on there when it is started again.
 PROGRAM = """
@@ -141,8 +141,11 @@ def test_timetable_of_a_scenario_hits_and_relieves_each_task_in_turn() -> None:
 
 def test_the_seed_decides_which_faults_are_drawn() -> None:
     assert plan_faults(TASKS, [], 5, 7) == plan_faults(TASKS, [], 5, 7)
-    drawn = {fault.scenario.name for seed in range(40) for fault in plan_faults(TASKS, [], 5, seed)}
-    impossible = {s.name for s in SCENARIOS if Role.EVALUATOR in s.roles or s.when}
+    drawn = {fault.scenario.name for seed in range(80) for fault in plan_faults(TASKS, [], 5, seed)}
+    missing = {Role.EVALUATOR, Role.DISPATCHER, Role.DATA_WORKER}
+    impossible = {
+        s.name for s in SCENARIOS if missing & {*s.roles} or s.when or s.action in DAMAGES
+    }
     # There is only one parameter server.
     assert drawn == {s.name for s in SCENARIOS} - impossible - {"two-ps-killed"}
 
@@ -155,6 +158,75 @@ def test_wrong_scenarios_are_rejected() -> None:
     ):
         with pytest.raises(JobError, match=reason):
             plan_faults(TASKS, [name], 1, 0)
+
+
+def test_what_happens_before_the_first_step_must_come_first() -> None:
+    names = ["worker-killed-before-first-step", "ps-killed"]
+    assert [fault.scenario.name for fault in plan_faults(TASKS, names, 1, 0)] == names
+    with pytest.raises(JobError, match="worker-killed-before-first-step must be the first"):
+        plan_faults(TASKS, names[::-1], 1, 0)
+
+
+# Its checkpoints repeat their step, and it begins with the newest one that is intact.
+SAVING_PROGRAM = """
+import os, pathlib, time
+from phalanx.cluster.progress import RunProgress
+def read(file):
+    numbers = set(file.read_text().split())
+    is_whole = file.stat().st_size == 8000 and len(numbers) == 1
+    return int(numbers.pop()) if is_whole else print("damaged:", file, flush=True)
+files = sorted(pathlib.Path().glob("model.ckpt-*.data-*"), key=os.path.getmtime)
+step = max((read(file) or 0 for file in files), default=0)
+print("begins at", step, flush=True)
+newest = ""
+while step < 150:
+    step += 1
+    time.sleep(0.05)
+    RunProgress("chief-0", step, checkpoint=newest).write(
+        pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
+    if step % 10 == 0:
+        path = pathlib.Path(f"model.ckpt-{step}").absolute()
+        path.with_name(path.name + ".index").touch()
+        try:
+            path.with_name(path.name + ".data-00000-of-00001").write_text(f"{step:07d} " * 1000)
+            newest = str(path)
+        except OSError as error:
+            print("not saved:", error, flush=True)
+"""
+
+
+def test_damaged_checkpoints_and_a_death_before_the_first_step(
+    phalanx: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "save.py").write_text(SAVING_PROGRAM)
+    done = phalanx(
+        *("chaos", "--every", "1s", "--linger", "0s", "--grace", "5s", "--log-dir", "logs"),
+        *("--scenario", "chief-killed-before-first-step", "--scenario", "checkpoint-bit-flipped"),
+        *("--scenario", "checkpoint-truncated", "save.py"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row.split()[0] for row in done.stdout.splitlines()[1:]] == [
+        "chief-killed-before-first-step",
+        "checkpoint-bit-flipped",
+        "checkpoint-truncated",
+    ]
+    log = (tmp_path / "logs/chief-0.log").read_text()
+    assert log.count("damaged:") == 2
+    assert log.count("begins at 0") >= 1
+
+
+@pytest.mark.slow
+def test_a_disk_is_full_for_a_while(phalanx: Any, tmp_path: Path) -> None:
+    program = SAVING_PROGRAM.replace("150", "900")
+    (tmp_path / "save.py").write_text(program)
+    done = phalanx(
+        *("chaos", "--every", "1s", "--linger", "0s", "--grace", "5s", "--log-dir", "logs"),
+        *("--scenario", "chief-disk-full", "save.py"),
+    )
+    assert done.returncode == 0, done.stderr
+    log = (tmp_path / "logs/chief-0.log").read_text()
+    assert "not saved: [Errno 27] File too large" in log
+    assert (tmp_path / "model.ckpt-900.data-00000-of-00001").stat().st_size == 8000
 
 
 def test_partitions_are_refused_by_name_and_not_drawn_without_namespaces() -> None:

@@ -21,6 +21,7 @@ from phalanx.errors import LaunchError
 from phalanx.launch.backends.local.launcher import LocalLauncher, TaskHost
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.preload import TENSORFLOW, find_preload
 from phalanx.launch.backends.local.program_file import check_program
 from phalanx.launch.chaos.injector import Injector, Outcome, render_table
 from phalanx.launch.chaos.network import Network, find_obstacle, open_network
@@ -28,6 +29,7 @@ from phalanx.launch.chaos.scenarios import SCENARIOS, Fault, plan_faults
 from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job
 from phalanx.launch.options import (
+    DATA_WORKERS,
     ELASTIC,
     ENV_FROM_FILE,
     GRACE_PERIODS,
@@ -50,6 +52,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, value: bool) -> 
 @add_options(
     *SHAPE,
     *ELASTIC,
+    DATA_WORKERS,
     ENV_FROM_FILE,
     click.option(
         "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_scenarios,
@@ -131,6 +134,8 @@ def command(**values: Any) -> None:
             progress_file=log_dir / "progress.json",
             rejoin_seconds=values["rejoin"],
             hosts=_place(job, network),
+            preload=find_preload(job.program),
+            data_preload=TENSORFLOW,
         )
         code = _run(launcher, job, faults, values["recovery_limit"], values["every"], network)
     sys.exit(code)

@@ -32,6 +32,7 @@ class RunProgress:
         shares: The number of trainers must divide it, so that they share the global batch evenly;
             0 if there may be any number.
         stragglers: The trainers that are much slower than the others.
+        checkpoint: The path of the newest checkpoint; empty if there is none.
     """
 
     task: str
@@ -44,6 +45,7 @@ class RunProgress:
     trainer_steps: Mapping[str, int] = field(default_factory=dict)
     shares: int = 0
     stragglers: tuple[str, ...] = ()
+    checkpoint: str = ""
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
@@ -67,6 +69,7 @@ def read_progress(path: Path) -> RunProgress | None:
             {str(task): int(steps) for task, steps in dict(found["trainer_steps"]).items()},
             max(0, int(found.get("shares", 0))),
             tuple(str(task) for task in found.get("stragglers", ())),
+            str(found.get("checkpoint", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from phalanx.cluster import Role
+from phalanx.cluster.job_environment import will_be_restarted
 from phalanx.errors import Interrupted
 from phalanx.metrics_endpoint import check_metrics_library
 from phalanx.train.config import RunConfig
@@ -133,12 +134,20 @@ class TaskRun:
     def _run_evaluator(self) -> Result:
         """Evaluate each checkpoint that the chief writes."""
         directory = str(self.config.model_dir)
-        options = WatchOptions(wait_seconds=self.config.wait_seconds, since=process_start_time())
+        options = WatchOptions(
+            wait_seconds=self.config.wait_seconds,
+            since=process_start_time(),
+            chief_restarts=will_be_restarted(),
+        )
         with (
             open_evaluator(self.experiment, self.config) as (evaluate_checkpoint, model),
             catch_sigterm() as stop,
         ):
             step, metrics = evaluate_checkpoints(directory, evaluate_checkpoint, options, stop)
+            if stop():
+                raise Interrupted(
+                    f"the evaluator received SIGTERM: step {step} is the last that it has evaluated"
+                )
         return Result(step, metrics, model_dir=directory, model=model)
 
     def _run_all_reduce_trainer(self) -> Result:

@@ -155,6 +155,20 @@ def test_failure_of_the_chief_is_raised_with_its_reason(tmp_path: Path) -> None:
     assert run.evaluated == [1]
 
 
+@pytest.mark.parametrize("state", [State.FAILED, State.INTERRUPTED])
+def test_a_chief_that_is_started_again_is_waited_for(tmp_path: Path, state: State) -> None:
+    run = Run(tmp_path, lambda r: r.say(state), lambda r: r.save(1), lambda r: r.save(2), done)
+    run.follow(chief_restarts=True)
+    assert run.evaluated == [1, 2]
+
+
+def test_a_chief_that_does_not_come_back_is_waited_for_within_the_limit(tmp_path: Path) -> None:
+    run = Run(tmp_path, lambda r: r.say(State.FAILED))
+    with pytest.raises(TrainingError, match="the chief ended: why"):
+        run.follow(chief_restarts=True, wait_seconds=5)
+    assert 5 < run.now < 8
+
+
 def test_missing_heartbeat_ends_the_wait(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match=r"no new checkpoint in .* for 5 s"):
         Run(tmp_path).follow(wait_seconds=5)

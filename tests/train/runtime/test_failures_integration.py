@@ -207,3 +207,15 @@ def test_the_evaluator_evaluates_the_final_checkpoint(start_cluster: Any, tmp_pa
     assert "METRICS {'loss'" in log
     assert "Evaluation" not in tasks.log("chief-0")
     assert list((tmp_path / "eval").glob("events.*"))
+
+
+@pytest.mark.slow
+def test_an_evaluator_that_is_preempted_says_so(start_cluster: Any, tmp_path: Path) -> None:
+    """Exit code 0 would mean that it is done, and no launcher would start it again."""
+    flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "1000000")
+    tasks = start_cluster("c e", *flags, "--save-steps", "50")
+    tasks.wait_for_line("evaluator-0", "Evaluation of step")
+    evaluator = tasks.processes["evaluator-0"]
+    evaluator.terminate()
+    assert evaluator.wait(60) == 75
+    assert "the evaluator received SIGTERM: step" in tasks.log("evaluator-0")

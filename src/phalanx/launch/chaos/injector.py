@@ -1,20 +1,33 @@
 """Applies planned faults to a running job, and measures how it recovers."""
 
+import contextlib
 import math
+import resource
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
 from phalanx.cluster.spec import Role, Task
+from phalanx.launch.chaos.damage import count_checkpoints, flip_bit, truncate
 from phalanx.launch.chaos.network import Network
-from phalanx.launch.chaos.scenarios import Fault, FaultEvent, Scenario
+from phalanx.launch.chaos.scenarios import (
+    DAMAGES,
+    STARTING,
+    UNSAVED,
+    Action,
+    Fault,
+    FaultEvent,
+    Scenario,
+)
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
 from phalanx.launch.processes.handle import SupervisedHandle
 
 _TICK_SECONDS = 0.2
+# The progress of the run fits into such a file, and a checkpoint does not.
+_SMALL_FILE = 2048
 
 
 @dataclass(frozen=True)
@@ -65,10 +78,14 @@ class Injector:
     def run(self, faults: Sequence[Fault]) -> list[Outcome]:
         """Apply the faults one after the other, until one is not recovered from."""
         outcomes = [Outcome(fault) for fault in faults]
-        if not self._wait_for(lambda: self._step() >= 1, self.limit):
+        if faults and faults[0].scenario.when == STARTING:
+            if not self._wait_for(lambda: self._is_running(faults[0].tasks), self.limit):
+                return outcomes
+        elif not self._wait_for(lambda: self._step() >= 1, self.limit):
             return outcomes
         for number, fault in enumerate(faults):
-            self._wait_for(lambda: False, self.pause)
+            if not fault.scenario.comes_first:
+                self._wait_for(lambda: False, self.pause)
             if self.handle.wait(0) is not None:
                 break
             outcomes[number] = self._apply(fault)
@@ -79,9 +96,9 @@ class Injector:
     def _apply(self, fault: Fault) -> Outcome:
         """Cause a fault, and watch the job until it has recovered, or has failed to."""
         scenario = fault.scenario
-        if scenario.when and not self._wait_for_activity(scenario.when):
-            return Outcome(fault, self._step(), result=f"the chief was never {scenario.when}")
-        step, started = self._step(), time.monotonic()
+        if obstacle := self._wait_for_moment(scenario):
+            return Outcome(fault, self._step(), result=obstacle)
+        step, started = max(0, self._step()), time.monotonic()
         restarts, chief = self._restarts(), self._restarts_chief()
         begun_at: float | None = None
         events = scenario.make_timetable(fault.tasks)
@@ -134,15 +151,48 @@ class Injector:
                 return replace(outcome, result=text)
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
 
+    def _wait_for_moment(self, scenario: Scenario) -> str:
+        """Wait until a fault can happen; return why it never can, if it cannot."""
+        if scenario.when == STARTING:
+            return "the job had made steps before" if self._step() >= 1 else ""
+        if scenario.when == UNSAVED:
+            return "there was a checkpoint before" if self._checkpoint() else ""
+        if scenario.when and not self._wait_for_activity(scenario.when):
+            return f"the chief was never {scenario.when}"
+        if scenario.action in DAMAGES and not self._wait_for(
+            lambda: count_checkpoints(self._checkpoint()) > 1, self.limit
+        ):
+            return "there were never two checkpoints in local files"
+        return ""
+
     def _cause(self, scenario: Scenario, event: FaultEvent) -> None:
         task = event.task
-        if scenario.number is None:
-            assert self.network is not None
-            change = self.network.cut if event.begins else self.network.heal
-            change(task, scenario.one_way)
-        else:
-            number = scenario.number if event.begins else signal.SIGCONT
-            signal_all(find_run_processes(self.run_id, str(task)), number)
+        processes = find_run_processes(self.run_id, str(task))
+        match scenario.action:
+            case Action.CUT | Action.CUT_SENDING | Action.CUT_RECEIVING:
+                assert self.network is not None
+                change = self.network.cut if event.begins else self.network.heal
+                change(
+                    task,
+                    sends=scenario.action is not Action.CUT_RECEIVING,
+                    receives=scenario.action is not Action.CUT_SENDING,
+                )
+            case Action.FILL_DISK:
+                limit_files(processes, _SMALL_FILE if event.begins else resource.RLIM_INFINITY)
+            case Action.FLIP_BIT | Action.TRUNCATE:
+                damage = flip_bit if scenario.action is Action.FLIP_BIT else truncate
+                damage(self._checkpoint())
+                signal_all(processes, signal.SIGKILL)
+            case action:
+                signal_all(processes, action.value if event.begins else signal.SIGCONT)
+
+    def _is_running(self, tasks: Sequence[Task]) -> bool:
+        return all(find_run_processes(self.run_id, str(task)) for task in tasks)
+
+    def _checkpoint(self) -> str:
+        """Return the path of the newest checkpoint; empty if there is none."""
+        progress = read_progress(self.progress_file)
+        return "" if progress is None else progress.checkpoint
 
     def _wait_for_activity(self, activity: str) -> bool:
         """Wait until the chief saves or evaluates, which may take less than the usual tick."""
@@ -182,6 +232,16 @@ class Injector:
             if is_true():
                 return True
         return False
+
+
+def limit_files(processes: Iterable[int], size: int) -> None:
+    """Let processes write no file that is larger, as if the disk were full."""
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
+            _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            soft = size if most == resource.RLIM_INFINITY else min(size, most)
+            soft = most if size == resource.RLIM_INFINITY else soft
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, most))
 
 
 def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:

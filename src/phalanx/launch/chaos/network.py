@@ -13,7 +13,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,19 +50,28 @@ class Network:
             return ()
         return ("ip", "netns", "exec", _name_host(self.router, task))
 
-    def cut(self, task: Task, one_way: bool = False) -> None:
-        """Drop everything that comes from a host or, unless `one_way`, goes there; tell nobody."""
-        host = self.addresses[task]
-        if not one_way:
-            _ip("-n", self.router, "route", "add", "blackhole", f"{host}/32")
-        _ip("-n", self.router, "rule", "add", "from", host, "blackhole", "priority", "1")
+    def cut(self, task: Task, sends: bool = True, receives: bool = True) -> None:
+        """Drop everything that a host sends, and that is sent to it; tell nobody."""
+        for rule in self._rules(task, sends, receives):
+            _ip("-n", self.router, *rule("add"))
 
-    def heal(self, task: Task, one_way: bool = False) -> None:
+    def heal(self, task: Task, sends: bool = True, receives: bool = True) -> None:
         """End a cut of the same kind."""
+        for rule in self._rules(task, sends, receives):
+            _ip("-n", self.router, *rule("delete"))
+
+    def _rules(
+        self, task: Task, sends: bool, receives: bool
+    ) -> list[Callable[[str], tuple[str, ...]]]:
         host = self.addresses[task]
-        _ip("-n", self.router, "rule", "delete", "from", host, "blackhole", "priority", "1")
-        if not one_way:
-            _ip("-n", self.router, "route", "delete", "blackhole", f"{host}/32")
+        rules: list[Callable[[str], tuple[str, ...]]] = []
+        if receives:
+            rules.append(lambda change: ("route", change, "blackhole", f"{host}/32"))
+        if sends:
+            rules.append(
+                lambda change: ("rule", change, "from", host, "blackhole", "priority", "1")
+            )
+        return rules
 
 
 def find_obstacle() -> str | None:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from phalanx.errors import ConfigurationError
+from phalanx.cluster.job_environment import will_be_restarted
+from phalanx.errors import ConfigurationError, Interrupted
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
 from phalanx.train.context import Context
@@ -308,7 +309,12 @@ class DistributedSession:
         self._variables.make_copies()
         checkpoints = self._open_checkpoints()
         how = WatchOptions(
-            skip, throttle_seconds, limit_seconds, self._config.wait_seconds, process_start_time()
+            skip,
+            throttle_seconds,
+            limit_seconds,
+            self._config.wait_seconds,
+            process_start_time(),
+            will_be_restarted(),
         )
         for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False
@@ -319,6 +325,8 @@ class DistributedSession:
                 self._variables.push()
                 self._evaluated_step = step_of(path)
                 yield self._evaluated_step
+        if self._stop():
+            raise Interrupted("the evaluator received SIGTERM: start it again to continue")
 
     def record(self, **values: float) -> None:
         """Write the metrics of the last checkpoint to event files, eval.jsonl and the log."""

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -98,7 +98,7 @@ class ReplicatedEngine(CustomEngine):
         self._must_push = False
         self._sum_function = tf.function(Reduction(tf_strategy, hosts).sum_of_hosts)
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         """Give every process the chief's values, and open the data."""
         self._push()
         if (make_data := self._make_data) is not None:
@@ -195,7 +195,7 @@ class DispatchedEngine(CustomEngine):
         self._in_flight: deque[Future[Array]] = deque()
         self._longest = 0.0
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         self.variables.push()
         if self._has_data:
             self._iterator = self._ps_cluster.open_remote(DataWindow(0, skip // self._workers))

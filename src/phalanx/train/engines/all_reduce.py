@@ -106,7 +106,7 @@ class AllReduceEngine(TrainingEngine):
         self._evaluation_loop = EvaluationLoop(step, self._copies, devices, self._reduction)
         self._agree_function = tf.function(self._reduction.sum_of_hosts)
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         """Copy the chief's variables to every replica, and open the data."""
         self._push()
         _, skip, passes = self._agree(Command.REWIND, skip, passes)

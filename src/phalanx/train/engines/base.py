@@ -42,11 +42,20 @@ class Engine(Protocol):
         """How many groups of steps were dispatched to trainers and have not ended yet."""
         return 0
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         """Copy the host variables to the devices, and open the data.
 
-        A restarted run has read the data `passes` times, and then `skip` batches.
+        A restarted run has read the data `passes` times, and then `skip` batches; `shards` is what
+        `read_shards` returned for its checkpoint.
         """
+
+    def read_shards(self) -> Sequence[int]:
+        """Return how much each trainer has read, where they read different numbers of batches.
+
+        The first number is that of the passes over the data, and the others are the batches of the
+        next pass. Empty if a pass has just ended, or if all trainers have read the same.
+        """
+        return ()
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Run steps from `step`, never past `limit`, and up to `due` (asynchronously: about)."""

@@ -2,7 +2,6 @@
 
 import logging
 import queue
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,24 +14,21 @@ import tensorflow as tf
 from phalanx.errors import DataError
 from phalanx.train.autograph import unconverted
 from phalanx.train.engines.base import Notify, Progress
-from phalanx.train.engines.lock import Lock
+from phalanx.train.engines.numbered_updates import NumberedUpdates
 from phalanx.train.engines.ps_base import ParameterServerEngine
+from phalanx.train.engines.shard_positions import ShardPositions
 from phalanx.train.runtime.background_calls import call_in_background
-from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
-from phalanx.train.step.state_updates import ComputeUpdates, StateUpdate, make_updates
+from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, NUMBER_SPEC, DataWindow, fetch
+from phalanx.train.step.state_updates import ComputeUpdates, make_updates
 from phalanx.train.step.step_times import StepTimes, read_clock
 from phalanx.train.types import (
     Array,
     Batch,
     DatasetIterator,
     ElementSpec,
-    KerasVariable,
     Tensor,
     TFFunction,
-    TFVariable,
 )
-from phalanx.train.variables.index_shard import Sightings
-from phalanx.train.variables.store import VariableStore
 
 LOG = logging.getLogger("phalanx")
 
@@ -68,12 +64,7 @@ class AsyncPSEngine(ParameterServerEngine):
         # Each trainer repeats its shard by itself, unless the session must see each epoch end.
         self._epochs = 1 if self._pauses else self._ps_cluster.config.epochs
         self._compute: ComputeUpdates = self._compile(make_updates(self._make_compute()))
-        self._locks = []
-        for device in self._ps_cluster.devices:
-            with tf.device(device):
-                self._locks.append(Lock())
-        with tf.device(self._ps_cluster.devices[0]):
-            self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._updates = NumberedUpdates.place(self.variables, len(self._ps_cluster.trainers))
         # Several batches can be read at once only from data that does not end.
         is_short = (
             self._epochs is None
@@ -81,9 +72,12 @@ class AsyncPSEngine(ParameterServerEngine):
             and not self.variables.growing_buffers()
         )
         self._unrolled = (_UNROLLED_STEPS, 1) if is_short else (1,)
+        batch_spec, fixed_spec = self._split_element(element_spec)
+        pair = (NUMBER_SPEC, batch_spec)
+        numbered = (pair, fixed_spec) if self._fixed else pair
         # The coordinator would trace inside the strategy's scope, where Keras aggregates gradients.
         self._train_remote = tf.function(self._train_on_worker).get_concrete_function(
-            tf.data.IteratorSpec(element_spec),
+            tf.data.IteratorSpec(numbered),
             tf.TensorSpec([], tf.int32),
             tf.TensorSpec([], tf.int64),
         )
@@ -99,35 +93,37 @@ class AsyncPSEngine(ParameterServerEngine):
         self._in_flight = 0
         self._chief_is_busy = False
         self._dispatched = 0
-        self._repeated = 0
+        self._uncounted = 0
         self._unreported: list[DispatchResult] = []
         self._ended: set[int] = set()
         self._worked: set[int] = set()
         self._steps_of: Counter[int] = Counter()
         self._times = [StepTimes() for _ in self._ps_cluster.trainers]
-        # The batches of the current window that each trainer has used.
-        self._used: Counter[int] = Counter()
-        self._used_lock = threading.Lock()
-        self._ps_cluster.continue_data(self._used.__getitem__)
+        self._positions = ShardPositions(len(self._ps_cluster.trainers))
+        self._ps_cluster.continue_data(self._positions.count_used)
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         self.resume(step)
-        self._passes = passes
-        trainers = len(self._ps_cluster.trainers)
-        if skip:
+        self._positions.restore(passes, skip, shards)
+        if skip or any(self._positions.skips):
             # A trainer whose shard was read to its end before the restart may have nothing left.
-            self._worked = set(range(trainers))
-        self._open(skip // trainers)
+            self._worked = set(range(len(self._ps_cluster.trainers)))
+        self._open()
+
+    def read_shards(self) -> Sequence[int]:
+        if len(self._ended) == len(self._ps_cluster.trainers):
+            return ()
+        return self._positions.save(self._updates.read_expected())
 
     def resume(self, step: int) -> None:
         self.variables.push()
-        self._counter.assign(step)
+        self._updates.counter.assign(step)
         self._dispatched = step
-        self._repeated = 0
+        self._uncounted = 0
 
     def count_updates(self) -> int:
         """Return how many updates the parameter servers have applied."""
-        return int(self._counter.numpy())
+        return int(self._updates.counter.numpy())
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         """Keep every trainer busy; return the steps that were completed meanwhile.
@@ -148,26 +144,31 @@ class AsyncPSEngine(ParameterServerEngine):
     def rewind(self) -> None:
         """Open the data again. Data that repeats without end only ends if it is empty."""
         self._ended.clear()
-        self._passes += 1
-        self._open(0)
+        self._positions.rewind()
+        self._open()
 
     def settle(self) -> Progress:
         while self._in_flight:
             self._unreported.append(self._take())
         self._last_heard = None
-        self._report_repeated()
+        self._report_losses()
         return self._report_progress()
 
-    def _report_repeated(self) -> None:
-        """Log how many updates were applied in addition to the steps, if there are new ones."""
-        repeated = self.count_updates() - self._dispatched
-        if repeated > self._repeated:
+    def _report_losses(self) -> None:
+        """Log how many updates are not counted as steps, and what was computed twice."""
+        uncounted = self.count_updates() - self._dispatched
+        if uncounted > self._uncounted:
             LOG.warning(
-                "%d updates were applied twice: a worker was lost during a call, and another "
-                "repeated the steps of that call",
-                repeated - self._repeated,
+                "%d updates are not counted as steps yet: they were applied, and their worker was "
+                "lost before it said so",
+                uncounted,
             )
-            self._repeated = repeated
+        self._uncounted = uncounted
+        if skipped := self._updates.take_skipped():
+            LOG.warning(
+                "%d batches were computed twice, by a worker that is back, and applied once",
+                skipped,
+            )
 
     def pull(self) -> Progress:
         """Settle first, so that the values that are saved belong to the same step."""
@@ -204,10 +205,12 @@ class AsyncPSEngine(ParameterServerEngine):
         """Release the data. After an error, steps in flight are not waited for."""
         self._local_iterator = None
 
-    def _open(self, skip: int) -> None:
-        window = DataWindow(self._passes, skip, self._epochs)
-        with self._used_lock:
-            self._used.clear()
+    def _open(self) -> None:
+        positions = self._positions
+        positions.open()
+        window = DataWindow(
+            positions.passes, 0, self._epochs, skips=positions.skips, first=positions.first_number
+        )
         self._remote_iterator = self._ps_cluster.open_remote(window, self._fixed)
         if self._ps_cluster.chief_trains:
             self._local_iterator = self._ps_cluster.open_local(window, self._fixed)
@@ -244,7 +247,7 @@ class AsyncPSEngine(ParameterServerEngine):
 
     def _run_local(self, arguments: tuple[Tensor, Tensor]) -> tuple[Array, ...]:
         with tf.device(CHIEF_DEVICE):
-            results = self._train_local(self._local_iterator, *arguments)
+            results = self._train_local(self._local_iterator, *arguments, tf.constant(0, tf.int64))
         return (*(result.numpy() for result in results), np.array(-1))
 
     def _collect(
@@ -264,8 +267,7 @@ class AsyncPSEngine(ParameterServerEngine):
                 is_chief=is_chief,
                 times=StepTimes.split(*map(float, times)),
             )
-            with self._used_lock:
-                self._used[result.trainer] += result.done
+            self._positions.note_used(result.trainer, result.done)
             self._results.put(result)
         except BaseException as error:
             self._results.put(error)
@@ -335,10 +337,11 @@ class AsyncPSEngine(ParameterServerEngine):
         self, iterator: DatasetIterator, steps: Tensor, first: Tensor
     ) -> tuple[Tensor, ...]:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return (*self._train_steps(iterator, steps, first), worker)
+        trainer = tf.cast(worker, tf.int64) + int(self._ps_cluster.chief_trains)
+        return (*self._train_steps(iterator, steps, first, trainer), worker)
 
     def _train_steps(
-        self, iterator: DatasetIterator, steps: Tensor, first: Tensor
+        self, iterator: DatasetIterator, steps: Tensor, first: Tensor, trainer: Tensor
     ) -> tuple[Tensor, ...]:
         """Run steps of one round trip each: send the gradients, receive the updated weights.
 
@@ -364,7 +367,7 @@ class AsyncPSEngine(ParameterServerEngine):
                         data += read_clock(now, element) - now
                     step = first + tf.cast(done, tf.int64)
                     dense, state, report, computed, now = self._take_step(
-                        dense, state, element, step
+                        dense, state, element, step, trainer
                     )
                     servers += now - computed
                     total += report
@@ -378,83 +381,27 @@ class AsyncPSEngine(ParameterServerEngine):
 
     @unconverted
     def _take_step(
-        self, dense: list[Tensor], changing: list[Tensor], element: Batch, step: Tensor
+        self,
+        dense: list[Tensor],
+        changing: list[Tensor],
+        element: Batch,
+        step: Tensor,
+        trainer: Tensor,
     ) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor, Tensor]:
         """Take one step.
 
         Returns the dense buffers and the changing state after it, its report, and when the
         gradients were computed and the buffers arrived.
         """
-        batch, fixed = self._split_element(element)
+        (number, batch), fixed = self._split_element(element)
         state = self.variables.join_state(fixed, changing)
         result, updates = self._compute(
             self.variables, self.variables.add_sparse(dense), state, batch, 0, step
         )
         computed = read_clock(result.gradients, result.report)
-        dense, changed = self._update(result.gradients, updates, result.sightings)
+        dense, changed = self._updates.apply(
+            result.gradients, updates, result.sightings, tf.stack([trainer, number])
+        )
         # Copies here: the buffers are sent to this task anyway.
         arrived = read_clock(computed, [tf.identity(value) for value in (*dense, *changed)])
         return dense, changed, result.report, computed, arrived
-
-    @unconverted
-    def _update(
-        self,
-        gradients: list[Tensor],
-        updates: list[StateUpdate],
-        sightings: Sequence[Sightings],
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Update the parameter servers; return the new dense buffers, and the changing state."""
-        variables = self.variables
-        gradients = variables.clip(gradients)
-        updated: list[list[Tensor]] = []
-        state_buffers = variables.select_changing(variables.state_layout.buffers)
-        state_variables = variables.select_changing(variables.state_variables())
-        changed: list[Tensor] = [None] * len(state_buffers)
-        seen_in = dict(zip(variables.growing_buffers(), sightings, strict=True))
-        for number, (store, lock) in enumerate(zip(variables.stores, self._locks, strict=True)):
-            in_store = variables.layout.in_store(number)
-            buffers = zip(in_store, store.weights, strict=True)
-            dense = [weight for index, weight in buffers if not variables.is_sparse(index)]
-            state = [index for index, b in enumerate(state_buffers) if b.store == number]
-            with tf.device(store.device):
-                # The gradients must have arrived before the lock is taken.
-                arrived = [
-                    tf.nest.map_structure(tf.identity, gradients[index], expand_composites=True)
-                    for index in in_store
-                ]
-                seen = {
-                    position: Sightings(*map(tf.identity, seen_in[index]))
-                    for position, index in enumerate(in_store)
-                    if index in seen_in
-                }
-                changes = [
-                    (state_variables[index], StateUpdate(*map(tf.identity, updates[index])))
-                    for index in state
-                ]
-
-                def apply(
-                    number: int = number,
-                    store: VariableStore = store,
-                    arrived: list[Tensor] = arrived,
-                    dense: list[KerasVariable] = dense,
-                    changes: list[tuple[TFVariable, StateUpdate]] = changes,
-                    seen: dict[int, Sightings] = seen,
-                ) -> list[Tensor]:
-                    store.apply(store.drop_stale(arrived, seen))
-                    for position, ids in seen.items():
-                        store.grow(position, ids)
-                    new_state = [
-                        update.apply(variable.read_value()) for variable, update in changes
-                    ]
-                    for (variable, _), value in zip(changes, new_state, strict=True):
-                        variable.assign(value)
-                    if number == 0:
-                        self._counter.assign_add(1)
-                    weights = [weight.value.read_value() for weight in dense]
-                    return [tf.constant(0), *weights, *new_state]
-
-                values = lock.run(apply)[1:]
-            updated.append(values[: len(dense)])
-            for index, value in zip(state, values[len(dense) :], strict=True):
-                changed[index] = value
-        return variables.order_dense(updated), changed

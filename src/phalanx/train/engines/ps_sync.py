@@ -99,7 +99,7 @@ class SyncPSEngine(ParameterServerEngine):
         # How many tokens were used up by the ends of passes, which make no update.
         self._ended_passes = 0
 
-    def begin(self, step: int, skip: int, passes: int = 0) -> None:
+    def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         """Copy the variables to the parameter servers, and start the trainers."""
         self.variables.push()
         self._sums.begin(step)

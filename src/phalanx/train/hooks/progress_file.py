@@ -83,10 +83,15 @@ class ProgressFileHook(Hook):
             steps,
             self._shares,
             tuple(sorted(session.stragglers)),
+            _make_absolute(session.latest_checkpoint or ""),
         )
         # The run must not fail because its launcher has removed the directory.
         with contextlib.suppress(OSError):
             progress.write(self._path)
+
+
+def _make_absolute(path: str) -> str:
+    return os.path.abspath(path) if path and "://" not in path else path  # noqa: PTH100
 
 
 def make_progress_hooks(topology: Topology, shares: int) -> list[Hook]:

@@ -47,6 +47,8 @@ class WatchOptions:
     """Give up if there is no new checkpoint and no heartbeat of the chief for this time."""
     since: float = 0.0
     """Ignore a final status that the chief wrote before this time: it is of an earlier run."""
+    chief_restarts: bool = False
+    """Wait for a chief that has failed or was preempted: its launcher starts it again."""
     poll_seconds: float = 1.0
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
@@ -165,7 +167,9 @@ def watch_checkpoints(
         if not waiting and status is not None and status.time >= options.since:
             if status.state == State.DONE:
                 return
-            if status.state in (State.FAILED, State.INTERRUPTED):
+            has_failed = status.state in (State.FAILED, State.INTERRUPTED)
+            is_over = clock() - last_activity > options.wait_seconds
+            if has_failed and (is_over or not options.chief_restarts):
                 raise TrainingError(f"the chief ended: {status.reason}")
         if not waiting and clock() - last_activity > options.wait_seconds:
             raise PeerError(

@@ -18,6 +18,8 @@ class Position:
     examples: int = 0
     totals: Array = field(default_factory=lambda: np.zeros([0]))
     """The sum of the reports of the current epoch; empty before its first step."""
+    shards: tuple[int, ...] = ()
+    """What each trainer has read, from `Engine.read_shards`, when the checkpoint was made."""
 
     def count(self, steps: int, report: Array) -> None:
         """Add steps and the sum of their reports."""

@@ -126,6 +126,7 @@ class Session(SessionValues):
             if not all(hook.may_save(self) for hook in self._hooks):
                 return str(self._checkpoints.latest or "")
             try:
+                self.position.shards = tuple(self._engine.read_shards())
                 path = self._checkpoints.save(self.step, self.position)
             except SaveError as error:
                 self._save_retries.fail(error, self.step)
@@ -192,7 +193,8 @@ class Session(SessionValues):
                 passes, skip = self.position.count_read(
                     self._initial_epoch, self._epoch_limit, self._steps_per_pass
                 )
-            self._engine.begin(self.step, skip, passes)
+            shards = self.position.shards if self._resume_data else ()
+            self._engine.begin(self.step, skip, passes, shards)
             for hook in self._hooks:
                 hook.begin(self)
             self._check_epochs()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
 
 import keras
 import numpy as np
@@ -78,8 +79,9 @@ class Checkpoints:
         self._totals = tf.Variable(tf.zeros([0], tf.float64), shape=[None], trainable=False)
         # Older checkpoints do not have it.
         update = tf.Variable(self._update, dtype=tf.int64, trainable=False)
+        self._shards = tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False)
         self._saved = tf.train.Checkpoint(
-            **parts, **self._numbers, totals=self._totals, update=update
+            **parts, **self._numbers, totals=self._totals, update=update, shards=self._shards
         )
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
         self._shared_files = SharedFiles()
@@ -112,28 +114,33 @@ class Checkpoints:
         if not candidates:
             return 0, Position()
         others = candidates[pass_over:] or candidates[-1:]
-        path, (totals, update) = load_first(others, self._load_with_totals)
+        path, (totals, update, shards) = load_first(others, self._load_with_totals)
         for damaged in candidates[: candidates.index(path)]:
             self._files.forget(damaged)
         self._latest = path
         saved = {name: int(variable.numpy()) for name, variable in self._numbers.items()}
+        if update != self._update or saved["batch"] != self._batch:
+            shards = ()
         # Asynchronously a step has the batch of one trainer: another number of them changes it.
         update = update or self._update * saved["batch"] // max(self._batch, 1)
         batches = saved["batches"] * update // max(self._update, 1)
         LOG.info("restored step %d from %s", saved["step"], path)
         if len(totals) != self._step.report_size:
             totals = np.zeros([0])
-        return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals)
+        return saved["step"], Position(saved["epoch"], batches, saved["examples"], totals, shards)
 
-    def _load_with_totals(self, path: str) -> tuple[Array, int]:
-        """Load a checkpoint; return its totals, and its examples per update if it has them."""
+    def _load_with_totals(self, path: str) -> tuple[Array, int, tuple[int, ...]]:
+        """Load a checkpoint; return its totals, examples per update and shards if it has them."""
         self.load(path)
         with explain_read_errors(path, "run"):
             reader = tf.train.load_checkpoint(path)
-            totals, update = (f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("totals", "update"))
-            found = reader.get_tensor(totals) if reader.has_tensor(totals) else []
-            size = int(reader.get_tensor(update)) if reader.has_tensor(update) else 0
-            return np.asarray(found, np.float64), size
+
+            def read(name: str, default: Any) -> Any:
+                full = f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+                return reader.get_tensor(full) if reader.has_tensor(full) else default
+
+            shards = tuple(int(number) for number in read("shards", ()))
+            return np.asarray(read("totals", []), np.float64), int(read("update", 0)), shards
 
     def load(self, path: str) -> None:
         """Load a checkpoint into the host variables."""
@@ -155,6 +162,7 @@ class Checkpoints:
         for variable, value in zip(self._numbers.values(), values, strict=True):
             variable.assign(value)
         self._totals.assign(position.totals)
+        self._shards.assign(np.asarray(position.shards, np.int64))
         # `tf.train.Checkpoint.restore` expects the counter that its `save` would write.
         self._saved.save_counter.assign_add(1)
         check_lease(self.directory)

@@ -50,6 +50,10 @@ _LOST_SERVER = re.compile(
 _CLOSURE_ERROR = re.compile("error when processing (resource )?closure|Start cancelling closures")
 
 
+NUMBER_SPEC = tf.TensorSpec([], tf.int64)
+"""The number of a batch."""
+
+
 @dataclass(frozen=True)
 class DataWindow:
     """Which part of its shard each trainer reads.
@@ -57,14 +61,27 @@ class DataWindow:
     Attributes:
         passes: How many passes over the data have been completed.
         skip: How many batches of the next one have been read.
+        skips: The same for each trainer, if these have read different numbers of batches.
         epochs: How many passes to read; None for no end.
         drops_empty: Whether to leave out batches without examples.
+        first: The number of the first batch: an element is then a number and a batch. None if
+            batches are not numbered.
     """
 
     passes: int
     skip: int
     epochs: int | None = None
     drops_empty: bool = False
+    skips: tuple[int, ...] = ()
+    first: int | None = None
+
+    def of(self, trainer: int) -> "DataWindow":
+        """Return the window of one trainer."""
+        return replace(self, skip=self.skips[trainer], skips=()) if self.skips else self
+
+    def element_spec(self, spec: ElementSpec) -> ElementSpec:
+        """Return what the elements of such data are, if those of the dataset are `spec`."""
+        return spec if self.first is None else (NUMBER_SPEC, spec)
 
     def apply(self, data: Dataset, used: Tensor | None = None) -> Dataset:
         """Return this part of a dataset that begins with the order of the right pass.
@@ -73,7 +90,11 @@ class DataWindow:
         """
         skip = self.skip if used is None else self.skip + used
         data = repeat_and_skip(data, self.epochs, skip)
-        return drop_empty_batches(data) if self.drops_empty else data
+        data = drop_empty_batches(data) if self.drops_empty else data
+        if self.first is None:
+            return data
+        start = tf.constant(self.first, tf.int64) if used is None else self.first + used
+        return tf.data.Dataset.zip((tf.data.Dataset.range(start, tf.int64.max), data))
 
 
 class ParameterServerCluster:
@@ -206,11 +227,12 @@ class ParameterServerCluster:
 
         def make(number: int) -> Dataset:
             used = None if self._used is None else self._used[number]
+            part = window.of(number + int(self.chief_trains))
             if self.worker_data is not None:
                 name = self.worker_data_name
-                data = window.apply(read_worker_data(self.worker_data, name, window.passes), used)
+                data = part.apply(read_worker_data(self.worker_data, name, part.passes), used)
             else:
-                data = self._make(contexts[number], window, used)
+                data = self._make(contexts[number], part, used)
             return _add_constants(data, constants)
 
         return iter(WorkerDatasets.make(self.coordinator, make, len(contexts)))
@@ -248,7 +270,7 @@ class ParameterServerCluster:
         self, window: DataWindow, constants: Sequence[TFVariable] = ()
     ) -> DatasetIterator:
         """Open an iterator over the chief's shard, with constants as on the workers."""
-        return iter(_add_constants(self._open_local(window), constants))
+        return iter(_add_constants(self._open_local(window.of(0)), constants))
 
     def _open_local(self, window: DataWindow) -> Dataset:
         make = partial(self._make, self.contexts[0], window)
@@ -257,7 +279,7 @@ class ParameterServerCluster:
         # Made like the workers' data: in a graph, a pipeline has another order.
         spec = make_train_data(self.experiment, self.contexts[0]).element_spec
         function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
-        return tf.data.experimental.from_variant(function(), spec)
+        return tf.data.experimental.from_variant(function(), window.element_spec(spec))
 
     def _make(self, context: Context, window: DataWindow, used: Tensor | None = None) -> Dataset:
         data = make_train_data(self.experiment, replace(context, epoch=window.passes))
