@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from phalanx.launch.chaos.network import find_obstacle
+
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -317,3 +319,19 @@ def test_asynchronously_each_example_is_applied_once_whatever_dies(
     else:
         assert "restored step" in log
     np.testing.assert_allclose(counts, 3, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(find_obstacle()), reason=str(find_obstacle()))
+def test_an_update_whose_answer_is_lost_is_applied_once(phalanx: Phalanx, tmp_path: Path) -> None:
+    passes = 30
+    (tmp_path / "line.py").write_text(COUNTED.replace("epochs=3", f"epochs={passes}"))
+    done = phalanx(
+        *("chaos", "--workers", 2, "--ps", 2, "--every", "2s", "--log-dir", "logs"),
+        *("--scenario", "worker-reply-lost", "line.py", "--model-dir", "runs/counted"),
+        timeout=550,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert " is back, and reads on after" in (tmp_path / "logs/chief-0.log").read_text()
+    counts = np.array(json.loads((tmp_path / "weights").read_text()))
+    np.testing.assert_allclose(counts, passes, atol=1e-2)

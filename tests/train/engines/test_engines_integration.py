@@ -173,7 +173,7 @@ def test_async_resumes_in_the_middle_of_the_data(start_cluster: Any, tmp_path: P
     tasks = start_cluster("c w p", *flags)
     tasks.check()
     assert "restored step 20" in tasks.log("chief-0")
-    # A restart assumes that each trainer made half of the first 20 updates.
+    # The checkpoint knows how many of the first 20 updates each trainer has made.
     assert "saved step 35" in tasks.log("chief-0")
 
 

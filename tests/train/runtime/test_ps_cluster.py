@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from phalanx import Cluster, PeerError, Role, RunConfig, Task, TFConfig
-from phalanx.train.runtime.ps_cluster import ParameterServerCluster, fetch
+from phalanx.train.runtime.ps_cluster import DataWindow, ParameterServerCluster, fetch
 from phalanx.train.runtime.topology import resolve_topology
 
 
@@ -67,3 +67,14 @@ def test_a_worker_that_is_running_is_given_more_time(address: str) -> None:
     ps_cluster.check_workers(time.monotonic() - 7, longest=1000.0)
     with pytest.raises(PeerError, match=r"though some are running; lost: worker-0 at 127.0.0.1:3"):
         ps_cluster.check_workers(time.monotonic() - 7, longest=0.1)
+
+
+def test_batches_are_numbered_from_where_a_trainer_reads_on() -> None:
+    window = DataWindow(0, 0, epochs=2, skips=(1, 4), first=1000)
+    data = tf.data.Dataset.range(3)
+    read = [(int(n), int(x)) for n, x in window.of(0).apply(data)]
+    assert read == [(1000, 1), (1001, 2), (1002, 0), (1003, 1), (1004, 2)]
+    # The second trainer was lost, and has used one batch of the window.
+    again = window.of(1).apply(data, tf.constant(1, tf.int64))
+    assert [(int(n), int(x)) for n, x in again] == [(1001, 2)]
+    assert again.element_spec == window.element_spec(data.element_spec)
