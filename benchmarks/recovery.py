@@ -6,6 +6,7 @@ shape in PyTorch: TORCH_PYTHON names its interpreter, by default this one. All f
 one run on one machine.
 """
 
+import argparse
 import importlib.util
 import os
 import signal
@@ -29,7 +30,6 @@ from phalanx.launch.chaos.scenarios import plan_faults
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.termination import GracePeriods
 
-ROUNDS = 3
 PROGRAM = Path(__file__).parent.parent / "examples" / "mnist" / "train.py"
 PEER = Path(__file__).parent / "recovery_peer.py"
 SECONDS = 300.0
@@ -145,9 +145,12 @@ def measure_torch(python: str) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
     python, obstacle = find_torch()
     sync, torch, start, ps, chief, worker = [], [], [], [], [], []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         # Two trainers each: a chief and a worker.
         _, [found] = measure(["worker-killed"], workers=1)
         sync.append(found.seconds)
