@@ -42,6 +42,8 @@ _MODULES = [
 ]
 # What people look for first.
 _FIRST = ("fit", "evaluate", "predict", "Experiment", "run", "RunConfig", "Context", "Result")
+# What a search finds below the guides.
+_LAST_FOUND = ("decisions/", "changelog.md", "architecture.md", "examples.md")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -62,7 +64,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Let links to files of the repository lead to the pages that show them."""
+    """Let links to files of the repository lead to the pages that show them; rank the search."""
+    if page.file.src_uri.startswith(_LAST_FOUND):
+        page.meta["search"] = {"boost": 0.2}
     sources = {page: path for path, page in _FILES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     if page.file.src_uri == "index.md":
