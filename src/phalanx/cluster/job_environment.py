@@ -23,6 +23,14 @@ GRACE_VARIABLE = "PHALANX_GRACE"
 PORT_VARIABLE = "PHALANX_PORT"
 DATA_SERVICE_VARIABLE = "PHALANX_DATA_SERVICE"
 
+_RUN_ID_VARIABLES = ("PHALANX_RUN_ID", "SLURM_JOB_ID")
+"""They tell two starts of one job from two jobs."""
+
+
+def read_run_id(environ: Mapping[str, str] = os.environ) -> str:
+    """Return what all starts of the tasks of a job have in common; empty without a launcher."""
+    return " ".join(filter(None, (environ.get(name, "") for name in _RUN_ID_VARIABLES)))
+
 
 def parse_shape(text: str) -> list[Task]:
     """Return the tasks of a shape, in the order in which they are numbered.

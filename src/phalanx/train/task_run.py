@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from phalanx.cluster import Role
-from phalanx.cluster.job_environment import will_be_restarted
+from phalanx.cluster.job_environment import read_run_id, will_be_restarted
 from phalanx.errors import Interrupted
 from phalanx.metrics_endpoint import check_metrics_library
 from phalanx.train.config import RunConfig
@@ -138,6 +138,7 @@ class TaskRun:
             wait_seconds=self.config.wait_seconds,
             since=process_start_time(),
             chief_restarts=will_be_restarted(),
+            job=read_run_id(),
         )
         with (
             open_evaluator(self.experiment, self.config) as (evaluate_checkpoint, model),

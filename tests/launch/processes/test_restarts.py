@@ -9,6 +9,7 @@ import pytest
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.processes.restarts import (
+    CHIEF_ABSENCE_SECONDS,
     PREEMPTED,
     REFILL_SECONDS,
     RestartPolicy,
@@ -27,6 +28,18 @@ def test_delays_grow_and_the_budget_ends() -> None:
     assert decisions[0].reason == "worker-0 failed with exit code 1: restart 1 of 4"
     assert decisions[-1].fails_job
     assert decisions[-1].reason == "worker-0 failed with exit code 1, restarted 4 times"
+
+
+def test_a_chief_on_parameter_servers_stays_away_until_its_workers_have_noticed() -> None:
+    chief = Task(Role.CHIEF)
+    policy = RestartPolicy(9, has_servers=True)
+    lost = TaskFailure(chief, 1, lost_peer=True)
+    assert policy.decide(lost, 0).delay == CHIEF_ABSENCE_SECONDS
+    delays = [policy.decide(TaskFailure(chief, -9), 0).delay for _ in range(5)]
+    assert delays == [3.0, 3.0, 3.0, 4.0, 8.0]
+    assert policy.decide(TaskFailure(chief, PREEMPTED), 0).delay == 0
+    assert policy.decide(TaskFailure(WORKER, -9), 0).delay == 0
+    assert RestartPolicy(9).decide(TaskFailure(chief, -9), 0).delay == 0
 
 
 def test_preemptions_and_lost_peers_do_not_count() -> None:

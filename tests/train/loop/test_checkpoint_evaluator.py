@@ -174,6 +174,15 @@ def test_missing_heartbeat_ends_the_wait(tmp_path: Path) -> None:
         Run(tmp_path).follow(wait_seconds=5)
 
 
+def test_an_evaluator_that_is_restarted_after_the_end_of_its_run_ends(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.save(3)
+    write_status(run.directory, Status(State.DONE, 3, time=1.0, job="r1"))
+    assert run.follow(since=time.time(), job="r1")[0] == 3
+    with pytest.raises(PeerError):
+        run.follow(since=time.time(), job="r2", wait_seconds=5)
+
+
 def test_final_status_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda r: r.say(State.RUNNING, time.time() + 9), lambda r: r.save(5), done)
     run.say(State.DONE, at=1.0)

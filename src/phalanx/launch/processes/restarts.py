@@ -4,6 +4,8 @@
 - Exit code 75, preempted after a save, does not count as a failure of the task, nor does a death by
   SIGTERM, as before the first step, or the loss of another task.
 - The budget is full again after an hour of progress.
+- A chief on parameter servers stays away for a few seconds, by which its workers learn that they
+  have lost it. One that is forked would be back before they look.
 - Exit code 2, wrong usage, fails the job: the next start would find the same.
 - The same exception at the same step twice is a bug of the program, which no restart cures.
 - An evaluator that was killed is restarted even without a budget; its loss never fails the job.
@@ -12,7 +14,7 @@
 import re
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.launch.termination import describe_exit, describe_failure
@@ -22,6 +24,8 @@ PREEMPTED = 75
 WRONG_USAGE = 2
 """The exit code of a task that cannot do what it was asked to."""
 REFILL_SECONDS = 3600.0
+CHIEF_ABSENCE_SECONDS = 3.0
+"""How long a chief on parameter servers stays away before it is started again."""
 _EVALUATOR_RESTARTS = 3
 _MAX_PREEMPTIONS = 100
 _MAX_DELAY_SECONDS = 60.0
@@ -93,10 +97,12 @@ class RestartPolicy:
     Args:
         restarts: How often each task may be restarted.
         is_elastic: Whether tasks that lose another one are restarted even without a budget.
+        has_servers: Whether the job has parameter servers.
     """
 
     restarts: int
     is_elastic: bool = False
+    has_servers: bool = False
     lost: set[Task] = field(default_factory=set)
     """The tasks without which the job goes on."""
     _histories: dict[Task, _History] = field(default_factory=dict)
@@ -108,6 +114,14 @@ class RestartPolicy:
 
     def decide(self, failure: TaskFailure, now: float) -> Decision:
         """Decide what to do about a task that has failed."""
+        decision = self._decide(failure, now)
+        # A chief that has saved for SIGTERM has told its workers.
+        is_unseen = failure.task.role is Role.CHIEF and failure.code != PREEMPTED
+        if self.has_servers and is_unseen and decision.delay is not None:
+            return replace(decision, delay=max(decision.delay, CHIEF_ABSENCE_SECONDS))
+        return decision
+
+    def _decide(self, failure: TaskFailure, now: float) -> Decision:
         task, history = failure.task, self._histories.setdefault(failure.task, _History())
         advanced = failure.step is None or failure.step > (history.started_step or 0)
         if now - history.started_at >= REFILL_SECONDS and advanced:

@@ -81,7 +81,11 @@ class Supervisor:
         self._delayed: dict[Task, tuple[float, TaskPlan]] = {}
         self._started: set[Task] = set()
         self._last_lines: dict[Task, tuple[str, ...]] = {}
-        self._policy = RestartPolicy(plan.restarts, plan.elastic is not None)
+        self._policy = RestartPolicy(
+            plan.restarts,
+            is_elastic=plan.elastic is not None,
+            has_servers=any(each.task.role is Role.PS for each in plan.tasks),
+        )
         self._elastic: ElasticTasks | None = None
         if plan.elastic is not None:
             self._elastic = ElasticTasks(plan, plan.elastic, self._policy)

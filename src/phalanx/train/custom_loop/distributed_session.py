@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from phalanx.cluster.job_environment import will_be_restarted
+from phalanx.cluster.job_environment import read_run_id, will_be_restarted
 from phalanx.errors import ConfigurationError, Interrupted
 from phalanx.train.config import RunConfig
 from phalanx.train.console import explain_errors, show_log
@@ -314,7 +314,8 @@ class DistributedSession:
             limit_seconds,
             self._config.wait_seconds,
             process_start_time(),
-            will_be_restarted(),
+            chief_restarts=will_be_restarted(),
+            job=read_run_id(),
         )
         for path in watch_checkpoints(self.checkpoint_dir, how, self._stop):
             loaded = False

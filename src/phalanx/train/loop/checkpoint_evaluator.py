@@ -18,7 +18,7 @@ from phalanx.train.loop.evaluation import evaluate
 from phalanx.train.model_dir.checkpoint import Checkpoints
 from phalanx.train.model_dir.layout import list_checkpoints, step_of
 from phalanx.train.model_dir.metrics_log import read_evaluations
-from phalanx.train.model_dir.status import State, read_status
+from phalanx.train.model_dir.status import State, Status, read_status
 from phalanx.train.model_dir.summaries import Summaries
 from phalanx.train.runtime.task_data import TaskData, make_eval_data
 from phalanx.train.runtime.topology import find_devices, make_context
@@ -46,12 +46,18 @@ class WatchOptions:
     wait_seconds: float = 600.0
     """Give up if there is no new checkpoint and no heartbeat of the chief for this time."""
     since: float = 0.0
-    """Ignore a final status that the chief wrote before this time: it is of an earlier run."""
+    """Ignore a final status that was written before this time, unless by the chief of `job`."""
+    job: str = ""
+    """The run id of this job; empty without a launcher."""
     chief_restarts: bool = False
     """Wait for a chief that has failed or was preempted: its launcher starts it again."""
     poll_seconds: float = 1.0
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+    def trusts(self, status: Status) -> bool:
+        """Whether a status is that of the run that is watched."""
+        return status.time >= self.since or bool(self.job and status.job == self.job)
 
 
 def process_start_time() -> float:
@@ -163,8 +169,8 @@ def watch_checkpoints(
             evaluated |= set(waiting) if options.skip else {path}
             last_activity = clock()
             continue
-        # A final status before `since` is that of an earlier run in the same directory.
-        if not waiting and status is not None and status.time >= options.since:
+        # A final status before `since` may be that of an earlier run in the same directory.
+        if not waiting and status is not None and options.trusts(status):
             if status.state == State.DONE:
                 return
             has_failed = status.state in (State.FAILED, State.INTERRUPTED)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from phalanx.cluster.job_environment import read_run_id
 from phalanx.errors import ConfigurationError, LeaseError
 from phalanx.train.model_dir.lease_file import LeaseFile, open_lease_file
 
@@ -29,9 +30,6 @@ LOG = logging.getLogger("phalanx")
 RENEW_SECONDS = 10.0
 EXPIRY_SECONDS = 60.0
 _POLL_SECONDS = 1.0
-
-# Together with the addresses of its tasks, they tell two starts of one job from two jobs.
-_JOB_VARIABLES = ("PHALANX_RUN_ID", "SLURM_JOB_ID")
 
 
 @dataclass(frozen=True)
@@ -233,7 +231,7 @@ def _parse(text: str) -> Owner | None:
 
 
 def _identify_job(environ: Mapping[str, str], addresses: Iterable[str]) -> str:
-    parts = [environ.get(name, "") for name in _JOB_VARIABLES] + sorted(addresses)
+    parts = [read_run_id(environ), *sorted(addresses)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32] if any(parts) else ""
 
 

@@ -2,10 +2,11 @@
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Self
 
+from phalanx.cluster.job_environment import read_run_id
 from phalanx.train.model_dir.layout import STATUS, read_text
 
 HEARTBEAT_SECONDS = 15.0
@@ -36,6 +37,8 @@ class Status:
     step: int = 0
     reason: str = ""
     time: float = 0.0
+    job: str = ""
+    """The run id of the job that wrote it, from its launcher."""
 
 
 def write_status(directory: str, status: Status) -> None:
@@ -44,7 +47,9 @@ def write_status(directory: str, status: Status) -> None:
 
     path = f"{directory}/{STATUS}"
     with tf.io.gfile.GFile(path + ".new", "w") as file:
-        file.write(json.dumps({**asdict(status), "time": status.time or time.time()}))
+        job = status.job or read_run_id()
+        written = replace(status, time=status.time or time.time(), job=job)
+        file.write(json.dumps(asdict(written)))
     tf.io.gfile.rename(path + ".new", path, overwrite=True)
 
 
@@ -53,6 +58,7 @@ def read_status(directory: str) -> Status | None:
     try:
         found = json.loads(read_text(f"{directory}/{STATUS}"))
         state, reason = State(found["state"]), str(found["reason"])
-        return Status(state, int(found["step"]), reason, float(found["time"]))
+        job = str(found.get("job", ""))
+        return Status(state, int(found["step"]), reason, float(found["time"]), job)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
