@@ -178,6 +178,7 @@ def read(file):
 files = sorted(pathlib.Path().glob("model.ckpt-*.data-*"), key=os.path.getmtime)
 step = max((read(file) or 0 for file in files), default=0)
 print("begins at", step, flush=True)
+time.sleep(0.5)  # As a program that imports TensorFlow makes no step at once.
 newest = ""
 while step < 150:
     step += 1

@@ -16,7 +16,7 @@ def test_a_status_that_was_written_is_read(tmp_path: Path) -> None:
     write_status(str(tmp_path), written)
     assert read_status(str(tmp_path)) == written
     assert json.loads((tmp_path / "status.json").read_text()) == {
-        "state": "failed", "step": 7, "reason": "OOM", "time": 12.5,
+        "state": "failed", "step": 7, "reason": "OOM", "time": 12.5, "job": "",
     }  # fmt: skip
     assert [file.name for file in tmp_path.iterdir()] == ["status.json"]
 

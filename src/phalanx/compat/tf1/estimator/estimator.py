@@ -23,6 +23,7 @@ from phalanx.compat.tf1.estimator.export import PredictOutput, make_signatures
 from phalanx.compat.tf1.estimator.inputs import call_input_fn
 from phalanx.compat.tf1.estimator.predictions import choose_predictions, split_batch
 from phalanx.compat.tf1.estimator.replicas import (
+    Replicas,
     build_on_replicas,
     provide_devices,
     strategy_of,
@@ -200,7 +201,7 @@ class Estimator:
     ) -> Any:
         config = self._config
         tf.train.get_or_create_global_step(graph)
-        input_hooks, spec = self._build(strategy, input_fn, ModeKeys.TRAIN)
+        input_hooks, spec, *_ = self._build(strategy, input_fn, ModeKeys.TRAIN)
         self._start_warm(self.latest_checkpoint())
         if steps is not None or max_steps is not None:
             hooks = [*(hooks or ()), tf.train.StopAtStepHook(num_steps=steps, last_step=max_steps)]
@@ -257,7 +258,7 @@ class Estimator:
         strategy = strategy_of(self._config, ModeKeys.EVAL)
         with self._graph(strategy) as graph:
             tf.train.get_or_create_global_step(graph)
-            input_hooks, spec = self._build(strategy, input_fn, ModeKeys.EVAL)
+            input_hooks, spec, updates, queues = self._build(strategy, input_fn, ModeKeys.EVAL)
             self._start_warm(path)
             update, values = graph_hooks.make_metrics(spec, graph)
             final = tf.train.FinalOpsHook(values)
@@ -270,7 +271,10 @@ class Estimator:
             )
             with tf.train.MonitoredSession(creator, [*extra, final]) as session:
                 while not session.should_stop():
-                    session.run(update)
+                    if queues is None:
+                        session.run(update)
+                    elif not queues.run(session, update, updates):
+                        break
         results = dict(final.final_ops_values)
         graph_hooks.write_results(self.eval_dir(name), results, path)
         if name is None:
@@ -406,10 +410,8 @@ class Estimator:
             with strategy.scope() if strategy is not None else nullcontext():
                 yield graph
 
-    def _build(
-        self, strategy: Any, input_fn: Callable[..., Any], mode: str
-    ) -> tuple[tuple[Any, ...], EstimatorSpec]:
-        """Build the graph of a mode; return the hooks of its input, and what the model_fn did."""
+    def _build(self, strategy: Any, input_fn: Callable[..., Any], mode: str) -> Replicas:
+        """Build the graph of a mode, on one replica or several."""
         config = self._config
         if strategy is not None:
             return build_on_replicas(
@@ -419,7 +421,8 @@ class Estimator:
                 lambda features, labels: self._call_model_fn(features, labels, mode, config),
             )
         inputs = call_input_fn(input_fn, mode, self.params, config)
-        return inputs.hooks, self._call_model_fn(inputs.features, inputs.labels, mode, config)
+        spec = self._call_model_fn(inputs.features, inputs.labels, mode, config)
+        return Replicas(inputs.hooks, spec)
 
     def _make_reader(
         self, scaffold: Any, path: str | None, master: str, strategy: Any = None
