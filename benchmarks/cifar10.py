@@ -60,11 +60,13 @@ PEERS: dict[str, Callable[..., float]] = {
 # Contestant, baseline, and the goal for the ratio.
 RATIOS = [
     ("in_step", "keras_fit", 2.0),
-    ("in_step", "torch_ddp", 1.1),
+    ("in_step", "torch_ddp", 1.15),
     ("async", "in_step", 0.95),
     ("from_files", "in_step", 0.97),
     ("in_step_bfloat16", "keras_fit", 2.0),
-    ("in_step_bfloat16", "torch_ddp_bfloat16", 1.1),
+    ("in_step_bfloat16", "torch_ddp_bfloat16", 1.15),
+    ("in_step", "limit", 0.85),
+    ("in_step_bfloat16", "limit_bfloat16", 0.85),
 ]
 
 

@@ -30,7 +30,7 @@ from phalanx.launch.processes.forks import ForkedProcess, ForkServer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-SIZES = (4, 8, 16, 32, 64, 128)
+SIZES = (4, 16, 64, 128)
 # What a task takes at most, of the memory that is free at the start.
 TASK_GIGABYTES = 0.6
 WARM_UP, STEPS = 50, 300
@@ -183,8 +183,8 @@ def draw(figures: dict[str, dict[int, dict[str, float]]], path: str) -> None:
     """Draw each figure against the number of tasks."""
     from matplotlib.figure import Figure
 
-    canvas = Figure(figsize=(9, 5.5), layout="constrained")
-    axes = canvas.subplots(2, 3).flat
+    canvas = Figure(figsize=(12, 5.5), layout="constrained")
+    axes = canvas.subplots(2, 4).flat
     for axis, (name, title) in zip(axes, TITLES.items(), strict=False):
         for mode, sizes in figures.items():
             axis.plot(list(sizes), [each[name] for each in sizes.values()], "o-", label=mode)

@@ -108,6 +108,7 @@ SIBLINGS = {
     "phalanx.launch.backends": set[str](),
     "phalanx.train.engines": {
         "base",
+        "communication",
         "data_ends",
         "gradient_sums",
         "in_place",

@@ -127,6 +127,24 @@ class RunConfig:
     accumulate: int = setting(
         1, "Split each replica's share of a batch into N parts, and accumulate their gradients."
     )
+    compress: Literal["float16", "bfloat16"] | None = setting(
+        None,
+        "All-reduce: exchange the dense gradients in half precision, which halves what travels. "
+        "Weights, metrics and the rows of sparse tables stay as they are.",
+    )
+    communication: Literal["ring", "nccl"] | None = setting(
+        None, "All-reduce: how tensors travel between hosts. Unset: NCCL between GPUs, else a ring."
+    )
+    bytes_per_pack: int | None = setting(
+        None,
+        "All-reduce: exchange gradients in packs of about N bytes, each as soon as it is computed. "
+        "Unset: all at once.",
+    )
+    collective_seconds: float | None = setting(
+        None,
+        "All-reduce: fail when an exchange takes longer, and so the longest evaluation or save of "
+        "the chief as well. Unset: fail when a peer gives no sign of life for a minute.",
+    )
     steps_per_call: int | None = setting(
         None,
         "Steps to run per call from Python. Unset: as many as possible without delaying hooks.",

@@ -55,6 +55,8 @@ def check_in_place(config: RunConfig, step_function: StepFunction) -> None:
         advice = {
             "accumulate": "set gradient_accumulation_steps of the optimizers",
             "clip_norm": "set global_clipnorm of the optimizers",
+            "compress": "leave it out",
+            "bytes_per_pack": "leave it out",
         }
         defaults = RunConfig()
         for name, remedy in advice.items():
@@ -74,6 +76,12 @@ def check_fits_ps(
             f"{step_function.describe_updates()}, which parameter servers cannot do between the "
             "transfers of a step: train without parameter servers"
         )
+    for name in ("compress", "communication", "bytes_per_pack", "collective_seconds"):
+        if (value := getattr(config, name)) is not None:
+            raise ConfigurationError(
+                f"{name} is {value}, which applies to all-reduce, but the cluster has parameter "
+                "servers: leave it out, or train without parameter servers"
+            )
     if isinstance(step_function.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ConfigurationError(
             "mixed_precision is float16, which needs a loss scale that parameter servers cannot "

@@ -19,6 +19,7 @@ from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
 from phalanx.train.engines.all_reduce import AllReduceEngine
 from phalanx.train.engines.base import TrainingEngine
+from phalanx.train.engines.communication import Communication
 from phalanx.train.engines.ps_async import AsyncPSEngine
 from phalanx.train.engines.ps_sync import SyncPSEngine
 from phalanx.train.experiment import Experiment, is_written
@@ -171,6 +172,7 @@ class TaskRun:
                     devices=devices,
                     on_host=config.variables == "cpu",
                     clipping=make_clipping(step_function, config),
+                    communication=Communication.of_config(config, context.global_batch_size),
                     is_chief=topology.is_chief,
                     task=str(topology.task),
                     accumulate=config.accumulate,

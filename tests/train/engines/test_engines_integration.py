@@ -66,6 +66,13 @@ def copy_at_step_10(reference: Path, to: Path) -> None:
         pytest.param("c", ["--accumulate=3"], True, id="accumulated", marks=pytest.mark.slow),
         pytest.param("c w", [], True, id="chief and a worker"),
         pytest.param("w w w", [], False, id="three workers", marks=pytest.mark.slow),
+        pytest.param(
+            "c w",
+            ["--bytes-per-pack=1000", "--communication=ring", "--collective-seconds=60"],
+            True,
+            id="packs",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("c w p p", ["--sync"], False, id="synchronous on two ps"),
         pytest.param(
             "w w w p", ["--sync"], True, id="synchronous on a ps, no chief", marks=pytest.mark.slow
@@ -91,6 +98,38 @@ def test_synchronous_training_equals_one_process(
     found = metrics(tasks.log(chief))
     assert found == pytest.approx(wanted_metrics, rel=1e-4)
     assert ("restored step 10" in tasks.log(chief)) == restored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compress", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("shape", "flags"),
+    [
+        pytest.param("c w", ["--bytes-per-pack=1000"], id="workers"),
+        pytest.param("c", ["--devices-there=2", "--devices=CPU:0,CPU:1"], id="devices"),
+    ],
+)
+def test_compressed_gradients_train_nearly_the_same_weights(
+    compress: str,
+    shape: str,
+    flags: list[str],
+    start_cluster: Any,
+    reference: tuple[Path, Any],
+    read_checkpoint: Read,
+    tmp_path: Path,
+) -> None:
+    wanted, wanted_metrics = reference
+    compressed = (*EXACT, f"--compress={compress}", *flags)
+    tasks = start_cluster(shape, "--model-dir", str(tmp_path), *compressed)
+    tasks.check()
+    weights, exact = read_checkpoint(tmp_path, 20), read_checkpoint(wanted, 20)
+    kernels = [name for name, value in exact.items() if value.ndim == 2]
+    assert kernels, list(exact)
+    for name in kernels:
+        error = np.abs(weights[name] - exact[name]).max() / np.abs(exact[name]).max()
+        # Rounded to the few bits of half precision, and no worse.
+        assert 1e-6 < error < 0.02
+    assert metrics(tasks.log("chief-0")) == pytest.approx(wanted_metrics, rel=0.05)
 
 
 def test_async_applies_every_gradient_once_and_learns(

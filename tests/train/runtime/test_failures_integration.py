@@ -197,6 +197,16 @@ def test_an_all_reduce_goes_on_after_a_trainer_was_stopped(
     tasks.check()
 
 
+@pytest.mark.slow
+def test_an_exchange_that_takes_too_long_ends_the_run(start_cluster: Any, tmp_path: Path) -> None:
+    flags = ("--model-dir", str(tmp_path), *FLAGS, "--train-steps", "100000")
+    tasks = start_cluster("c w", *flags, "--collective-seconds", "5")
+    tasks.wait_for_line("chief-0", "Average examples/sec")
+    tasks.processes["worker-0"].send_signal(signal.SIGSTOP)
+    assert tasks.processes["chief-0"].wait(40) == 1
+    assert "took longer than collective_seconds" in tasks.log("chief-0")
+
+
 def test_the_evaluator_evaluates_the_final_checkpoint(start_cluster: Any, tmp_path: Path) -> None:
     tasks = start_cluster(
         "c w p e", "--model-dir", str(tmp_path), *FLAGS, "--train-steps", "60", "--save-steps", "20"

@@ -11,6 +11,7 @@ import tensorflow as tf
 from phalanx.errors import DataError, Interrupted
 from phalanx.train.context import Context
 from phalanx.train.engines.base import Notify, Progress, TrainingEngine
+from phalanx.train.engines.communication import Communication
 from phalanx.train.engines.in_place import InPlaceTraining
 from phalanx.train.engines.reduction import Reduction
 from phalanx.train.engines.steps_per_call import StepsPerCall
@@ -63,6 +64,7 @@ class AllReduceEngine(TrainingEngine):
         *,
         devices: Sequence[str],
         clipping: Clipping,
+        communication: Communication | None = None,
         on_host: bool = False,
         is_chief: bool = True,
         task: str = "chief-0",
@@ -76,12 +78,16 @@ class AllReduceEngine(TrainingEngine):
         self._context = context
         self._data = data
         self._devices = devices
+        communication = communication or Communication()
+        self._reduction = Reduction(tf_strategy, context.num_shards, context.shard, communication)
+        pack_bytes = communication.bytes_per_pack if self._reduction.replicas > 1 else None
         self._copies = [
-            DeviceVariables.place(host_variables, [device], clipping, is_copy=number > 0)
+            DeviceVariables.place(
+                host_variables, [device], clipping, is_copy=number > 0, pack_bytes=pack_bytes
+            )
             for number, device in enumerate(["/device:CPU:0"] if on_host else devices)
         ]
         self.variables: DeviceVariables = self._copies[0]
-        self._reduction = Reduction(tf_strategy, context.num_shards, context.shard)
         self._has_peers = context.num_shards > 1
         self.can_abandon_evaluation = not self._has_peers
         self._is_chief = is_chief

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from phalanx.train.autograph import unconverted
+from phalanx.train.engines.communication import Communication
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.types import Tensor, TFStrategy
 from phalanx.train.variables.flat_layout import Buffer
@@ -23,8 +24,15 @@ class Reduction:
     on one replica and on many.
     """
 
-    def __init__(self, tf_strategy: TFStrategy, hosts: int = 1, host: int = 0) -> None:
+    def __init__(
+        self,
+        tf_strategy: TFStrategy,
+        hosts: int = 1,
+        host: int = 0,
+        communication: Communication | None = None,
+    ) -> None:
         self._strategy = tf_strategy
+        self._communication = communication or Communication()
         self.replicas: int = tf_strategy.num_replicas_in_sync
         self.local: int = max(1, self.replicas // hosts)
         self._host = host
@@ -36,15 +44,18 @@ class Reduction:
     @unconverted
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sum over all replicas; takes and returns one tensor for each local replica."""
+        add, options = tf.distribute.ReduceOp.SUM, self._communication.options
         return self._exchange(
-            tensors,
-            lambda context, local: context.all_reduce(tf.distribute.ReduceOp.SUM, local),
+            tensors, lambda context, local: context.all_reduce(add, local, options)
         )
 
     @unconverted
     def gather(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Concatenate the rows of all replicas; each may have another number of them."""
-        return self._exchange(tensors, lambda context, local: context.all_gather(local, axis=0))
+        options = self._communication.options
+        return self._exchange(
+            tensors, lambda context, local: context.all_gather(local, axis=0, options=options)
+        )
 
     @unconverted
     def _exchange(
@@ -73,7 +84,7 @@ class Reduction:
     def sum_contributions(
         self, contributions: list[StepResult], buffers: Sequence[Buffer]
     ) -> list[StepResult]:
-        """All-reduce everything dense in one transfer; exchange only the rows of sparse gradients.
+        """All-reduce what is dense, by default in one transfer; exchange only rows of what is not.
 
         Takes and returns one contribution for each local replica, with a gradient of each buffer.
         """
@@ -83,19 +94,10 @@ class Reduction:
         sparse = [
             i for i, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)
         ]
-        nested = [
-            (
-                contribution.report,
-                [g for g in contribution.gradients if not isinstance(g, tf.IndexedSlices)],
-                contribution.state,
-            )
-            for contribution in contributions
-        ]
-        vectors = []
-        for structure in nested:
-            floats = [t for t in tf.nest.flatten(structure) if t.dtype.is_floating]
-            wide = tf.float64 if any(t.dtype == tf.float64 for t in floats) else tf.float32
-            vectors.append(tf.concat([tf.reshape(tf.cast(t, wide), [-1]) for t in floats], 0))
+        dense = self._sum_dense(
+            [[c.report, *filter(_is_float, c.state)] for c in contributions],
+            [[g for i, g in enumerate(c.gradients) if i not in sparse] for c in contributions],
+        )
         rows = self.sum_rows(
             [[contribution.gradients[i] for i in sparse] for contribution in contributions],
             [buffers[i] for i in sparse],
@@ -103,16 +105,61 @@ class Reduction:
         summed = []
         integers = self._choose_integers(contributions)
         seen = self._gather_sightings(contributions)
-        replicas = zip(self.sum(vectors), nested, rows, integers, seen, strict=True)
-        for vector, structure, row_sums, exact, sightings in replicas:
-            report, dense, state = _split_like(vector, structure)
+        for (sums, dense_sums), row_sums, exact, sightings in zip(
+            dense, rows, integers, seen, strict=True
+        ):
+            report, *floats = sums
             by_buffer = [
-                row_sums.pop(0) if index in sparse else dense.pop(0)
+                row_sums.pop(0) if index in sparse else dense_sums.pop(0)
                 for index in range(len(gradients))
             ]
-            state = [v if v.dtype.is_floating else exact.pop(0) for v in state]
+            state = [
+                floats.pop(0) if _is_float(value) else exact.pop(0)
+                for value in contributions[0].state
+            ]
             summed.append(StepResult(by_buffer, state, report, sightings))
         return summed
+
+    @unconverted
+    def _sum_dense(
+        self, others: list[list[Tensor]], gradients: list[list[Tensor]]
+    ) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """Sum the gradients, and what else each local replica contributes."""
+        count = len(others[0])
+        if not self._communication.splits_gradients:
+            joined = [[*first, *second] for first, second in zip(others, gradients, strict=True)]
+            return [(sums[:count], sums[count:]) for sums in self._sum_flat(joined)]
+        summed: list[list[Tensor]] = [[] for _ in gradients]
+        sizes = [g.shape.num_elements() * g.dtype.size for g in gradients[0]]
+        for pack in self._communication.split(sizes):
+            sums = self._sum_flat([local[pack] for local in gradients], compresses=True)
+            for gathered, part in zip(summed, sums, strict=True):
+                gathered.extend(part)
+        return list(zip(self._sum_flat(others), summed, strict=True))
+
+    @unconverted
+    def _sum_flat(
+        self, tensors: list[list[Tensor]], compresses: bool = False
+    ) -> list[list[Tensor]]:
+        """Sum the tensors of each local replica, in one transfer."""
+        wide = tf.float64 if any(t.dtype == tf.float64 for t in tensors[0]) else tf.float32
+        sizes = [t.shape.num_elements() for t in tensors[0]]
+        vectors = [
+            tf.concat([tf.reshape(tf.cast(t, wide), [-1]) for t in local], 0) for local in tensors
+        ]
+        if compresses and self._communication.compress is not None:
+            examples = tf.cast(self._communication.examples, wide)
+            halves = [tf.cast(v / examples, self._communication.compress) for v in vectors]
+            sums = [tf.cast(half, wide) * examples for half in self.sum(halves)]
+        else:
+            sums = self.sum(vectors)
+        return [
+            [
+                tf.cast(tf.reshape(part, tensor.shape), tensor.dtype)
+                for part, tensor in zip(tf.split(vector, sizes), local, strict=True)
+            ]
+            for vector, local in zip(sums, tensors, strict=True)
+        ]
 
     @unconverted
     def _gather_sightings(self, contributions: list[StepResult]) -> list[list[Sightings]]:
@@ -183,9 +230,6 @@ class Reduction:
         return chosen
 
 
-Nested = tuple[Tensor, list[Tensor], list[Tensor]]
-
-
 @dataclass(frozen=True)
 class RowPacking:
     """Sparse gradients of buffers with rows of the same width, as one matrix.
@@ -243,19 +287,10 @@ def _squeeze(bits: Tensor) -> Tensor:
     return tf.squeeze(bits, 1) if bits.dtype.size == 8 else bits
 
 
+def _is_float(tensor: Tensor) -> bool:
+    return bool(tensor.dtype.is_floating)
+
+
 def _integers(contribution: StepResult) -> list[Tensor]:
-    return [value for value in contribution.state if not value.dtype.is_floating]
-
-
-def _split_like(vector: Tensor, structure: Nested) -> Nested:
-    """Split a vector into the floats of a structure; integers, such as counters, stay as is."""
-    tensors = tf.nest.flatten(structure)
-    sizes = [t.shape.num_elements() for t in tensors if t.dtype.is_floating]
-    parts = iter(tf.split(vector, sizes))
-    split = [
-        tf.cast(tf.reshape(next(parts), tensor.shape), tensor.dtype)
-        if tensor.dtype.is_floating
-        else tensor
-        for tensor in tensors
-    ]
-    return tf.nest.pack_sequence_as(structure, split)  # type: ignore[no-any-return]
+    """Return the integers in the state, such as counters, which are not averaged."""
+    return [value for value in contribution.state if not _is_float(value)]

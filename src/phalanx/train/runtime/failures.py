@@ -86,9 +86,19 @@ def _find_cause(
         return TrainingError(f"{message.sender} failed: {message.text}")
     if topology.is_chief and _TRACE in str(error):
         return WorkerError(f"{_find_worker(error, topology)} failed:\n{user_traceback(error)}")
+    if _is_late_exchange(error, topology):
+        return PeerError(
+            "an exchange with the other trainers took longer than collective_seconds: a peer has "
+            "stopped or is slow, or the chief evaluated or saved for longer; raise the limit if so"
+        )
     if isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError):
         return PeerError(f"a peer stopped responding: {_summarize(error)}")
     return None
+
+
+def _is_late_exchange(error: tf.errors.OpError, topology: Topology) -> bool:
+    is_late = isinstance(error, tf.errors.DeadlineExceededError)
+    return is_late and topology.strategy is Strategy.ALL_REDUCE
 
 
 def _find_worker(error: BaseException, topology: Topology) -> str:

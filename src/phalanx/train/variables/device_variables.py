@@ -72,15 +72,19 @@ class DeviceVariables:
         devices: Sequence[str],
         clipping: Clipping,
         is_copy: bool = False,
+        pack_bytes: int | None = None,
     ) -> DeviceVariables:
-        """Create the buffers, spread evenly over the devices, and attach the sparse tables."""
+        """Create the buffers, spread evenly over the devices, and attach the sparse tables.
+
+        With `pack_bytes`, variables share a buffer only up to about this size.
+        """
         trainable, optimizer = host_variables.trainable, host_variables.optimizer
         is_remote = any("/job:ps" in device for device in devices)
         limit = row_transfer.CHUNK_BYTES if is_remote else None
         layout = plan_weights(
             trainable, optimizer, len(devices), host_variables.disconnected,
             host_variables.looked_up, bool(host_variables.optimizers),
-            host_variables.own_optimizers(), limit,
+            host_variables.own_optimizers(), limit, pack_bytes,
         )  # fmt: skip
         state_layout = plan_state(host_variables.state, len(devices), host_variables.fixed, limit)
         if host_variables.optimizers:

@@ -23,6 +23,8 @@ class VariableSpec:
     """Variables with and without weight decay never share a buffer."""
     flat: bool = True
     """Whether the variable may share a buffer with others."""
+    pack: int = 0
+    """Variables of different packs never share a buffer."""
     split: bool = False
     """Whether a variable that is not flat may be split by rows over the stores."""
     unit: int = 1
@@ -79,11 +81,11 @@ class FlatLayout:
     @classmethod
     def plan(cls, specs: Sequence[VariableSpec], stores: int = 1) -> FlatLayout:
         """Split evenly what may be split; place the rest, largest first, in the emptiest store."""
-        shared: dict[tuple[str, bool, bool], list[int]] = {}
+        shared: dict[tuple[str, bool, bool, int], list[int]] = {}
         separate: list[tuple[int, ...]] = []
         for index, spec in enumerate(specs):
             if spec.flat:
-                kind = (spec.dtype, spec.weight_decay, spec.fixed)
+                kind = (spec.dtype, spec.weight_decay, spec.fixed, spec.pack)
                 shared.setdefault(kind, []).append(index)
             else:
                 separate.append((index,))

@@ -114,16 +114,19 @@ def plan_weights(
     separate: bool = False,
     own: Mapping[int, Optimizer] = MappingProxyType({}),
     limit: int | None = None,
+    pack_bytes: int | None = None,
 ) -> FlatLayout:
     """Concatenate the weights where the optimizer allows it; give large ones their own buffers.
 
     With `separate`, each weight has one buffer of its own, and so has each weight at a position in
     `looked_up`. `own` has the optimizers of single tables, by their position. What each step reads
-    as a whole has no buffer of more than `limit` bytes, if it can be split.
+    as a whole has no buffer of more than `limit` bytes, if it can be split. With `pack_bytes`, the
+    variables of about so many bytes share a buffer.
 
     A weight without a gradient is not decayed either: Keras leaves it as it is.
     """
     specs = []
+    shared_bytes = 0
     for position, variable in enumerate(variables):
         updated_by = own.get(position, optimizer)
         elementwise = type(updated_by) in ELEMENTWISE and not separate
@@ -139,10 +142,14 @@ def plan_weights(
         is_separate = is_large or position in looked_up
         if isinstance(variable, Table) and variable.index is not None:
             spec = replace(spec, unit=variable.index.ways, tail=variable.index.shared_rows)
+        is_flat = may_split and not is_separate
+        pack = shared_bytes // pack_bytes if pack_bytes and is_flat else 0
+        shared_bytes += spec.nbytes if is_flat else 0
         specs.append(
             replace(
                 spec,
-                flat=may_split and not is_separate,
+                flat=is_flat,
+                pack=pack,
                 split=may_split and is_large,
                 limit=None if is_table(variable) else limit,
                 looked_up=position in looked_up,
