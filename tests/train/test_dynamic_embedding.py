@@ -219,7 +219,7 @@ def train_in_stores(stores: int, options: dict[str, Any]) -> dict[str, Any]:
     step = StepFunction(experiment, phalanx.Context(batch_size=BATCH))
     step.build(experiment.train_data(phalanx.Context()).element_spec)
     host_variables = step.make_host_variables()
-    for table in host_variables.tables():
+    for table in host_variables.described():
         if table.path.endswith("embeddings"):
             table.assign(np.linspace(-1, 1, table.nbytes // 4).reshape(table.shape))
     data = list(zip(*make_batches(), strict=True))

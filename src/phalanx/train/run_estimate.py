@@ -18,8 +18,9 @@ from phalanx.train.setting_checks import check_fits_ps
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.task_run import TaskRun
 from phalanx.train.types import Batch, KerasVariable, Tensor
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.host_variables import HostVariables
-from phalanx.train.variables.sparse_tables import Lookups, is_table
+from phalanx.train.variables.sparse_tables import TracedLookups, is_table
 from phalanx.train.variables.store_size import StoreSize, count_bytes, measure_stores
 from phalanx.train.variables.table import Table
 
@@ -103,13 +104,16 @@ class _Sizes:
 
     dense: int
     """The weights that every trainer reads in each step."""
-    dense_slots: int
+    copied_dense: int
+    """Those of them that the host has a copy of: all but the large ones."""
+    copied_slots: int
+    """The slots of these."""
     state: int
     changing_state: int
     small_tables: int
     """The sparse tables, and their slots, that are saved by the chief."""
-    large_tables: int
-    """The sparse tables, and their slots, that are saved by the tasks which hold them."""
+    large: int
+    """The large variables, and their slots, that are saved by the tasks which hold them."""
     rows: int
     """The rows that one step of a trainer looks up, and their indices."""
     copied: int
@@ -124,17 +128,19 @@ class _Sizes:
     ) -> _Sizes:
         dense = [v for v in host_variables.trainable if not is_table(v)]
         others = [*host_variables.slots.shared, *_list_slots(host_variables)]
-        tables = _list_tables(host_variables)
+        tables = [v for v in _list_described(host_variables) if is_table(v)]
+        large = count_bytes(*(v for v in _list_described(host_variables) if v.is_large))
         changing = [v for i, v in enumerate(host_variables.state) if i not in host_variables.fixed]
         return cls(
             dense=count_bytes(*dense),
-            dense_slots=count_bytes(*(v for v in others if not is_table(v))),
+            copied_dense=count_bytes(*(v for v in dense if not _is_described(v))),
+            copied_slots=count_bytes(*(v for v in others if not _is_described(v))),
             state=count_bytes(*host_variables.state),
             changing_state=count_bytes(*changing),
             small_tables=count_bytes(*(t for t in tables if not t.is_large)),
-            large_tables=count_bytes(*(t for t in tables if t.is_large)),
+            large=large,
             copied=measure_stores(host_variables, 1)[0].copied * config.save_in_background,
-            part=min(PART_BYTES, count_bytes(*(t for t in tables if t.is_large))),
+            part=min(PART_BYTES, large),
             rows=sum(
                 looked_up.get(id(v), 0) * (count_bytes(v) // int(v.shape[0]) + _key_bytes(v))
                 for v in host_variables.trainable
@@ -151,19 +157,19 @@ def _estimate_all_reduce(
     trainers = len(topology.trainers)
     ring = 2 * (trainers - 1) * (sizes.dense + sizes.changing_state) // trainers
     messages = ring + (trainers - 1) * sizes.rows
-    tables = _list_tables(host_variables)
-    table_slots = count_bytes(*(t for t in tables if not t.trainable))
-    table_rows = count_bytes(*tables) - table_slots
+    described = _list_described(host_variables)
+    described_slots = count_bytes(*(v for v in described if not v.trainable))
+    described_weights = count_bytes(*described) - described_slots
     found = []
     for task in topology.trainers:
         leads = task == topology.task
-        # Each dense variable is in a buffer, and once more on the host.
+        # Each variable is in a buffer, and once more on the host if it is not only described.
         found.append(
             TaskEstimate(
                 task,
                 buffers=len(host_variables.all()),
-                weight_bytes=2 * (sizes.dense + sizes.state) + table_rows,
-                slot_bytes=2 * sizes.dense_slots + table_slots,
+                weight_bytes=2 * (sizes.copied_dense + sizes.state) + described_weights,
+                slot_bytes=2 * sizes.copied_slots + described_slots,
                 working_bytes=sizes.dense + 2 * sizes.rows + (sizes.copied + sizes.part) * leads,
                 sent_bytes=messages,
                 received_bytes=messages,
@@ -193,10 +199,10 @@ def _estimate_ps(
         if leads:
             host = TaskEstimate(
                 task,
-                buffers=len(host_variables.all()) - len(_list_tables(host_variables)),
-                weight_bytes=sizes.dense + sizes.state + sizes.small_tables,
-                slot_bytes=sizes.dense_slots,
-                saved_bytes=_whole(sizes) - sizes.large_tables,
+                buffers=len(host_variables.all()) - len(_list_described(host_variables)),
+                weight_bytes=sizes.copied_dense + sizes.state + sizes.small_tables,
+                slot_bytes=sizes.copied_slots,
+                saved_bytes=_whole(sizes) - sizes.large,
             )
         found.append(
             TaskEstimate(
@@ -219,11 +225,10 @@ def _estimate_ps(
                 share.buffers,
                 share.dense + share.tables + share.state,
                 share.slots,
-                working_bytes=share.copied * sizes.in_background
-                + min(sizes.part, share.large_tables),
+                working_bytes=share.copied * sizes.in_background + min(sizes.part, share.large),
                 sent_bytes=int(part * (trainers * down + relayed)),
                 received_bytes=int(part * (trainers * up + relayed)),
-                saved_bytes=share.large_tables,
+                saved_bytes=share.large,
             )
         )
     return found
@@ -237,8 +242,8 @@ def _find_part(share: StoreSize, sizes: _Sizes, tables: int) -> float:
 
 
 @dataclass
-class _CountedLookups(Lookups):
-    """Counts the rows that a step looks up, and gives it zeros: no table has to exist."""
+class _CountedLookups(TracedLookups):
+    """Counts the rows that a step looks up, and gives it zeros."""
 
     counts: list[tuple[int, Tensor]] = field(default_factory=list)
 
@@ -258,7 +263,7 @@ def _count_rows(step: StepFunction, batch: Batch) -> dict[int, int]:
     tables: list[int] = []
 
     def count(batch: Batch) -> list[Tensor]:
-        lookups = _CountedLookups({})
+        lookups = _CountedLookups()
         with keras.StatelessScope(), lookups.activate():
             step.call_user_step(batch)
         tables.extend(table for table, _ in lookups.counts)
@@ -275,28 +280,32 @@ def _count_rows(step: StepFunction, batch: Batch) -> dict[int, int]:
 
 def _estimate_stall(tasks: list[TaskEstimate], sizes: _Sizes) -> float:
     """Return for how many seconds a save stops the training."""
-    if not sizes.large_tables:
+    if not sizes.large:
         return _whole(sizes) / WRITE_RATE
-    dense = (_whole(sizes) - sizes.large_tables) / WRITE_RATE
-    # Tasks copy, or else write, their rows at the same time.
+    rest = (_whole(sizes) - sizes.large) / WRITE_RATE
+    # Tasks copy, or else write, what they hold at the same time.
     servers = [task for task in tasks if task.task.role is Role.PS]
     if sizes.in_background:
-        return dense + sizes.copied / max(1, len(servers)) / COPY_RATE
-    largest = max((task.saved_bytes for task in servers), default=sizes.large_tables)
-    return dense + largest / WRITE_RATE
+        return rest + sizes.copied / max(1, len(servers)) / COPY_RATE
+    largest = max((task.saved_bytes for task in servers), default=sizes.large)
+    return rest + largest / WRITE_RATE
 
 
 def _whole(sizes: _Sizes) -> int:
     """Return the bytes of a checkpoint."""
-    dense = sizes.dense + sizes.dense_slots + sizes.state
-    return dense + sizes.small_tables + sizes.large_tables
+    copied = sizes.copied_dense + sizes.copied_slots + sizes.state
+    return copied + sizes.small_tables + sizes.large
 
 
-def _list_tables(host_variables: HostVariables) -> list[Table]:
-    """Return the tables that are trained, their slots and indexes; a frozen table is state."""
-    trained = [*host_variables.trainable, *_list_slots(host_variables)]
-    indexes = [table for index in host_variables.indexes() for table in index.tables]
-    return [variable for variable in (*trained, *indexes) if isinstance(variable, Table)]
+def _list_described(host_variables: HostVariables) -> list[DescribedVariable]:
+    """Return the described variables that are trained, their slots and indexes."""
+    # What is frozen is state, which has a host copy.
+    frozen = {id(variable) for variable in host_variables.state}
+    return [variable for variable in host_variables.described() if id(variable) not in frozen]
+
+
+def _is_described(variable: KerasVariable) -> bool:
+    return isinstance(variable, DescribedVariable)
 
 
 def _key_bytes(table: Table) -> int:

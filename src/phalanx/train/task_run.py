@@ -252,8 +252,8 @@ class TaskRun:
         reason = None
         if self.arrive is None:
             reason = f"it was on the parameter servers; load {result.checkpoint or 'a checkpoint'}"
-        for table in host_variables.tables():
-            table.release(reason)
+        for variable in host_variables.described():
+            variable.release(reason)
         for index in host_variables.indexes():
             index.release()
         return result
@@ -284,8 +284,8 @@ class TaskRun:
         check_in_place(self.config, step_function)
         host_variables = step_function.make_host_variables()
         if self.config.full_save_every is not None and self.trains:
-            for table in host_variables.tables():
-                table.tracks_changes = table.is_large
+            for variable in host_variables.described():
+                variable.tracks_changes = variable.is_large
         if self.trains:
             check_growing_tables(self.config, host_variables, self.topology.strategy.has_ps)
         data = TaskData(

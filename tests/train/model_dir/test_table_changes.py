@@ -36,7 +36,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def place(shards: int) -> tuple[Any, Any, Any]:
     """Return a checkpoint, new variables in so many shards, and a function that trains them."""
     step, host_variables = make_step("adam")
-    for table in host_variables.tables():
+    for table in host_variables.described():
         table.tracks_changes = True
     variables = DeviceVariables.place(host_variables, [CPU] * shards, Clipping())
     variables.push()
@@ -67,7 +67,7 @@ def test_any_number_of_shards_replays_the_rows_that_changed(tmp_path: Path, shar
     base, delta = str(tmp_path / "model.ckpt-1"), str(tmp_path / "model.ckpt-2")
     batches = list(make_data(phalanx.Context(batch_size=3)))
     update(batches[0])
-    for table in host_variables.tables():
+    for table in host_variables.described():
         table.clear_changes()
     write_checkpoint(saved, base, SharedFiles())
     update(batches[1])
@@ -95,7 +95,7 @@ def test_any_number_of_shards_replays_the_rows_that_changed(tmp_path: Path, shar
         rows = np.concatenate([reader.get_tensor(f"{name}/rows") for name in names])
         assert 0 < len(rows) == len(set(rows)) <= 6
         whole = read_tensor(delta, key)
-        assert any(np.array_equal(table.numpy(), whole) for table in others.tables())
+        assert any(np.array_equal(table.numpy(), whole) for table in others.described())
 
 
 def train(directory: Path, *others: Any, steps: int = 12, **settings: Any) -> Any:
@@ -199,7 +199,7 @@ def test_interrupted_save_leaves_the_checkpoint_before_it(
         )
 
     base = save(1, None)
-    for table in host_variables.tables():
+    for table in host_variables.described():
         table.clear_changes()
     values = {base: read(host_variables)}
     step, is_complete, fails_at = 2, False, 0

@@ -48,7 +48,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
     path = str(tmp_path_factory.mktemp("saved") / "model.ckpt-1")
     checkpoint, host_variables = place(3)
     random = np.random.default_rng(1)
-    for table in host_variables.tables():
+    for table in host_variables.described():
         for shard in table.shards:
             shard.assign(random.normal(size=shard.shape))
     write_checkpoint(checkpoint, path, SharedFiles())
@@ -78,7 +78,7 @@ def test_whole_table_of_an_older_checkpoint_is_restored(tmp_path: Path) -> None:
     wanted = read(host_variables)
     path = checkpoint.write(str(tmp_path / "old"))
     restored, others = place(3)
-    for table in others.tables():
+    for table in others.described():
         for shard in table.shards:
             shard.assign(tf.zeros_like(shard))
     restore_checkpoint(restored, path)
@@ -111,11 +111,11 @@ def test_rows_that_change_while_they_are_written_are_saved_as_they_were(
     variables.push()
     checkpoint = tf.train.Checkpoint(model=step.model, optimizer=host_variables.optimizer)
     checkpoint.save_counter.assign_add(1)
-    wanted = [table.value.numpy() for table in host_variables.tables()]
+    wanted = [table.value.numpy() for table in host_variables.described()]
 
     def train_on() -> None:
         if change == "assign":
-            for table in host_variables.tables():
+            for table in host_variables.described():
                 table.assign(tf.ones(table.shape))
             variables.push()
         for store in variables.stores:
@@ -126,9 +126,9 @@ def test_rows_that_change_while_they_are_written_are_saved_as_they_were(
     write_checkpoint(checkpoint, str(tmp_path / "model"), SharedFiles(), train_on)
     restored, others = place(1)
     restore_checkpoint(restored, str(tmp_path / "model"))
-    for table, value in zip(others.tables(), wanted, strict=True):
+    for table, value in zip(others.described(), wanted, strict=True):
         np.testing.assert_array_equal(table.value, value)
     # Rows changed indeed, and nothing is kept any more.
-    for table, value in zip(host_variables.tables(), wanted, strict=True):
+    for table, value in zip(host_variables.described(), wanted, strict=True):
         assert not np.array_equal(np.concatenate([s.numpy() for s in table.shards]), value)
         assert not any(snapshot._is_open.numpy() for snapshot in table.snapshots)

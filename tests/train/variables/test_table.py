@@ -75,7 +75,7 @@ def test_host_has_a_large_table_only_if_it_is_read() -> None:
     weights = DeviceVariables.place(host_variables, [CPU] * 2, Clipping())
     weights.push()
     weights.pull()
-    tables = host_variables.tables()
+    tables = host_variables.described()
     assert len(tables) == 6
     assert all(table._local is None for table in tables)
     value = tables[0].numpy()
@@ -124,7 +124,7 @@ def test_building_and_tracing_a_model_allocates_no_table() -> None:
 
     step = StepFunction(phalanx.Experiment(model=lambda: model), phalanx.Context(batch_size=2))
     step.build((tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, 1], tf.float32)))
-    tables = step.make_host_variables().tables()
+    tables = step.make_host_variables().described()
     assert [table.shape[0] for table in tables] == [rows] * 3
     assert all(table._local is None for table in tables)
 

@@ -15,7 +15,7 @@ from phalanx.train.hooks.base import Every, Hook, read_metric
 from phalanx.train.loop.session import Session
 from phalanx.train.model_dir.metrics_log import is_better, read_evaluations
 from phalanx.train.types import KerasVariable
-from phalanx.train.variables.table import Table
+from phalanx.train.variables.described_variable import DescribedVariable
 
 LOG = logging.getLogger("phalanx")
 
@@ -188,7 +188,7 @@ class NanHook(Hook):
 
 
 def _is_finite(variable: KerasVariable) -> bool:
-    if isinstance(variable, Table):
+    if isinstance(variable, DescribedVariable):
         return variable.is_finite()
     return bool(np.isfinite(np.asarray(variable.numpy())).all())
 

@@ -33,6 +33,7 @@ from phalanx.train.model_dir.table_slices import (
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import Array, TFVariable, Trackable
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.host_variables import HostVariables
 
 LOG = logging.getLogger("phalanx")
@@ -85,7 +86,7 @@ class Checkpoints:
         )
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
         self._shared_files = SharedFiles()
-        self._large = [table for table in host_variables.tables() if table.is_large]
+        self._large = [each for each in host_variables.described() if each.is_large]
         self._in_background = in_background
         self._full_save_every = full_save_every or 1
         # The full checkpoint that incremental ones may need, and how many of these it has.
@@ -155,8 +156,8 @@ class Checkpoints:
     def save(self, step: int, position: Position) -> str | None:
         """Save the variables and the position in the data; return the path of the checkpoint.
 
-        Large tables are written in the background, from a copy, if that is set. Then this returns
-        None when the copy is made, and `finish_save` returns the path.
+        Large variables are written in the background, if that is set. Then this returns None as
+        soon as they may change again, and `finish_save` returns the path.
         """
         values = (step, position.epoch, position.batches, position.examples, self._batch)
         for variable, value in zip(self._numbers.values(), values, strict=True):
@@ -215,18 +216,22 @@ class Checkpoints:
         is_due = self._since_base >= self._full_save_every - 1
         if is_due or self._base is None or not self._large:
             return None
-        is_noted = all(table.changes for table in self._large)
-        if not is_noted or self._writes != [table.writes for table in self._large]:
+        if not self._noted or self._writes != [table.writes for table in self._noted]:
             return None
         return self._base if tf.io.gfile.exists(f"{self._base}.index") else None
 
     def _begin_full_save(self) -> None:
         """Note changes from now on. A save that fails is followed by another full one."""
         self._base = None
-        self._writes = [table.writes for table in self._large]
+        self._writes = [table.writes for table in self._noted]
         # Slots share the notes of their rows.
-        for table in {id(table.changes): table for table in self._large}.values():
+        for table in {id(table.changes): table for table in self._noted}.values():
             table.clear_changes()
+
+    @property
+    def _noted(self) -> list[DescribedVariable]:
+        """The large tables whose changes are noted: of these, only changed rows are saved again."""
+        return [variable for variable in self._large if variable.changes]
 
     def heartbeat(self, step: int, now: float) -> None:
         """Write the status again when the last heartbeat is old enough."""

@@ -15,6 +15,7 @@ from phalanx.train.runtime.task_data import make_eval_data, make_train_data
 from phalanx.train.runtime.topology import make_context
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.types import ElementSpec, KerasVariable, Model
+from phalanx.train.variables.large_variable import describe_large_variables
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> 
         keras.mixed_precision.set_global_policy(f"mixed_{config.mixed_precision}")
     context = make_context(config.replace(accumulate=1), 1, 1, 0)
     number = step_of(checkpoint)
-    model = call(experiment.model, context)
+    with describe_large_variables():
+        model = call(experiment.model, context)
     if isinstance(model, keras.Model) and model.built and getattr(model, "inputs", None):
         with explain_read_errors(checkpoint, "model"):
             restore_all(tf.train.Checkpoint(model=model), checkpoint)

@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from phalanx.errors import CheckpointError
 from phalanx.train.types import Array, Tensor, TFVariable
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_transfer import chunk_rows, read_spans, write_rows
-from phalanx.train.variables.table import Table
 
 _BASE = "_PHALANX_BASE"
 _CHANGED = "/.CHANGED/"
@@ -34,7 +34,7 @@ class Spans:
     lengths: Sequence[int]
 
     @classmethod
-    def read(cls, table: Table, shard: int) -> Spans:
+    def read(cls, table: DescribedVariable, shard: int) -> Spans:
         mine = [span for span in read_spans(table.shards) if span.shard == shard]
         return cls([s.begin for s in mine], [s.start for s in mine], [s.length for s in mine])
 
@@ -59,7 +59,7 @@ class ChangedRows:
     """The rows of one part of a shard that have changed."""
 
     key: str
-    table: Table
+    table: DescribedVariable
     shard: TFVariable
     changed: TFVariable
     """Which rows of the shard have changed."""
@@ -112,7 +112,7 @@ class ChangedRows:
         return replace(self, local=local, copy=values)
 
 
-def split_changes(table: Table, key: str) -> Iterator[ChangedRows]:
+def split_changes(table: DescribedVariable, key: str) -> Iterator[ChangedRows]:
     """Split a table into parts, of each of which the changed rows are written."""
     pairs = zip(table.shards, table.changes, strict=True)
     for number, (shard, changed) in enumerate(pairs):
@@ -158,7 +158,7 @@ def find_changes(path: str) -> dict[str, list[str]]:
 
 
 def apply_changes(
-    path: str, tables: Mapping[str, Table], can_read: Callable[[str, str], bool]
+    path: str, tables: Mapping[str, DescribedVariable], can_read: Callable[[str, str], bool]
 ) -> None:
     """Read the rows that changed, and write them to the shards that hold them.
 

@@ -1,7 +1,7 @@
-"""Large tables in checkpoints: slices of one tensor, written and read by the tasks that hold them.
+"""Large variables in checkpoints: slices of one tensor, written and read by those that hold them.
 
-TensorFlow saves the model, with the first row of each large table. The other rows are saved beside
-it, in slices, and merged into one checkpoint, from which TensorFlow alone restores whole tables.
+TensorFlow saves the model, with the first row of each large variable. The other rows are saved
+beside it, in slices, and merged into one checkpoint, from which TensorFlow alone restores them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from phalanx.train.model_dir.table_changes import (
     ChangedRows,
     apply_changes,
     find_base,
+    find_changes,
     find_cpu,
     split_changes,
     write_base,
 )
 from phalanx.train.types import Tensor, Trackable
 from phalanx.train.variables import row_transfer
+from phalanx.train.variables.described_variable import (
+    DescribedVariable,
+    describe_slice,
+    set_large_apart,
+)
 from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_transfer import (
     Piece,
@@ -38,7 +44,6 @@ from phalanx.train.variables.row_transfer import (
     split_rows,
     write_range,
 )
-from phalanx.train.variables.table import Table, describe_slice, set_tables_apart
 
 LOG = logging.getLogger("phalanx")
 
@@ -50,10 +55,10 @@ _VALUE = "VARIABLE_VALUE"
 
 @dataclass(frozen=True)
 class Slice:
-    """Some rows of a table, under the name that the table has in a checkpoint."""
+    """Some rows of a variable, under the name that it has in a checkpoint."""
 
     key: str
-    table: Table
+    variable: DescribedVariable
     rows: RowRange
     copy: Tensor = None
     """A copy of the rows on their device, if they may change before they are written."""
@@ -61,16 +66,20 @@ class Slice:
     """What keeps the rows instead, while the training goes on."""
 
     @property
+    def device(self) -> str:
+        return str(self.rows.shard.device)
+
+    @property
     def names(self) -> list[str]:
         return [self.key]
 
     @property
     def specs(self) -> list[str]:
-        return [describe_slice(self.table.shape, self.rows.start, self.rows.length)]
+        return [describe_slice(self.variable.shape, self.rows.start, self.rows.length)]
 
     @property
     def nbytes(self) -> int:
-        return self.table.nbytes // int(self.table.shape[0]) * self.rows.length
+        return self.variable.nbytes // int(self.variable.shape[0]) * self.rows.length
 
     def read(self) -> list[Tensor]:
         if self.snapshot is not None:
@@ -81,7 +90,7 @@ class Slice:
 
     def take_copy(self, snapshots: Collection[RowSnapshot]) -> Slice:
         """Return this slice with one of the snapshots, or else with a copy, when it is made."""
-        snapshot = self.table.find_snapshot(self.rows.shard)
+        snapshot = self.variable.find_snapshot(self.rows.shard)
         if snapshot in snapshots:
             return replace(self, snapshot=snapshot)
         copy = read_range(self.rows)
@@ -91,7 +100,7 @@ class Slice:
 
 
 Part: TypeAlias = Slice | ChangedRows
-"""What one task writes of a large table."""
+"""What one task writes of a large variable."""
 
 
 @dataclass
@@ -108,7 +117,7 @@ class SharedFiles:
             self._writers[device] = _probe(device, directory)
             if not self._writers[device]:
                 LOG.info(
-                    "%s does not share model_dir %s: the chief writes its tables, in pieces",
+                    "%s does not share model_dir %s: the chief writes its part, in pieces",
                     _name_task(device), directory,
                 )  # fmt: skip
         return self._writers[device]
@@ -125,7 +134,7 @@ class SharedFiles:
             found = None
         is_same = found == tf.io.read_file(index).numpy()
         if not is_same:
-            LOG.info("%s does not see %s: the chief sends its tables", _name_task(device), path)
+            LOG.info("%s does not see %s: the chief sends its part", _name_task(device), path)
         return bool(is_same)
 
 
@@ -136,43 +145,46 @@ def write_checkpoint(
     on_copied: Callable[[], None] | None = None,
     base: str | None = None,
 ) -> list[str]:
-    """Write a checkpoint; each task writes the rows of large tables that it holds.
+    """Write a checkpoint; each task writes the rows of large variables that it holds.
 
     Args:
         checkpoint: The object to save.
         prefix: The prefix of its files.
         files: Which tasks share the files of this one.
-        on_copied: Called when variables may change again, before the large tables are written. Each
+        on_copied: Called when variables may change again, before the large ones are written. Each
             task then has a snapshot of its rows, or a copy. Without it, there is neither.
         base: A full checkpoint: of large tables, only the rows that changed since then are written.
 
     Returns:
-        The names of the large tables, which are stored in slices.
+        The names of the large variables, which are stored in slices.
     """
-    large = [table for table in _find_tables(checkpoint) if table.is_large]
+    large = _find_large(checkpoint)
     if not large:
         checkpoint.write(prefix)
         return []
     prefix = _make_absolute(prefix)
     temporary = f"{prefix}_temp"
     tf.io.gfile.makedirs(temporary)
-    with set_tables_apart():
+    with set_large_apart():
         checkpoint.write(f"{temporary}/model")
     keys = _find_keys(checkpoint, f"{temporary}/model")
     finished = [f"{temporary}/model"]
-    if base is None:
-        by_device = _split_tables(large, keys)
-    else:
+    if base is not None:
         finished.append(f"{temporary}/base")
         write_base(finished[-1], base)
-        by_device = _find_changed_rows(large, keys)
+    by_device = _split_parts_by_device(large, keys, base is not None)
     snapshots = _find_snapshots(large) if on_copied is not None else []
     with _open_snapshots(snapshots), ThreadPoolExecutor(len(by_device)) as pool:
-        if on_copied is not None or base is not None:
-            copies = pool.map(
-                lambda parts: [part.take_copy(snapshots) for part in parts], by_device.values()
-            )
-            by_device = dict(zip(by_device, copies, strict=True))
+        copies = pool.map(
+            lambda parts: [
+                part.take_copy(snapshots)
+                if on_copied is not None or isinstance(part, ChangedRows)
+                else part
+                for part in parts
+            ],
+            by_device.values(),
+        )
+        by_device = dict(zip(by_device, copies, strict=True))
         if on_copied is not None:
             on_copied()
         parts = [
@@ -190,12 +202,12 @@ def write_checkpoint(
         destination_prefix=prefix,
         delete_old_dirs=True,
     )
-    return [keys[id(table)] for table in large]
+    return [keys[id(variable)] for variable in large]
 
 
-def _find_snapshots(tables: Sequence[Table]) -> list[RowSnapshot]:
-    """Return the snapshots of tables, each of them once: slots share that of their rows."""
-    found = [snapshot for table in tables for snapshot in table.snapshots]
+def _find_snapshots(variables: Sequence[DescribedVariable]) -> list[RowSnapshot]:
+    """Return the snapshots of variables, each of them once: slots share that of their rows."""
+    found = [snapshot for variable in variables for snapshot in variable.snapshots]
     return list(dict.fromkeys(found))
 
 
@@ -211,58 +223,67 @@ def _open_snapshots(snapshots: Sequence[RowSnapshot]) -> Iterator[None]:
             snapshot.close()
 
 
-def _split_tables(tables: Sequence[Table], keys: Mapping[int, str]) -> dict[str, list[Part]]:
-    """Split all rows of tables into slices, by device; the model has the first row of each."""
+def _split_parts_by_device(
+    variables: Sequence[DescribedVariable], keys: Mapping[int, str], has_base: bool
+) -> dict[str, list[Part]]:
+    """Split variables into parts, by device: all rows, or those that changed if that is noted."""
     by_device: dict[str, list[Part]] = {}
-    for table in tables:
-        for rows in split_rows(table.shards):
-            skip = int(rows.start == 0)
-            if rows.length > skip:
-                part = RowRange(
-                    rows.shard, rows.begin + skip, rows.start + skip, rows.length - skip
-                )
-                slices = by_device.setdefault(rows.shard.device, [])
-                slices.append(Slice(keys[id(table)], table, part))
-    return by_device
-
-
-def _find_changed_rows(tables: Sequence[Table], keys: Mapping[int, str]) -> dict[str, list[Part]]:
-    """Split the rows of tables that have changed into parts, by device."""
-    by_device: dict[str, list[Part]] = {}
-    for table in tables:
-        for part in split_changes(table, keys[id(table)]):
+    for variable in variables:
+        key = keys[id(variable)]
+        is_partial = has_base and variable.changes
+        split = split_changes(variable, key) if is_partial else _split_slices(variable, key)
+        for part in split:
             by_device.setdefault(part.device, []).append(part)
     return by_device
 
 
+def _split_slices(variable: DescribedVariable, key: str) -> Iterator[Slice]:
+    """Split all rows of a variable into slices; the model has the first row."""
+    for rows in split_rows(variable.shards):
+        skip = int(rows.start == 0)
+        if rows.length > skip:
+            part = RowRange(rows.shard, rows.begin + skip, rows.start + skip, rows.length - skip)
+            yield Slice(key, variable, part)
+
+
 def restore_checkpoint(checkpoint: Trackable, path: str) -> None:
     """Restore every variable of an object; the file may hold more."""
-    with set_tables_apart():
+    with set_large_apart():
         status = checkpoint.restore(path)
     status.assert_existing_objects_matched()
     status.expect_partial()
-    tables = [table for table in _find_tables(checkpoint) if table.is_large]
-    if not tables:
+    large = _find_large(checkpoint)
+    if not large:
         return
     path, files = _make_absolute(path), SharedFiles()
     base = find_base(path)
-    _restore_tables(checkpoint, base or path, tables, files)
-    if base is not None:
-        keys = _find_keys(checkpoint, path)
-        apply_changes(path, {keys[id(table)]: table for table in tables}, files.can_read)
-    for table in tables:
-        table.mark_filled()
+    if base is None:
+        _restore_large(checkpoint, path, large, files)
+    else:
+        keys, changes = _find_keys(checkpoint, path), find_changes(path)
+        partial = {keys[id(each)]: each for each in large if keys[id(each)] in changes}
+        whole = [each for each in large if keys[id(each)] not in changes]
+        _restore_large(checkpoint, path, whole, files)
+        _restore_large(checkpoint, base, list(partial.values()), files)
+        apply_changes(path, partial, files.can_read)
+    for variable in large:
+        variable.mark_filled()
 
 
-def _restore_tables(
-    checkpoint: Trackable, path: str, tables: Sequence[Table], files: SharedFiles
+def _restore_large(
+    checkpoint: Trackable,
+    path: str,
+    variables: Sequence[DescribedVariable],
+    files: SharedFiles,
 ) -> None:
-    """Restore the large tables of a full checkpoint."""
+    """Restore large variables from a checkpoint that has all of their rows."""
+    if not variables:
+        return
     keys = _find_keys(checkpoint, path)
-    by_device: dict[str, list[tuple[Table, Piece]]] = {}
-    for table in tables:
-        for piece in itertools.chain.from_iterable(split_chunks(table.shards)):
-            by_device.setdefault(piece.rows.shard.device, []).append((table, piece))
+    by_device: dict[str, list[tuple[DescribedVariable, Piece]]] = {}
+    for variable in variables:
+        for piece in itertools.chain.from_iterable(split_chunks(variable.shards)):
+            by_device.setdefault(piece.rows.shard.device, []).append((variable, piece))
     with ThreadPoolExecutor(len(by_device)) as pool:
         restored = [
             pool.submit(_read_pieces, path, keys, device, pieces, files)
@@ -273,7 +294,7 @@ def _restore_tables(
 
 
 def verify_slices(path: str, name: str, shape: Sequence[int], dtype: tf.DType) -> None:
-    """Read a table of a checkpoint in pieces, so that TensorFlow compares its checksums."""
+    """Read a variable of a checkpoint in pieces, so that TensorFlow compares its checksums."""
     size = dtype.size * math.prod(shape[1:])
     step = max(1, row_transfer.CHUNK_BYTES // max(1, size))
     for start in range(0, shape[0], step):
@@ -307,18 +328,18 @@ def _read_pieces(
     path: str,
     keys: Mapping[int, str],
     device: str,
-    pieces: Sequence[tuple[Table, Piece]],
+    pieces: Sequence[tuple[DescribedVariable, Piece]],
     files: SharedFiles,
 ) -> None:
     reader = find_cpu(device) if files.can_read(device, path) else None
-    for table, piece in pieces:
+    for variable, piece in pieces:
         with tf.device(reader):
             # From the first row of the piece to its last one: a stored slice is read once.
             (values,) = tf.raw_ops.RestoreV2(
                 prefix=path,
-                tensor_names=[keys[id(table)]],
+                tensor_names=[keys[id(variable)]],
                 shape_and_slices=[
-                    describe_slice(table.shape, piece.start, piece.end - piece.start)
+                    describe_slice(variable.shape, piece.start, piece.end - piece.start)
                 ],
                 dtypes=[piece.rows.shard.dtype],
             )
@@ -339,15 +360,14 @@ def _split_parts(parts: Sequence[Part]) -> Iterator[list[Part]]:
         yield part
 
 
-def _find_tables(root: Trackable) -> list[Table]:
-    """Return the tables that an object saves."""
-    return [
-        child for child in tf.train.TrackableView(root).descendants() if isinstance(child, Table)
-    ]
+def _find_large(root: Trackable) -> list[DescribedVariable]:
+    """Return the large variables that an object saves."""
+    children = tf.train.TrackableView(root).descendants()
+    return [c for c in children if isinstance(c, DescribedVariable) and c.is_large]
 
 
 def _find_keys(root: Trackable, path: str) -> dict[int, str]:
-    """Return the name of each table in a checkpoint, by the id of the table."""
+    """Return the name of each described variable in a checkpoint, by its id."""
     # TensorFlow has no public name for the proto that describes how objects are nested.
     from tensorflow.core.protobuf import trackable_object_graph_pb2  # noqa: PLC0415
 
@@ -360,7 +380,7 @@ def _find_keys(root: Trackable, path: str) -> dict[int, str]:
     queue = [(root, 0)]
     while queue:
         item, number = queue.pop(0)
-        if isinstance(item, Table):
+        if isinstance(item, DescribedVariable):
             named = {a.name: a.checkpoint_key for a in graph.nodes[number].attributes}
             keys[id(item)] = named[_VALUE]
         saved = {child.local_name: child.node_id for child in graph.nodes[number].children}

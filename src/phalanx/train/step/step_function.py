@@ -63,6 +63,7 @@ from phalanx.train.types import (
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables, inner_optimizer, needs_lookups
 from phalanx.train.variables.index_shard import Sightings
+from phalanx.train.variables.large_variable import describe_large_variables
 from phalanx.train.variables.sparse_tables import is_index, is_table, make_sparse
 
 LOG = logging.getLogger("phalanx")
@@ -87,7 +88,8 @@ class StepFunction:
 
     def __init__(self, experiment: Experiment, context: Context) -> None:
         self.experiment = experiment
-        self.model = call(experiment.model, context)
+        with describe_large_variables():
+            self.model = call(experiment.model, context)
         self.named: dict[str, KerasVariable] = {}
         if not isinstance(self.model, keras.Model):
             if not isinstance(self.model, tf.Module) or not callable(self.model):
@@ -121,10 +123,11 @@ class StepFunction:
             self._refuse_tables()
         self._train_spec, self._eval_spec = train_spec, eval_spec
         self.element_spec = eval_spec if train_spec is None else train_spec
-        if train_spec is not None:
-            self._note_names(self._user_step.train, train_spec)
-        if eval_spec is not None:
-            self._note_names(self._user_step.evaluate, eval_spec)
+        with describe_large_variables():
+            if train_spec is not None:
+                self._note_names(self._user_step.train, train_spec)
+            if eval_spec is not None:
+                self._note_names(self._user_step.evaluate, eval_spec)
         metrics = self._user_step.all_metrics()
         for metric in metrics:
             # An earlier call of `fit` has left its sums.
@@ -153,7 +156,8 @@ class StepFunction:
         return analysis
 
     def _note_names(self, compute: ComputeValues, element_spec: ElementSpec) -> None:
-        names = trace_names(compute, element_spec, experiment_name(self.experiment))
+        name, is_own = experiment_name(self.experiment), self.has_model_steps
+        names = trace_names(compute, element_spec, name, needs_variables=is_own)
         self.report.names += sorted(set(names) - set(self.report.names))
 
     def _check_metrics(self) -> None:

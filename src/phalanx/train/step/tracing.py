@@ -11,6 +11,8 @@ from phalanx.errors import ConfigurationError, PhalanxError
 from phalanx.train.autograph import unconverted
 from phalanx.train.step.seeds import CountingScope
 from phalanx.train.types import Batch, ElementSpec, KerasVariable, Tensor
+from phalanx.train.variables.described_variable import refer_by_description
+from phalanx.train.variables.large_variable import LargeVariable
 from phalanx.train.variables.sparse_tables import TracedLookups, is_index, is_table
 
 LOG = logging.getLogger("phalanx")
@@ -51,11 +53,16 @@ class GradientTrace(NamedTuple):
     """The weights of which the loss depends on some rows only: their gradients are sparse."""
 
 
-def trace_names(compute: ComputeValues, element_spec: ElementSpec, experiment: str) -> list[str]:
+def trace_names(
+    compute: ComputeValues,
+    element_spec: ElementSpec,
+    experiment: str,
+    needs_variables: bool = False,
+) -> list[str]:
     """Return the names of the values of a step. This creates all variables."""
     names: list[str] = []
     try:
-        with TracedLookups().activate():
+        with TracedLookups(needs_variables=needs_variables).activate():
             function = tf.function(unconverted(lambda batch: names.extend(compute(batch))))
             function.get_concrete_function(element_spec)
     except PhalanxError as error:
@@ -94,8 +101,10 @@ def trace_updates(
         is_read = [
             v for v in mapped.values() if not is_table(v) or not (v.trainable or is_index(v))
         ]
-        mapping = [(v, tf.identity(v.value)) for v in is_read]
-        with CountingScope(mapping) as scope, TracedLookups().activate():
+        lookups = TracedLookups()
+        with lookups.activate():
+            mapping = [(v, tf.identity(v.value)) for v in is_read]
+        with CountingScope(mapping) as scope, lookups.activate():
             before = [scope.get_current_value(variable) for variable in variables]
             compute(batch)
         updates.extend(
@@ -112,7 +121,8 @@ def warn_of_copies(read: Sequence[tf.Variable], known: Sequence[KerasVariable]) 
 
     Every task has a copy of its own of these.
     """
-    ids = {id(variable.value) for variable in known if not is_table(variable)}
+    with refer_by_description():
+        ids = {id(variable.value) for variable in known if not is_table(variable)}
     if names := sorted({variable.name for variable in read if id(variable) not in ids}):
         LOG.warning(
             "the step reads %s, which is no part of the model: what a callback assigns to it does "
@@ -146,8 +156,11 @@ def trace_gradients(
         dense = [variable for variable in trainable if not is_table(variable)]
         lookups = TracedLookups()
         with tf.GradientTape() as lookups.tape, lookups.activate():
+            large = {id(v): v for v in dense if isinstance(v, LargeVariable)}
+            lookups.values = {key: lookups.read(variable) for key, variable in large.items()}
+            lookups.tape.watch(list(lookups.values.values()))
             loss = compute_loss(batch)
-        sources = [*(variable.value for variable in dense), *lookups.rows]
+            sources = [*(variable.value for variable in dense), *lookups.rows]
         ids = [*(id(variable) for variable in dense), *lookups.tables]
         gradients = zip(ids, lookups.tape.gradient(loss, sources), strict=True)
         found.update((number, gradient) for number, gradient in gradients if gradient is not None)

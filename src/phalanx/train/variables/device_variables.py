@@ -23,6 +23,7 @@ from phalanx.train.types import (
 )
 from phalanx.train.variables import row_transfer
 from phalanx.train.variables.clipping import Clipping
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import (
     HostVariables,
@@ -43,7 +44,6 @@ from phalanx.train.variables.store import (
     plan_state,
     plan_weights,
 )
-from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_buffers import TableBuffers
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class DeviceVariables:
     stores: list[VariableStore]
     clipping: Clipping
     is_copy: bool = False
-    """Whether the sparse tables of the host are attached to other buffers than these."""
+    """Whether the described variables of the host are attached to other buffers than these."""
 
     @classmethod
     def place(
@@ -74,7 +74,7 @@ class DeviceVariables:
         is_copy: bool = False,
         pack_bytes: int | None = None,
     ) -> DeviceVariables:
-        """Create the buffers, spread evenly over the devices, and attach the sparse tables.
+        """Create the buffers, spread evenly over the devices, and attach described variables.
 
         With `pack_bytes`, variables share a buffer only up to about this size.
         """
@@ -317,20 +317,20 @@ class DeviceVariables:
         return self.stores[0].optimizer.scale_loss(loss)
 
     def push(self) -> None:
-        """Copy the host variables to the buffers; initialize tables that have no host copy."""
-        for table, shards, _ in self._table_buffers.tables():
-            table.push()
+        """Copy the host variables to the buffers; initialize those that have no host copy."""
+        for variable, shards, _ in self._table_buffers.described():
+            variable.push()
             if self.is_copy:
-                copy_rows(table.shards, shards)
+                copy_rows(variable.shards, shards)
         for index, parts in self._table_buffers.indexes():
             index.push(parts)
         weights = _order(self.layout, [store.weights for store in self.stores])
-        _write(weights, self.layout.flatten_arrays(_read_dense(self.host_variables.trainable)))
+        _write(weights, self.layout.flatten_arrays(_read_all(self.host_variables.trainable)))
         state = [_numpy(variable) for variable in self.host_variables.state]
         _write(self.state_variables(), self.state_layout.flatten_arrays(state))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                values = _read_dense(self._by_weight(slots))
+                values = _read_all(self._by_weight(slots))
                 _write(self._slots(name), self.layout.flatten_arrays(values))
             else:
                 for slot, stored in self._slot_pairs(name, slots):
@@ -341,16 +341,18 @@ class DeviceVariables:
                 stored.assign(_numpy(local))
 
     def pull(self) -> None:
-        """Copy the buffers to the host variables; a large table only if it has a host copy."""
-        for table, _, _ in self._table_buffers.tables():
-            table.pull()
+        """Copy the buffers to the host variables; a large one only if it has a host copy."""
+        for variable, _, _ in self._table_buffers.described():
+            variable.pull()
         for index in self.host_variables.indexes():
             index.pull()
-        _assign(self.host_variables.trainable, self.layout.unflatten(self._read_dense(self.read())))
+        weights = self._read_undescribed(self.read())
+        _assign(self.host_variables.trainable, self.layout.unflatten(weights))
         _assign(self.host_variables.state, self.state_layout.unflatten(self._read_all_state()))
         for name, slots in self.host_variables.slots.by_name.items():
             if self._has_all(slots):
-                stored = self._read_dense([s if s is None else s.value for s in self._slots(name)])
+                values = [s if s is None else s.value for s in self._slots(name)]
+                stored = self._read_undescribed(values)
                 _assign(self._by_weight(slots), self.layout.unflatten(stored))
             else:
                 for slot, one in self._slot_pairs(name, slots):
@@ -360,9 +362,12 @@ class DeviceVariables:
     def _read_all_state(self) -> list[Array]:
         return [read_array(variable) for variable in self.state_variables()]
 
-    def _read_dense(self, buffers: Sequence[TFVariable]) -> list[Array | None]:
-        """Return the contents of all buffers but those of sparse tables."""
-        return [None if self.is_sparse(i) else read_array(b) for i, b in enumerate(buffers)]
+    def _read_undescribed(self, buffers: Sequence[TFVariable]) -> list[Array | None]:
+        """Return the contents of all buffers but those of described variables."""
+        return [
+            None if _is_described(self._first_variable(index)) else read_array(buffer)
+            for index, buffer in enumerate(buffers)
+        ]
 
     def finalize(self) -> bool:
         """Replace the weights by their moving averages, if the optimizer keeps such averages.
@@ -386,11 +391,19 @@ class DeviceVariables:
             store.optimizer.learning_rate = value
 
     def _has_all(self, slots: dict[int, KerasVariable]) -> bool:
-        """Whether every dense weight has this slot, of its own shape; with Muon some have none."""
+        """Whether every weight with a host copy has this slot, of its own shape.
+
+        With Muon some have none. Described weights have slots that are described, too.
+        """
+        weights = list(enumerate(self.host_variables.trainable))
         return all(
             position in slots and tuple(slots[position].shape) == tuple(weight.shape)
-            for position, weight in enumerate(self.host_variables.trainable)
-            if not is_table(weight)
+            for position, weight in weights
+            if not _is_described(weight)
+        ) and all(
+            _is_described(slots[position])
+            for position, weight in weights
+            if _is_described(weight) and position in slots
         )
 
     def _by_weight(self, slots: dict[int, KerasVariable]) -> list[KerasVariable | None]:
@@ -410,7 +423,7 @@ class DeviceVariables:
     ) -> Iterator[tuple[KerasVariable, KerasVariable]]:
         """Yield the slots on the host and in their store, where each weight has one buffer."""
         for weight, slot in slots.items():
-            if not isinstance(slot, Table):
+            if not _is_described(slot):
                 group = self.layout.groups.index((weight,))
                 index = next(i for i, b in enumerate(self.layout.buffers) if b.group == group)
                 store = self.layout.buffers[index].store
@@ -438,8 +451,12 @@ def _write(
             write_array(buffer.value if isinstance(buffer, keras.Variable) else buffer, content)
 
 
-def _read_dense(variables: Sequence[KerasVariable | None]) -> list[Array | None]:
-    return [None if v is None or isinstance(v, Table) else _numpy(v) for v in variables]
+def _read_all(variables: Sequence[KerasVariable | None]) -> list[Array | None]:
+    return [None if v is None or _is_described(v) else _numpy(v) for v in variables]
+
+
+def _is_described(variable: KerasVariable) -> bool:
+    return isinstance(variable, DescribedVariable)
 
 
 def _numpy(value: KerasVariable | Tensor | Array) -> Array:

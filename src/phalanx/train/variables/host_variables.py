@@ -7,7 +7,8 @@ import keras
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.types import KerasVariable, Optimizer
-from phalanx.train.variables.table import Table, build_described
+from phalanx.train.variables.described_variable import DescribedVariable, build_described
+from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import TableIndex
 
 
@@ -59,9 +60,9 @@ class HostVariables:
         indexes = [table for index in self.indexes() for table in index.tables]
         return [*self.trainable, *self.state, *self.slots.shared, *slots, *indexes]
 
-    def tables(self) -> list[Table]:
-        """Return the sparse tables, their slots and indexes."""
-        return [variable for variable in self.all() if isinstance(variable, Table)]
+    def described(self) -> list[DescribedVariable]:
+        """Return the variables that the host only describes: weights, slots and indexes."""
+        return [variable for variable in self.all() if isinstance(variable, DescribedVariable)]
 
     def indexes(self) -> list[TableIndex]:
         """Return the indexes of the growing tables."""

@@ -99,8 +99,10 @@ def _draw_seed(initializer: Any) -> tuple[int, int]:
 
 def _fix_scale(initializer: Any, shape: tuple[int, ...]) -> Initializer:
     """Return the distribution of a variance scaling initializer for the shape of the table."""
-    rows, width = shape[0], math.prod(shape[1:])
-    fan = {"fan_in": rows, "fan_out": width, "fan_avg": (rows + width) / 2}[initializer.mode]
+    # A kernel of a convolution has its inputs and outputs in the last two dimensions.
+    field, inputs, outputs = math.prod(shape[:-2]), (shape[-2:])[0], shape[-1]
+    fans = {"fan_in": field * inputs, "fan_out": field * outputs}
+    fan = fans.get(initializer.mode, sum(fans.values()) / 2)
     scale, seed = initializer.scale / max(1.0, fan), initializer.seed
     if initializer.distribution == "uniform":
         limit = math.sqrt(3.0 * scale)

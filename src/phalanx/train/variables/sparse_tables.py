@@ -23,6 +23,7 @@ from phalanx.train.types import (
     Tensor,
     TFVariable,
 )
+from phalanx.train.variables.described_variable import stand_in
 from phalanx.train.variables.index_shard import IndexShard, Sightings, note_changes
 from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.row_spread import spread_rows
@@ -234,11 +235,26 @@ class Lookups:
 
 @dataclass
 class TracedLookups(Lookups):
-    """The lookups of a step that is only traced: no table has to exist anywhere."""
+    """The lookups of a step that is only traced: no described variable has to exist anywhere."""
 
     shards: Mapping[int, Sequence[tuple[int, Tensor]]] = field(default_factory=dict)
     tables: list[int] = field(default_factory=list)
     """The id of the variable that each of `rows` was looked up in."""
+    values: dict[int, Tensor] = field(default_factory=dict)
+    """By the id of a described variable: what stands for its value."""
+    needs_variables: bool = False
+    """Whether the step takes gradients of variables itself, so that nothing can stand for them."""
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        stands_in = contextlib.nullcontext() if self.needs_variables else stand_in(self.read)
+        with super().activate(), stands_in:
+            yield
+
+    def read(self, variable: KerasVariable) -> Tensor:
+        """Return a tensor that stands for the value of a variable without a host copy."""
+        value = self.values.get(id(variable))
+        return tf.zeros(variable.shape, variable._dtype) if value is None else value
 
     def _find_shards(self, variable: KerasVariable) -> Sequence[tuple[int, Tensor]]:
         self.tables.append(id(variable))

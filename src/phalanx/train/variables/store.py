@@ -12,6 +12,7 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.autograph import unconverted
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
+from phalanx.train.variables.described_variable import DescribedVariable, refer_by_description
 from phalanx.train.variables.flat_layout import Buffer, FlatLayout, VariableSpec
 from phalanx.train.variables.host_variables import (
     HostVariables,
@@ -25,7 +26,7 @@ from phalanx.train.variables.host_variables import (
 from phalanx.train.variables.index_shard import IndexShard, Sightings
 from phalanx.train.variables.row_snapshot import RowSnapshot
 from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
-from phalanx.train.variables.table import Table, describe_tables
+from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import make_changes
 
 # These treat each element separately, so a buffer of many variables is updated as each would be.
@@ -138,7 +139,7 @@ def plan_weights(
         decays = position not in disconnected and _has_weight_decay(updated_by, variable)
         spec = VariableSpec(tuple(variable.shape), variable.dtype, decays)
         may_split = elementwise and variable.constraint is None
-        is_large = is_table(variable) or spec.nbytes >= LARGE_BYTES
+        is_large = isinstance(variable, DescribedVariable) or spec.nbytes >= LARGE_BYTES
         is_separate = is_large or position in looked_up
         if isinstance(variable, Table) and variable.index is not None:
             spec = replace(spec, unit=variable.index.ways, tail=variable.index.shared_rows)
@@ -338,7 +339,7 @@ def _has_weight_decay(optimizer: Optimizer, variable: KerasVariable) -> bool:
     inner = inner_optimizer(optimizer)
     # Keras has no public way to ask which variables `exclude_from_weight_decay` named. It matches
     # the names of TensorFlow's variables, which include the path of the layer.
-    with describe_tables():
+    with refer_by_description():
         return inner.weight_decay is not None and bool(inner._use_weight_decay(variable.value))
 
 

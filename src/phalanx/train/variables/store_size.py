@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from phalanx.train.types import KerasVariable
 from phalanx.train.variables import row_transfer
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.store import plan_state, plan_weights
@@ -31,8 +32,8 @@ class StoreSize:
     """The rows of sparse tables, and the indexes of growing ones."""
     slots: int
     state: int
-    large_tables: int
-    """The rows and slots of tables that the store saves itself."""
+    large: int
+    """The described variables, and their slots, that the store saves itself."""
     copied: int
     """The part of them that a save in the background copies, since no `RowSnapshot` keeps it."""
 
@@ -64,9 +65,10 @@ def _measure(
         for position, slot in by_position.items():
             slots[position] += count_bytes(slot)
     for position, weight in enumerate(host_variables.trainable):
-        if isinstance(weight, Table) and weight.is_large:
+        if isinstance(weight, DescribedVariable) and weight.is_large:
             large[position] = weight.nbytes + slots[position]
-            copied[position] = 0 if layout.specs[position].split else large[position]
+            by_rows = isinstance(weight, Table) and layout.specs[position].split
+            copied[position] = 0 if by_rows else large[position]
         if isinstance(weight, Table) and weight.index is not None:
             of_index = sum(t.nbytes for t in weight.index.tables if t.is_large)
             large[position] += of_index

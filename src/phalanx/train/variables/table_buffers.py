@@ -1,4 +1,4 @@
-"""Which buffers hold the rows of each sparse table, its slots, and its index."""
+"""Which buffers hold each described variable, its slots, and the index of a growing table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import keras
 
 from phalanx.train.autograph import unconverted
 from phalanx.train.types import KerasVariable, TFVariable
+from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.index_shard import IndexShard
@@ -20,31 +21,31 @@ from phalanx.train.variables.table_index import TableIndex
 
 @dataclass(frozen=True)
 class TableBuffers:
-    """Finds the buffers of tables: those of the host, by their position among its weights."""
+    """Finds the buffers of described variables, by their position among the weights of the host."""
 
     host_variables: HostVariables
     layout: FlatLayout
     stores: Sequence[VariableStore]
 
     def attach(self) -> None:
-        """Let the tables of the host know the buffers in which they are trained."""
-        for table, shards, is_filled in self.tables():
-            table.attach(shards, is_filled)
+        """Let the variables of the host know the buffers in which they are trained."""
+        for variable, shards, is_filled in self.described():
+            variable.attach(shards, is_filled)
         self._attach_changes()
         for index, parts in self.indexes():
             index.attach(parts)
 
-    def tables(self) -> Iterator[tuple[Table, list[TFVariable], bool]]:
-        """Yield each table and slot of a table with its buffers, and whether they are filled."""
+    def described(self) -> Iterator[tuple[DescribedVariable, list[TFVariable], bool]]:
+        """Yield each described variable with its buffers, and whether they are filled."""
         weights = self.host_variables.trainable
         by_store = [dict(enumerate(store.weights)) for store in self.stores]
         for position, weight in enumerate(weights):
-            if isinstance(weight, Table):
+            if isinstance(weight, DescribedVariable):
                 yield weight, self._find_buffers(position, by_store), False
         for name, slots in self.host_variables.slots.by_name.items():
             by_store = [store.slots.by_name.get(name, {}) for store in self.stores]
             for position, slot in slots.items():
-                if isinstance(slot, Table):
+                if isinstance(slot, DescribedVariable):
                     yield slot, self._find_buffers(position, by_store), True
         for index, parts in self.indexes():
             for table, name in zip(index.split_tables, ("ids", "counts", "seen"), strict=True):
