@@ -78,7 +78,7 @@ def cluster_config(task_type: str) -> Any:
 def test_ps_ends_when_training_is_over_and_nobody_answers_any_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(session, "_LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(session, "_SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(session, "_PROBE_SECONDS", 0.2)
     session._wait_for_reports(cluster_config("ps"), lambda: {"worker-0"})
     assert "chief-0 did not report its end" in caplog.text

@@ -25,6 +25,7 @@ RECOVERY_SECONDS = 1
 STEP_SECONDS = 7200
 """How long a task waits for its peers in a step, as long as for the chief to begin."""
 _LINGER_SECONDS = 60.0
+_SILENCE_SECONDS = 600.0
 _PROBE_SECONDS = 5.0
 _REPORT_SECONDS = 10.0
 _REPORT_LIMIT_SECONDS = 60.0
@@ -177,8 +178,9 @@ def serve_until_end(config: Any) -> None:
     """Serve as a parameter server until the chief and the workers have reported their end.
 
     TensorFlow tells a parameter server nothing. Each trainer therefore leaves its name in a queue
-    on each of them. A worker that says nothing for a minute after the chief's end is not awaited,
-    and after the first report no task that has not answered for a minute.
+    on each of them. A worker that says nothing for a minute after the chief's end is not awaited.
+    After the first report, nobody is awaited when no task has answered for ten minutes: a chief
+    that is started again on another host may need some of them.
 
     Raises:
         PeerError: No trainer has answered for `session_creation_timeout_secs`.
@@ -222,7 +224,7 @@ def _wait_for_reports(config: Any, read: Any) -> None:
         if chief in reported and deadline is None:
             deadline = time.monotonic() + _LINGER_SECONDS
         is_late = deadline is not None and time.monotonic() > deadline
-        are_gone = bool(reported) and time.monotonic() - last_answer > _LINGER_SECONDS
+        are_gone = bool(reported) and time.monotonic() - last_answer > _SILENCE_SECONDS
         if is_late or are_gone:
             LOG.warning("%s did not report its end", ", ".join(sorted(expected - reported)))
             return

@@ -66,3 +66,13 @@ def test_a_table_of_pairs_has_its_old_initializer() -> None:
     with tf.Session() as session:
         session.run(table.init)
         assert session.run(table.lookup(tf.constant(["b", "c"]))).tolist() == [2.0, -1.0]
+
+
+def test_tables_take_a_shared_name() -> None:
+    pairs = lookup.KeyValueTensorInitializer(["a"], tf.constant([1], tf.int64))
+    fixed = lookup.HashTable(pairs, -1, shared_name="pairs")
+    changing = lookup.MutableHashTable(tf.string, tf.int64, -1, "words", "table")
+    a = tf.constant(["a"])
+    with tf.control_dependencies([changing.insert(a, tf.constant([2], tf.int64))]):
+        found = evaluate([fixed.lookup(a), changing.lookup(a)])
+    assert [each.tolist() for each in found] == [[1], [2]]

@@ -7,12 +7,27 @@ import tensorflow.compat.v1 as tf
 KeyValueTensorInitializer = tf.lookup.KeyValueTensorInitializer
 TextFileInitializer = tf.lookup.TextFileInitializer
 TextFileIndex = tf.lookup.TextFileIndex
-MutableHashTable = tf.lookup.experimental.MutableHashTable
 MutableDenseHashTable = tf.lookup.experimental.DenseHashTable
 
 
 class HashTable(tf.lookup.StaticHashTable):
-    """A `tf.lookup.StaticHashTable`, with the operation `init` that it had."""
+    """A `tf.lookup.StaticHashTable`, with the operation `init` that it had.
+
+    Args:
+        initializer: The keys and the values.
+        default_value: The value of unknown keys.
+        shared_name: Has no effect: a table that does not change needs not be shared.
+        name: The name of the table.
+    """
+
+    def __init__(
+        self,
+        initializer: Any,
+        default_value: Any,
+        shared_name: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(initializer, default_value, name)
 
     @property
     def init(self) -> Any:
@@ -20,8 +35,32 @@ class HashTable(tf.lookup.StaticHashTable):
         return self.initializer
 
 
+class MutableHashTable(tf.lookup.experimental.MutableHashTable):
+    """A table that the program fills. Tasks that build the same graph share it on a ps.
+
+    Args:
+        key_dtype: The type of the keys.
+        value_dtype: The type of the values.
+        default_value: The value of unknown keys.
+        shared_name: Has no effect: tables are shared by their names in the graph.
+        name: The name of the table.
+        checkpoint: Whether checkpoints have its contents.
+    """
+
+    def __init__(
+        self,
+        key_dtype: Any,
+        value_dtype: Any,
+        default_value: Any,
+        shared_name: str | None = None,
+        name: str = "MutableHashTable",
+        checkpoint: bool = True,
+    ) -> None:
+        super().__init__(key_dtype, value_dtype, default_value, name, checkpoint)
+
+
 def index_table_from_file(
-    vocabulary_file: Any = None,
+    vocabulary_file: Any,
     num_oov_buckets: int = 0,
     vocab_size: int | None = None,
     default_value: int = -1,
@@ -143,6 +182,10 @@ def index_to_string_table_from_tensor(
     values = tf.convert_to_tensor(mapping, tf.string)
     indices = tf.range(tf.size(values, out_type=tf.int64), dtype=tf.int64)
     return HashTable(KeyValueTensorInitializer(indices, values), default_value, name=name)
+
+
+string_to_index_table_from_file = index_table_from_file
+string_to_index_table_from_tensor = index_table_from_tensor
 
 
 def index_to_string(tensor: Any, mapping: Any, default_value: str = "UNK") -> Any:

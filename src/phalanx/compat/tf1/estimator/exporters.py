@@ -1,6 +1,6 @@
 """Exporters: what `train_and_evaluate` exports after an evaluation."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -225,8 +225,8 @@ def read_evaluations(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
 
 def list_exporters(exporters: Any) -> tuple[Exporter, ...]:
     """Return one exporter, several, or none as a tuple, and check them."""
-    is_list = isinstance(exporters, (list, tuple))
-    listed = tuple(exporters) if is_list else () if exporters is None else (exporters,)
+    is_several = isinstance(exporters, Iterable) and not isinstance(exporters, (str, Exporter))
+    listed = tuple(exporters) if is_several else () if exporters is None else (exporters,)
     for each in listed:
         if not isinstance(each, Exporter):
             raise TypeError(f"{each!r} is not an exporter: derive it from tf.estimator.Exporter")
