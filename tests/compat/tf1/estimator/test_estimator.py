@@ -272,6 +272,22 @@ def test_wrong_input_fn_is_described(
         make_estimator().train(POINTS, steps=1)  # type: ignore[arg-type]
 
 
+def test_training_without_the_global_step_is_warned_of(
+    make_estimator: MakeEstimator, eval_input: Input, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forgetful(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        weights = tf.get_variable("weights", [3, 1])
+        loss = tf.losses.mean_squared_error(labels, tf.matmul(features["x"], weights))
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    make_estimator().train(eval_input, max_steps=2)
+    assert not caplog.records
+    estimator = Estimator(forgetful, make_estimator(directory="other").model_dir)
+    estimator.train(eval_input, max_steps=2)
+    assert "the train_op does not increase the global step" in caplog.text
+
+
 def test_contradictory_settings_are_rejected(
     make_estimator: MakeEstimator, train_input: Input
 ) -> None:

@@ -12,6 +12,7 @@ from phalanx.errors import ConfigurationError
 
 LOG = logging.getLogger("phalanx")
 
+_READS = ("Identity", "ReadVariableOp", "IsVariableInitialized", "VarIsInitializedOp")
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 _PARAMETER_SERVER = "ParameterServerStrategy"
 _MIRRORED = ("MirroredStrategy", "CentralStorageStrategy")
@@ -87,3 +88,14 @@ def check_hooks(hooks: Sequence[Any] | None) -> None:
     for hook in hooks or ():
         if not isinstance(hook, tf.train.SessionRunHook):
             raise TypeError(f"hooks has {hook!r}: pass objects of a tf.train.SessionRunHook")
+
+
+def warn_of_fixed_step(step: Any) -> None:
+    """Warn if nothing in the graph changes the global step: then no number of steps is reached."""
+    users = (each for tensor in step.op.outputs for each in tensor.consumers())
+    if all(each.type in _READS or each == step.initializer for each in users):
+        LOG.warning(
+            "the train_op does not increase the global step, so that training ends with its data "
+            "only, and checkpoints replace each other: pass "
+            "global_step=tf.train.get_global_step() to minimize or apply_gradients"
+        )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from phalanx.compat.tf1.estimator.checks import warn_of_fixed_step
 from phalanx.compat.tf1.estimator.run_config import RunConfig
 from phalanx.compat.tf1.estimator.specs import EstimatorSpec
 
@@ -21,6 +22,7 @@ def make_training_hooks(
     if not any(each.op.name == "loss" for each in _list_summaries()):
         tf.summary.scalar("loss", spec.loss)
     global_step = tf.train.get_global_step()
+    warn_of_fixed_step(global_step)
     worker = [*hooks, tf.train.NanTensorHook(spec.loss)]
     if config.log_step_count_steps:
         logged = {"loss": spec.loss, "step": global_step}
