@@ -29,7 +29,7 @@ ALLOWED = {
     "data/pipeline.py:_load": "a thread that reads a file",
     "data/tensors.py:run_data_worker": "a server, which SIGTERM ends",
     "data/tensors.py:run_dispatcher": "a server, which SIGTERM ends",
-    "launch/backends/ssh/relay.py:relay": "a task may take as long as it likes",
+    "launch/processes/relay.py:relay": "a task may take as long as it likes",
     "launch/containers/follow.py:follow_container": "a task may take as long as it likes",
     "launch/functions/cell_output.py:show": "no wait: the queue has something",
     "launch/functions/launcher.py:_run": "a job that is cancelled ends after its grace period",

@@ -58,7 +58,7 @@ def test_plan_and_state_of_a_background_job(tmp_path: Path) -> None:
     )
     assert handle.wait(60) is not None
     found = modes(tmp_path)
-    assert {"jobs/a/plan.json", "jobs/a/chief-0.log", "jobs/a/supervisor.log"} <= set(found)
+    assert {"jobs/a/status.json", "jobs/a/chief-0.log", "jobs/a/supervisor.log"} <= set(found)
     assert {each: found.pop(each) for each in ("jobs", "jobs/a")} == dict.fromkeys(
         ("jobs", "jobs/a"), "0o700"
     )

@@ -268,7 +268,7 @@ def make_job(values: OptionValues) -> Job:
         min_workers=values.get("min_workers"),
         max_workers=values.get("max_workers"),
     )
-    job.validate()
+    job.validate(can_scale=True)  # The launcher may refuse it.
     return job
 
 

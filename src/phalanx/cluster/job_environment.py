@@ -23,13 +23,22 @@ GRACE_VARIABLE = "PHALANX_GRACE"
 PORT_VARIABLE = "PHALANX_PORT"
 DATA_SERVICE_VARIABLE = "PHALANX_DATA_SERVICE"
 
-_RUN_ID_VARIABLES = ("PHALANX_RUN_ID", "SLURM_JOB_ID")
-"""They tell two starts of one job from two jobs."""
+JOB_ID_VARIABLE = "PHALANX_JOB_ID"
+"""What all starts of the tasks of a job have in common, on hosts other than the launcher's."""
+
+_RUN_ID_VARIABLES = ("PHALANX_RUN_ID", JOB_ID_VARIABLE)
+"""Each of them tells two starts of one job from two jobs."""
 
 
 def read_run_id(environ: Mapping[str, str] = os.environ) -> str:
     """Return what all starts of the tasks of a job have in common; empty without a launcher."""
-    return " ".join(filter(None, (environ.get(name, "") for name in _RUN_ID_VARIABLES)))
+    known = (environ.get(name, "") for name in (*_RUN_ID_VARIABLES, "SLURM_JOB_ID"))
+    return next(filter(None, known), "")
+
+
+def has_run_id(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the run id is that of one job; an allocation of Slurm may run several."""
+    return any(environ.get(name) for name in _RUN_ID_VARIABLES)
 
 
 def parse_shape(text: str) -> list[Task]:
@@ -93,6 +102,11 @@ def read_grace(environ: Mapping[str, str], default: float) -> float:
         return float(environ.get(GRACE_VARIABLE) or default)
     except ValueError:
         return default
+
+
+def restart_variables(restarts: int) -> dict[str, str]:
+    """Return the variable that tells tasks that their launcher restarts them, if it does."""
+    return {RESTARTS_VARIABLE: str(restarts)} if restarts else {}
 
 
 def will_be_restarted(environ: Mapping[str, str] = os.environ) -> bool:

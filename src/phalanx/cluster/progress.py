@@ -1,6 +1,8 @@
 """The progress of a run, in a small file that its chief writes and its launcher shows.
 
-A launcher that can read files of its tasks sets PHALANX_PROGRESS_FILE for the chief.
+A launcher that can read files of its tasks sets PHALANX_PROGRESS_FILE for the chief. With the value
+`-` the chief prints its progress instead, as lines that a launcher on another host takes out of its
+output.
 """
 
 import json
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 PROGRESS_VARIABLE = "PHALANX_PROGRESS_FILE"
+PRINTED = "-"
+PROGRESS_MARK = b"\x1ephalanx-progress "
+"""What precedes the progress in a line of output."""
 
 N = TypeVar("N", int, float)
 
@@ -53,11 +58,23 @@ class RunProgress:
         new.write_text(json.dumps(asdict(self)))
         new.replace(path)
 
+    def print(self, descriptor: int = 1) -> None:
+        """Write a line of output, in one call, so that it is not mixed with other output."""
+        os.write(descriptor, PROGRESS_MARK + json.dumps(asdict(self)).encode() + b"\n")
+
 
 def read_progress(path: Path) -> RunProgress | None:
     """Read a progress file; None if there is none, or none that can be read."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        return parse_progress(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def parse_progress(text: str | bytes) -> RunProgress | None:
+    """Return the progress that a text contains; None if it contains none."""
+    try:
+        found: dict[str, Any] = json.loads(text)
         return RunProgress(
             str(found["task"]),
             int(found["step"]),
@@ -71,7 +88,7 @@ def read_progress(path: Path) -> RunProgress | None:
             tuple(str(task) for task in found.get("stragglers", ())),
             str(found.get("checkpoint", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

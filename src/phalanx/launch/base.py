@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from phalanx.cluster.spec import Task
@@ -129,6 +130,15 @@ class ReportingHandle(Protocol):
 
     def reports(self) -> Iterator[str]:
         """Yield why tasks do not start, as it changes, until the job is over."""
+        ...
+
+
+@runtime_checkable
+class ElasticHandle(Protocol):
+    """A job whose number of workers may change while it runs."""
+
+    def membership_directory(self) -> Path:
+        """Return where the job keeps the state of its membership, and takes requests."""
         ...
 
 

@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 from phalanx.cluster.spec import PEERS, Cluster, Role, Task
 from phalanx.errors import JobError
@@ -82,6 +82,22 @@ class Job:
     min_workers: int | None = None
     max_workers: int | None = None
 
+    def dump(self) -> dict[str, Any]:
+        """Return the job as plain data."""
+        resources = {str(role): asdict(needs) for role, needs in self.resources.items()}
+        program = {**asdict(self.program), "kind": self.program.kind.value}
+        return {**asdict(self), "program": program, "resources": resources}
+
+    @classmethod
+    def load(cls, content: Mapping[str, Any]) -> Self:
+        """Return the job that `dump` has made plain data of."""
+        found = content["program"]
+        program = Program(
+            **{**found, "kind": ProgramKind(found["kind"]), "arguments": tuple(found["arguments"])}
+        )
+        resources = {Role(role): Resources(**needs) for role, needs in content["resources"].items()}
+        return cls(**{**content, "program": program, "resources": resources})
+
     @property
     def is_elastic(self) -> bool:
         """Whether the number of workers may change while the job runs."""
@@ -92,12 +108,29 @@ class Job:
         workers = max(self.workers, self.max_workers or 0)
         return replace(self, workers=workers, min_workers=None, max_workers=None)
 
+    def with_members(self, members: Sequence[Task]) -> tuple[Self, dict[Task, Task]]:
+        """Return a generation of this job as a job of its own, and the slot of each task.
+
+        Args:
+            members: The slots of the trainers, in the order of their ranks.
+        """
+        workers = len(members) - int(self.chief)
+        # Every task of an elastic job may be started again, also without a budget of restarts.
+        restarts = self.restarts or int(self.is_elastic)
+        job = replace(self, workers=workers, min_workers=None, max_workers=None, restarts=restarts)
+        slots = dict(zip(job.trainers(), members, strict=True))
+        return job, {task: slots.get(task, task) for task in job.all_tasks()}
+
     def needs(self, role: Role) -> Resources:
         return self.resources.get(role, Resources())
 
     def tasks(self) -> list[Task]:
         """Return the tasks of the training cluster, evaluators last."""
         return make_tasks(self._counts())
+
+    def trainers(self) -> list[Task]:
+        """Return the tasks that train: the chief and the workers."""
+        return [task for task in self.tasks() if task.role in (Role.CHIEF, Role.WORKER)]
 
     def data_tasks(self) -> list[Task]:
         """Return the tasks of tf.data service: a dispatcher and the data workers, if any."""
@@ -124,8 +157,12 @@ class Job:
         """Return the cluster of TF_CONFIG: of these addresses, those of chief, workers and ps."""
         return Cluster({task: at for task, at in addresses.items() if task.role in PEERS})
 
-    def validate(self) -> None:
-        """Raise a JobError if no backend can run this job."""
+    def validate(self, *, can_scale: bool = False) -> None:
+        """Raise a JobError if no backend can run this job.
+
+        Args:
+            can_scale: Whether the backend can change the number of workers while the job runs.
+        """
         check_placeholders(self.program.arguments)
         if self.program.tf1 and self.program.kind is ProgramKind.COMMAND:
             raise JobError(
@@ -135,6 +172,11 @@ class Job:
         if self.master and not self.chief:
             raise JobError("--master names the chief, and --no-chief leaves it out: drop one")
         check_counts(self._counts())
+        if self.is_elastic and not can_scale:
+            raise JobError(
+                "this backend cannot change the number of workers of a running job: leave out "
+                "--min-workers and --max-workers"
+            )
         if self.is_elastic:
             self._check_elastic()
         if self.model_dir is not None:

@@ -5,7 +5,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from phalanx.cluster.job_environment import DATA_SERVICE_VARIABLE, shape_variables
+from phalanx.cluster.job_environment import (
+    DATA_SERVICE_VARIABLE,
+    restart_variables,
+    shape_variables,
+)
 from phalanx.cluster.lint import find_address_problem
 from phalanx.cluster.spec import Cluster, Role, Task, split_address
 from phalanx.cluster.tf_config import VARIABLE, Environment, dump_each
@@ -98,11 +102,12 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 def task_variables(job: Job, role: Role, variables: Mapping[str, str]) -> dict[str, str]:
-    """Add the defaults, the thread limits and the user's variables to those of one task."""
+    """Add what all tasks of a role have in common to the variables of one task."""
     cpus = job.needs(role).cpus
     threads = job.threads or (max(1, int(cpus)) if cpus else None)
     limits = thread_variables(threads) if threads else {}
-    return {**variables, **DEFAULTS, **limits, **job.environment}
+    restarts = restart_variables(job.restarts)
+    return {**variables, **DEFAULTS, **limits, **restarts, **job.environment}
 
 
 def evaluator_variables(job: Job) -> dict[str, str]:

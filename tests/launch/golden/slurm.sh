@@ -24,6 +24,7 @@ export PYTHONUNBUFFERED=1
 export OMP_NUM_THREADS=2
 export TF_NUM_INTRAOP_THREADS=2
 export TF_NUM_INTEROP_THREADS=2
+export PHALANX_RESTARTS=1
 
 run_program() {
     with_environment sh -c 'if "$0" -P -c "import phalanx.guard" 2>/dev/null; then exec "$0" -P -m phalanx guard -- "$@"; fi

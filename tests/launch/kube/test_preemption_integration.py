@@ -92,6 +92,18 @@ def test_another_exit_code_still_fails_the_job(
     assert f"{role}-0 failed with exit code 74" in done.stderr
 
 
+@pytest.mark.slow
+def test_wrong_usage_is_not_tried_again(launching: Phalanx, tmp_path: Path) -> None:
+    program = "import sys; print('I am told', sys.argv[1:]); sys.exit(2)"
+    (tmp_path / "train.py").write_text(program)
+    options = ["--image", "a", "--python", sys.executable, "--restarts", 3, "--follow"]
+    with kubernetes.running(tmp_path, tmp_path) as (_, variables):
+        done = launching("launch", "kubernetes", *options, "train.py", "wrong", **variables)
+    assert done.returncode == 1
+    assert done.stdout.count("I am told ['wrong']") == 1
+    assert "chief-0 failed with exit code 2" in done.stderr
+
+
 TOY = Path(__file__).parents[2] / "train/programs/toy.py"
 # The number of steps is read from a file, so that the test decides when the run ends.
 TRAINING = """

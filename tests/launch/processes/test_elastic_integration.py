@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,39 +17,7 @@ from phalanx.launch.chaos.network import find_obstacle
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
-# The leader counts; the others only wait. A slot that `die` names is killed at step 5, once.
-COUNTING = """
-import json, os, pathlib, signal, sys, time
-from phalanx.cluster.progress import RunProgress
-goal, shares = int(sys.argv[1]), int(sys.argv[2])
-config = json.loads(os.environ["TF_CONFIG"])
-task, cluster = config["task"], config["cluster"]
-names = [f"{role}-{i}" for role in ("chief", "worker") for i in range(len(cluster.get(role, [])))]
-me, slot = f'{task["type"]}-{task["index"]}', os.environ["PHALANX_TASK"]
-print("I am", me, "of", len(names), flush=True)
-stop = []
-signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
-saved, done, die = map(pathlib.Path, ("saved", "done", "die"))
-step, had_to_die = int(saved.read_text()) if saved.exists() else 0, die.exists()
-while not done.exists() and not stop:
-    time.sleep(0.05)
-    if step >= 5 or saved.exists():
-        if die.exists() and die.read_text() == slot:
-            die.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-    if had_to_die and not die.exists():
-        sys.exit("phalanx: a peer stopped responding")
-    if me == names[0]:
-        step += 1
-        if step >= 5:
-            pathlib.Path("new").write_text(str(step))
-            os.replace("new", saved)
-        file = pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"])
-        RunProgress(me, step, shares=shares).write(file)
-        if step >= goal and not pathlib.Path("hold").exists():
-            done.touch()
-sys.exit(0 if done.exists() else 75)
-"""
+COUNTING = Path(__file__).parents[2] / "programs/count.py"
 
 
 def wait_for(text: str, path: Path, seconds: float = 60) -> None:
@@ -61,7 +30,7 @@ def wait_for(text: str, path: Path, seconds: float = 60) -> None:
 def test_the_rest_goes_on_without_a_killed_worker_and_scales(
     phalanx: Phalanx, start_phalanx: Start, tmp_path: Path
 ) -> None:
-    (tmp_path / "count.py").write_text(COUNTING)
+    shutil.copy(COUNTING, tmp_path)
     (tmp_path / "die").write_text("worker-0")
     (tmp_path / "hold").touch()
     job = start_phalanx(
@@ -99,7 +68,7 @@ def test_the_rest_goes_on_without_a_killed_worker_and_scales(
 
 
 def test_another_trainer_leads_when_the_chief_is_lost(phalanx: Phalanx, tmp_path: Path) -> None:
-    (tmp_path / "count.py").write_text(COUNTING)
+    shutil.copy(COUNTING, tmp_path)
     (tmp_path / "die").write_text("chief-0")
     done = phalanx("run", "--workers", 2, "--min-workers", 1, "count.py", 30, 0)
     assert done.returncode == 0, done.stderr
@@ -114,7 +83,7 @@ def test_another_trainer_leads_when_the_chief_is_lost(phalanx: Phalanx, tmp_path
 
 
 def test_with_too_few_trainers_the_job_fails(phalanx: Phalanx, tmp_path: Path) -> None:
-    (tmp_path / "count.py").write_text(COUNTING)
+    shutil.copy(COUNTING, tmp_path)
     (tmp_path / "die").write_text("worker-1")
     done = phalanx("run", "--workers", 2, "--max-workers", 2, "count.py", 30, 0)
     assert done.returncode == 1

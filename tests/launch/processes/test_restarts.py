@@ -148,3 +148,9 @@ def test_whatever_fails_restarts_are_bounded(seed: int) -> None:
             assert 0 <= decision.delay <= 60
             policy.start(task, step, now)
         assert restarts < 500
+
+
+def test_without_known_steps_the_same_exception_twice_may_be_no_bug() -> None:
+    policy = RestartPolicy(restarts=5, knows_steps=False)
+    failure = TaskFailure(Task(Role.WORKER), 1, "ValueError: no such layer")
+    assert [policy.decide(failure, now).fails_job for now in (1.0, 2.0)] == [False, False]

@@ -11,7 +11,7 @@ from importlib.resources import files
 from phalanx.cluster import job_secret
 from phalanx.cluster.job_environment import shape_variables
 from phalanx.cluster.spec import DATA_ROLES, PEERS, Role
-from phalanx.errors import Interrupted, JobError
+from phalanx.errors import ConfigurationError, Interrupted, JobError
 from phalanx.launch.containers.container import (
     CREDENTIALS_PATH,
     CREDENTIALS_VARIABLE,
@@ -56,6 +56,11 @@ PREEMPTED = {
 INTERRUPTED = {
     "action": "Ignore",
     "onExitCodes": {"operator": "In", "values": [Interrupted.exit_code]},
+}
+# Wrong settings or arguments: the next start would find the same.
+_WRONG_USAGE = {
+    "action": "FailIndex",
+    "onExitCodes": {"operator": "In", "values": [ConfigurationError.exit_code]},
 }
 
 
@@ -167,7 +172,7 @@ def make_job_spec(job: Job, count: int, pod: Manifest) -> Manifest:
         "parallelism": count,
         "backoffLimitPerIndex": job.restarts,
         "maxFailedIndexes": 0,
-        "podFailurePolicy": {"rules": [PREEMPTED, INTERRUPTED]},
+        "podFailurePolicy": {"rules": [PREEMPTED, INTERRUPTED, _WRONG_USAGE]},
         "template": pod,
     }
 

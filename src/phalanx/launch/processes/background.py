@@ -1,25 +1,27 @@
 """A supervisor in a background process, so that a job goes on when its launcher has returned.
 
-The job's directory has plan.json, status.json, result.json and the tasks' output. While it runs,
-the supervisor holds a lock on the file `lock`, which contains its process id.
+The job's directory has status.json, result.json and the tasks' output. While it runs, the
+supervisor holds a lock on the file `lock`, which contains its process id. It gets its plan from the
+launcher through a pipe.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from phalanx.cluster.job_secret import with_secret
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import Task
 from phalanx.errors import LaunchError
 from phalanx.launch.base import JobResult, TaskState, TaskStatus, poll
 from phalanx.launch.log_files import read_log
@@ -29,8 +31,7 @@ from phalanx.launch.private_files import (
     write_atomically,
 )
 from phalanx.launch.processes.handle import start
-from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.termination import GracePeriods
+from phalanx.launch.processes.plan import ProcessPlan
 
 _START_SECONDS = 30.0
 _TICK_SECONDS = 0.2
@@ -50,8 +51,7 @@ class BackgroundHandle:
             make_private_directory(directory)
             for old in directory.glob("*.json"):
                 old.unlink()
-            _write_json(directory / "plan.json", asdict(plan))
-            process = _start_supervisor(directory)
+            process = _start_supervisor(directory, plan)
         except OSError as error:
             raise LaunchError(
                 f"the job's state cannot be written to {directory}: {error.strerror}"
@@ -75,6 +75,9 @@ class BackgroundHandle:
 
     def facts(self) -> dict[str, Any]:
         return {"directory": str(self.directory)}
+
+    def membership_directory(self) -> Path:
+        return self.directory
 
     def status(self) -> list[TaskStatus]:
         """Return every task as the supervisor last saw it."""
@@ -125,19 +128,24 @@ class BackgroundLauncher:
         return BackgroundHandle(Path(facts["directory"]))
 
 
-def _start_supervisor(directory: Path) -> subprocess.Popen[bytes]:
+def _start_supervisor(directory: Path, plan: ProcessPlan) -> subprocess.Popen[bytes]:
     with open_private(directory / "supervisor.log", "wb") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(directory)],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
+    assert process.stdin is not None
+    # A supervisor that has not begun to read has an error in its log.
+    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+        pickle.dump(plan, pipe)
+    return process
 
 
-def supervise(directory: Path) -> None:
-    """Run the plan in the directory to its end, and write its state there."""
+def supervise(plan: ProcessPlan, directory: Path) -> None:
+    """Run the plan to its end, and write its state to the directory."""
     with open_private(directory / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         lock.write(f"{os.getpid()}\n".encode())
@@ -145,7 +153,6 @@ def supervise(directory: Path) -> None:
         signals: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        plan = _load_plan(json.loads((directory / "plan.json").read_text()))
         handle = start(plan, with_secret(os.environ))
         written = None
         while True:
@@ -166,23 +173,5 @@ def _write_json(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content, default=str).encode())
 
 
-def _load_plan(content: Mapping[str, Any]) -> ProcessPlan:
-    tasks = tuple(
-        TaskPlan(
-            Task(Role(entry["task"]["role"]), entry["task"]["index"]),
-            tuple(entry["argv"]),
-            entry["environment"],
-            Path(entry["log"]),
-            entry["is_relay"],
-            entry["secrets"],
-        )
-        for entry in content["tasks"]
-    )
-    cleanup = tuple(tuple(command) for command in content["cleanup"])
-    grace_periods = GracePeriods(**content["grace_periods"])
-    typed = {"tasks": tasks, "cleanup": cleanup, "grace_periods": grace_periods}
-    return ProcessPlan(**{**content, **typed})
-
-
 if __name__ == "__main__":
-    supervise(Path(sys.argv[1]))
+    supervise(pickle.load(sys.stdin.buffer), Path(sys.argv[1]))

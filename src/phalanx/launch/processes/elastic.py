@@ -1,10 +1,11 @@
 """The trainers of an elastic job, beside its supervisor: generations, ranks and requests."""
 
 import os
+import socket
 from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
-from phalanx.cluster.spec import Role, Task
+from phalanx.cluster.spec import PEERS, Role, Task
 from phalanx.launch.processes.generations import Action, Generations, Start, describe_members
 from phalanx.launch.processes.membership_file import (
     Membership,
@@ -88,8 +89,9 @@ class ElasticTasks:
         return action
 
     def plan_generation(self) -> tuple[TaskPlan, ...]:
-        """Return the tasks of the current generation."""
+        """Return the tasks of the current generation: its trainers and parameter servers."""
         plans = self._elastic.make_tasks(self.generations.members)
+        plans = tuple(each for each in plans if (each.rank or each.task).role in PEERS)
         self._ranks |= {each.task: each.rank or each.task for each in plans}
         return plans
 
@@ -118,6 +120,7 @@ class ElasticTasks:
     def _write(self) -> None:
         size, chiefs = self.generations.size, self._chiefs()
         membership = Membership(
+            socket.gethostname(),
             os.getpid(),
             self.generations.number,
             tuple(map(str, self.generations.members)),

@@ -16,9 +16,10 @@ they start together, know only each other, and end together. The first of them i
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from phalanx.cluster.spec import Task
+from phalanx.launch.job import Job
 from phalanx.launch.processes.restarts import PREEMPTED, RestartPolicy, TaskFailure
 
 STOP_SECONDS = 5.0
@@ -29,6 +30,8 @@ STEADY_SECONDS = 30.0
 """How long a generation trains at least before a larger one takes its place."""
 MAX_IDLE_GENERATIONS = 10
 """How many generations in succession may fail without a step."""
+REJOIN_SECONDS = 300.0
+"""How long a lost slot is avoided at first."""
 _MAX_REJOIN_SECONDS = 3600.0
 
 
@@ -46,7 +49,14 @@ class ElasticSize:
     slots: tuple[Task, ...]
     wanted: int
     minimum: int
-    rejoin_seconds: float = 300.0
+    rejoin_seconds: float = REJOIN_SECONDS
+
+    @classmethod
+    def of_job(cls, job: Job, rejoin_seconds: float = REJOIN_SECONDS) -> Self:
+        chiefs = int(job.chief)
+        minimum = job.workers if job.min_workers is None else job.min_workers
+        slots = tuple(job.largest().trainers())
+        return cls(slots, chiefs + job.workers, chiefs + minimum, rejoin_seconds)
 
 
 @dataclass(frozen=True)

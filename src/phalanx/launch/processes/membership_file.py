@@ -6,6 +6,7 @@ of other users count as none: the directory may be one that others can write.
 
 import contextlib
 import json
+import socket
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ class Membership:
     """The trainers of an elastic job.
 
     Attributes:
-        pid: The process that supervises the job.
+        host: The name of the host on which a process supervises the job.
+        pid: That process.
         generation: The number of the current generation.
         members: The slots of its trainers, the chief's first.
         minimum: The smallest number of workers.
@@ -33,6 +35,7 @@ class Membership:
         chiefs: How many chiefs it has besides: 1 or 0.
     """
 
+    host: str
     pid: int
     generation: int
     members: tuple[str, ...]
@@ -45,10 +48,16 @@ class Membership:
         """Return how many trainers the job has with so many workers: a chief is one more."""
         return workers + self.chiefs
 
+    def may_run(self) -> bool:
+        """Whether the supervisor still runs, as far as that can be seen from this host."""
+        is_visible = self.host == socket.gethostname() and Path("/proc/self").exists()
+        return not is_visible or Path(f"/proc/{self.pid}").exists()
+
     @classmethod
     def load(cls, content: Any) -> Self:
         found = cls(**{**content, "members": tuple(content["members"])})
-        numbers = {name: value for name, value in asdict(found).items() if name != "members"}
+        texts = ("host", "members")
+        numbers = {name: value for name, value in asdict(found).items() if name not in texts}
         if wrong := [name for name, value in numbers.items() if type(value) is not int]:
             raise ValueError(f"{', '.join(wrong)} must be numbers")
         return found
@@ -77,12 +86,12 @@ def read_membership(directory: Path) -> Membership:
         membership = Membership.load(json.loads(read_private(directory / _MEMBERSHIP)))
     except FileNotFoundError:
         raise JobError(
-            f"no elastic job runs in {directory}: name the log directory of a `phalanx run` with "
-            "--min-workers or --max-workers"
+            f"no elastic job runs in {directory}: it has ended, or was started without "
+            "--min-workers and --max-workers"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LaunchError(f"{directory / _MEMBERSHIP} cannot be read: {error}") from None
-    if not Path(f"/proc/{membership.pid}").exists() and Path("/proc/self").exists():
+    if not membership.may_run():
         raise JobError(f"the job in {directory} has ended without a result: start it again")
     return membership
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from phalanx.cluster.spec import Task
 from phalanx.launch.processes.generations import ElasticSize
@@ -20,6 +21,8 @@ class TaskPlan:
     `secrets` are variables whose values are read from these files when the process starts.
     A relay represents a task elsewhere, and exits with 128 + n if signal n has ended that task.
     A Python program that imports the modules in `preload` may be forked from a process that has.
+    A relay that gets `kill_signal` kills its task; without one, the process itself is killed.
+    The progress that a task prints is written to `progress_file`.
     """
 
     task: Task
@@ -31,6 +34,8 @@ class TaskPlan:
     rank: Task | None = None
     """What the process is called in TF_CONFIG, if that is not the name of its slot."""
     preload: tuple[str, ...] = ()
+    kill_signal: int | None = None
+    progress_file: Path | None = None
 
     def read_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the whole environment of the process, which is added to `environ`."""
@@ -49,19 +54,21 @@ class TaskPlan:
         )
 
 
+MakeTasks: TypeAlias = Callable[[Sequence[Task]], tuple[TaskPlan, ...]]
+
+
 @dataclass(frozen=True)
 class ElasticPlan:
     """How the number of trainers may change while the job runs.
 
     Attributes:
         size: The slots of the trainers, and how many of them are used.
-        make_tasks: Returns the tasks of a generation by its slots: the trainers in this order, and
-            the parameter servers.
+        make_tasks: Returns the tasks of a job by the slots of its trainers, in this order.
         directory: Where the state of the job is written, and requests of `phalanx scale` are read.
     """
 
     size: ElasticSize
-    make_tasks: Callable[[Sequence[Task]], tuple[TaskPlan, ...]]
+    make_tasks: MakeTasks
     directory: Path
 
 

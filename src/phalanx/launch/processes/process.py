@@ -14,6 +14,7 @@ from phalanx.errors import JobError, LaunchError
 from phalanx.launch.processes import guardian
 from phalanx.launch.processes.forks import ForkServers, Process
 from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.processes.progress_lines import ProgressLines
 from phalanx.launch.processes.rotating_log import DEFAULT_LIMIT, RotatingLog
 from phalanx.launch.termination import decode_exit_code
 
@@ -37,6 +38,8 @@ class TaskProcess:
         self._process = process
         self._pipe = process.stdout
         self._log = log
+        self._progress = ProgressLines(plan.progress_file) if plan.progress_file else None
+        self._asked_to_kill_at: float | None = None
         self._partial = b""
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
@@ -90,6 +93,11 @@ class TaskProcess:
             self._at_end = True
             return None
         self.last_output_at = time.monotonic()
+        if self._progress is not None:
+            chunk = self._progress.take(chunk)
+        return self._take(chunk)
+
+    def _take(self, chunk: bytes) -> list[str]:
         self._log.write(chunk)
         *whole, self._partial = (self._partial + chunk).split(b"\n")
         if len(self._partial) > _CHUNK_BYTES:
@@ -110,6 +118,8 @@ class TaskProcess:
     def finish_reading(self) -> list[str]:
         """Return the rest with the last incomplete line, and close the log."""
         lines = self.read_rest()
+        if self._progress is not None:
+            lines += self._take(self._progress.take_rest())
         if self._partial:
             lines += self._decode([self._partial])
             self._partial = b""
@@ -159,6 +169,22 @@ class TaskProcess:
 
     def kill(self) -> None:
         guardian.signal_group(self.group, signal.SIGKILL)
+
+    def kill_task(self, now: float) -> None:
+        """Kill the task, which may be on another host: its relay ends when it is dead.
+
+        See `is_out_of_reach` for a relay that cannot reach it.
+        """
+        if self.plan.kill_signal is None:
+            self.kill()
+        elif self._asked_to_kill_at is None:
+            self._asked_to_kill_at = now
+            guardian.signal_group(self.group, self.plan.kill_signal)
+
+    def is_out_of_reach(self, now: float) -> bool:
+        """Whether the task should have been killed, and its relay does not say that it is dead."""
+        asked_at = self._asked_to_kill_at
+        return asked_at is not None and now >= asked_at + _KILL_SECONDS
 
     def _signal_children(self, number: int) -> None:
         guardian.signal_group(self.group, number)

@@ -98,11 +98,14 @@ class RestartPolicy:
         restarts: How often each task may be restarted.
         is_elastic: Whether tasks that lose another one are restarted even without a budget.
         has_servers: Whether the job has parameter servers.
+        knows_steps: Whether the step of the run is known when a task fails. If it is not, the same
+            exception twice may be an error of the surroundings.
     """
 
     restarts: int
     is_elastic: bool = False
     has_servers: bool = False
+    knows_steps: bool = True
     lost: set[Task] = field(default_factory=set)
     """The tasks without which the job goes on."""
     _histories: dict[Task, _History] = field(default_factory=dict)
@@ -129,7 +132,7 @@ class RestartPolicy:
         is_killed = failure.code < 0 or bool(failure.hang)
         what = f"{task} {failure.hang or describe_exit(failure.code)}"
         signature = (failure.error, failure.step)
-        repeats = bool(failure.error) and signature == history.last
+        repeats = self.knows_steps and bool(failure.error) and signature == history.last
         history.last = signature if failure.error else history.last
         if repeats:
             where = f"at step {failure.step}" if failure.step is not None else "before any step"

@@ -1,6 +1,7 @@
 """A shell command that ends a task with all its children when its standard input is closed.
 
-The process that holds the other end of the input closes it at the latest when it dies.
+The process that holds the other end of the input closes it at the latest when it dies. If it sends
+the line `kill` before, the task gets no time to end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ _SCRIPT = """\
 grace=$1; cd "$2" || exit 126; shift 2
 exec 3<&0
 setsid "$@" </dev/null 3<&- & task=$!
-setsid sh -c 'cat; kill -TERM -$1; sleep $2; kill -KILL -$1' - $task "$grace" <&3 >/dev/null 2>&1 &
+setsid sh -c 'while read -r line; do [ "$line" != kill ] || set -- $1 0; done
+kill -TERM -$1; sleep $2; kill -KILL -$1' - $task "$grace" <&3 >/dev/null 2>&1 &
 watch=$!
 exec 3<&-
 { wait $task; code=$?; } 2>/dev/null

@@ -85,6 +85,7 @@ class Supervisor:
             plan.restarts,
             is_elastic=plan.elastic is not None,
             has_servers=any(each.task.role is Role.PS for each in plan.tasks),
+            knows_steps=plan.progress_file is not None,
         )
         self._elastic: ElasticTasks | None = None
         if plan.elastic is not None:
@@ -194,16 +195,19 @@ class Supervisor:
             case Kill():
                 for task in (*running, *elastic.servers):
                     if task in self._processes:
-                        self._processes[task].kill()
+                        self._processes[task].kill_task(now)
             case Fail(reason, failure):
                 failed = None if failure is None else failure.task
                 lines = () if failed is None else self._last_lines.get(failed, ())
+                if failure is not None:
+                    status = self.statuses[failure.task]
+                    self._set(replace(status, state=TaskState.FAILED, exit_code=failure.code))
                 self._settle(JobResult(1, reason, failed, lines), now)
             case None if elastic.is_ending and not running:
                 # The chief has saved what they had.
                 for task in elastic.servers:
                     if task in self._processes:
-                        self._processes[task].kill()
+                        self._processes[task].kill_task(now)
 
     def _count_start(self, task: Task) -> int:
         return self.statuses[task].restarts + int(task in self._started)
@@ -247,6 +251,8 @@ class Supervisor:
         """Once a process has exited, end its children before anything else happens."""
         code = process.exit_code()
         if code is None:
+            if process.is_out_of_reach(now):
+                process.kill()
             return
         self._show(process, process.read_rest())
         if not process.is_gone():
@@ -356,7 +362,7 @@ class Supervisor:
             if now >= self._kill_hung_at:
                 self._kill_hung_at = None
                 for task in trainers:
-                    self._processes[task].kill()
+                    self._processes[task].kill_task(now)
         elif self.plan.hang_limit and self.plan.progress_file:
             seconds = self._progress.idle_seconds(now)
             if seconds >= self.plan.hang_limit:

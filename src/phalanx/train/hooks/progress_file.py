@@ -1,4 +1,4 @@
-"""Writes how far the run is to a file, which the launcher of this task shows."""
+"""Writes how far the run is to a file or to the output, from which the launcher reads it."""
 
 import contextlib
 import math
@@ -7,29 +7,33 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phalanx.cluster.progress import PROGRESS_VARIABLE, RunProgress
+from phalanx.cluster.progress import PRINTED, PROGRESS_VARIABLE, RunProgress
 from phalanx.cluster.spec import Task
 from phalanx.train.hooks.base import Hook, find_total
 from phalanx.train.loop.session import Session
 from phalanx.train.runtime.topology import Topology
 
 _SECONDS_BETWEEN_WRITES = 0.5
+_SECONDS_BETWEEN_LINES = 2.0
 # The speed is measured over about the last ten seconds.
 _WINDOW = 20
 
 
 class ProgressFileHook(Hook):
-    """Writes the step, the loss and the speed at most twice a second.
+    """Writes the step, the loss and the speed, not more often than is useful.
 
     Args:
-        path: The file.
+        path: The file; None prints a line of output.
         task: The task of this process.
         trainers: The tasks that train.
         shares: The number of trainers must divide it; 0 if there may be any number.
     """
 
-    def __init__(self, path: Path, task: Task, trainers: Sequence[Task], shares: int = 0) -> None:
+    def __init__(
+        self, path: Path | None, task: Task, trainers: Sequence[Task], shares: int = 0
+    ) -> None:
         self._path = path
+        self._pause = _SECONDS_BETWEEN_WRITES if path is not None else _SECONDS_BETWEEN_LINES
         self._task = task
         self._trainers = trainers
         self._shares = shares
@@ -40,7 +44,7 @@ class ProgressFileHook(Hook):
         self._write(session, "training")
 
     def after_step(self, session: Session) -> None:
-        if not self._seen or session.now - self._seen[-1][0] >= _SECONDS_BETWEEN_WRITES:
+        if not self._seen or session.now - self._seen[-1][0] >= self._pause:
             # The first entry comes after the first group of steps, which includes the tracing.
             self._seen.append((session.now, session.step, session.examples))
             self._write(session, "training")
@@ -87,7 +91,10 @@ class ProgressFileHook(Hook):
         )
         # The run must not fail because its launcher has removed the directory.
         with contextlib.suppress(OSError):
-            progress.write(self._path)
+            if self._path is None:
+                progress.print()
+            else:
+                progress.write(self._path)
 
 
 def _make_absolute(path: str) -> str:
@@ -95,6 +102,8 @@ def _make_absolute(path: str) -> str:
 
 
 def make_progress_hooks(topology: Topology, shares: int) -> list[Hook]:
-    """Return a hook that writes the file which the launcher asks for, if it does."""
-    path = os.environ.get(PROGRESS_VARIABLE)
-    return [ProgressFileHook(Path(path), topology.task, topology.trainers, shares)] if path else []
+    """Return a hook that writes the progress for which the launcher asks, if it does."""
+    if not (wanted := os.environ.get(PROGRESS_VARIABLE)):
+        return []
+    path = None if wanted == PRINTED else Path(wanted)
+    return [ProgressFileHook(path, topology.task, topology.trainers, shares)]

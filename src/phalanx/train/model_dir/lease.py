@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from phalanx.cluster.job_environment import read_run_id
+from phalanx.cluster.job_environment import has_run_id, read_run_id
 from phalanx.errors import ConfigurationError, LeaseError
 from phalanx.train.model_dir.lease_file import LeaseFile, open_lease_file
 
@@ -231,7 +231,8 @@ def _parse(text: str) -> Owner | None:
 
 
 def _identify_job(environ: Mapping[str, str], addresses: Iterable[str]) -> str:
-    parts = [read_run_id(environ), *sorted(addresses)]
+    # The addresses of an elastic job change.
+    parts = [read_run_id(environ), *([] if has_run_id(environ) else sorted(addresses))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32] if any(parts) else ""
 
 

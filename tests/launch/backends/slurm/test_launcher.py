@@ -136,3 +136,34 @@ def test_user_variables_may_have_names_of_script_variables(tmp_path: Path) -> No
 def test_port_variable_sets_the_first_port(tmp_path: Path) -> None:
     run_script(tmp_path, replace(make_job(), environment={"PHALANX_PORT": "5000"}))
     assert '["here:5000"]' in (tmp_path / "my logs/chief-0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("codes", "restarts", "state"),
+    [
+        # Wrong usage is not tried again.
+        ([2, 0], 3, "failed 0 2"),
+        # A preemption does not count, saved or not.
+        ([75, 1, 143, 0], 1, "done 3 0"),
+        ([1, 0], 1, "done 1 0"),
+        ([1, 5], 1, "failed 1 5"),
+        ([75, 0], 0, "failed 0 75"),
+    ],
+)
+def test_exits_are_tried_again_by_the_rules_of_all_backends(
+    tmp_path: Path, codes: list[int], restarts: int, state: str
+) -> None:
+    (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
+    script = f"cd '{tmp_path}'; read code < codes; sed -i 1d codes; exit $code"
+    job = Job("digits", Program(ProgramKind.COMMAND, "bash", ("-c", script)), restarts=restarts)
+    run_script(tmp_path, job)
+    assert (tmp_path / "my logs/chief-0.state").read_text() == f"{state}\n"
+
+
+def test_the_loss_of_another_task_does_not_count(tmp_path: Path) -> None:
+    line = "phalanx: a peer stopped responding: ps-0"
+    script = f"cd '{tmp_path}'; [ -e lost ] && exit; touch lost; echo '{line}'; exit 1"
+    job = Job("digits", Program(ProgramKind.COMMAND, "bash", ("-c", script)), restarts=1)
+    run_script(tmp_path, job)
+    text = (tmp_path / "my logs/chief-0.log").read_text()
+    assert "phalanx: chief-0 has lost another task: it is started again" in text

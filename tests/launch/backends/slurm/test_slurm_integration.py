@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.launch.elastic_job import run_elastic_job
 from tests.servers import slurm
 from tests.servers.processes import find_tasks, wait_for
 
@@ -160,3 +161,20 @@ def test_data_workers_serve_each_example_once(
 ) -> None:
     # A node has four processors here.
     read_from_data_workers(launch, "slurm", "--nodes", 1, servers=1)
+
+
+def test_elastic_job_goes_on_without_a_killed_worker_and_scales(
+    launch: Phalanx, tmp_path: Path
+) -> None:
+    run_elastic_job(launch, tmp_path, "slurm", "--nodes", 3, "--cpus", 1)
+
+
+def test_cancelled_elastic_job_leaves_nothing(launch: Phalanx, tmp_path: Path) -> None:
+    shape = ["--workers", 1, "--max-workers", 2, "--cpus", 1, "--cpus", "chief=2"]
+    done = launch("launch", "slurm", *shape, "train.py", 600)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: "step" in launch("logs", "train", "chief-0").stdout)
+    wait_for(lambda: "step" in launch("logs", "train", "worker-0").stdout)
+    assert launch("cancel", "train").returncode == 0
+    assert launch("status", "train").stdout.startswith("train: failed: ended by SIGTERM")
+    assert not find_tasks("train.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phalanx import JobError
-from phalanx.cluster.spec import Role
+from phalanx.cluster.spec import Role, Task
 from phalanx.launch.backends.ssh import SshLauncher
 from phalanx.launch.backends.ssh.plan import Host, SshOptions
 from phalanx.launch.job import Job, Program, ProgramKind, Resources
@@ -31,7 +32,7 @@ OPTIONS = SshOptions(
 
 
 def launcher(options: SshOptions = OPTIONS) -> SshLauncher:
-    return SshLauncher(options, Path("jobs/digits"), run_id="r1", grace=30)
+    return SshLauncher(options, Path("jobs/digits"), run_id="r1")
 
 
 def addresses(job: Job, options: SshOptions = OPTIONS) -> dict[str, list[str]]:
@@ -122,3 +123,24 @@ def test_missing_hosts_are_rejected() -> None:
 def test_too_large_tf_config_is_rejected() -> None:
     with pytest.raises(JobError, match=r"10001 tasks has \d+ KiB, but Linux takes no more"):
         launcher().plan(replace(JOB, workers=10_000))
+
+
+def test_a_generation_has_the_addresses_of_its_slots() -> None:
+    job = replace(JOB, model_dir=None, workers=2, min_workers=1, max_workers=3)
+    plan = launcher().plan(job).processes
+    assert addresses(job) == {"chief": ["a:2222"], "worker": ["10.0.0.2:2222", "a:2223"]}
+    assert plan.elastic is not None
+    assert [str(slot) for slot in plan.elastic.size.slots] == [
+        *("chief-0", "worker-0", "worker-1", "worker-2")
+    ]
+    # Worker 0 is lost, and the spare slot takes its place.
+    members = [task for task in plan.elastic.size.slots if task != Task(Role.WORKER)]
+    chief, first, second = pickle.loads(pickle.dumps(plan.elastic)).make_tasks(members)
+    assert (str(first.task), str(first.rank), first.log.name) == (
+        *("worker-1", "worker-0", "worker-1.log"),
+    )
+    assert (str(second.task), str(second.rank)) == ("worker-2", "worker-1")
+    assert "ssh://b:2200" in second.argv
+    assert '"chief": ["a:2222"], "worker": ["a:2223", "10.0.0.2:2223"]' in chief.argv[-1]
+    assert "PHALANX_RESTARTS=1" in first.argv[-1]
+    assert "--job=worker" in first.argv[-1]

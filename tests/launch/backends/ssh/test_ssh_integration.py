@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.launch.elastic_job import run_elastic_job
 from tests.servers import sshd
 from tests.servers.processes import find_tasks, wait_for
 
@@ -134,3 +136,9 @@ def test_tensorflow_trains_with_a_killed_worker(
     launching: Phalanx, server: sshd.Server, train_with_tensorflow: Callable[..., None]
 ) -> None:
     train_with_tensorflow(launching, "ssh", *server.options(3), "--cpus", 1)
+
+
+def test_elastic_job_goes_on_without_a_killed_worker_and_scales(
+    launching: Phalanx, tmp_path: Path, server: sshd.Server
+) -> None:
+    run_elastic_job(launching, tmp_path, "ssh", *server.options(3), "--python", sys.executable)

@@ -1,13 +1,13 @@
 """The local backend: a process on this machine for each task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from phalanx.cluster.job_environment import GRACE_VARIABLE, RESTARTS_VARIABLE
+from phalanx.cluster.job_environment import GRACE_VARIABLE, restart_variables
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
-from phalanx.cluster.spec import PEERS, Role, Task
+from phalanx.cluster.spec import Role, Task
 from phalanx.guard.library import BIND
 from phalanx.guard.library import PEERS as PEERS_VARIABLE
 from phalanx.guard.plan import LOOPBACK
@@ -69,14 +69,14 @@ class LocalLauncher:
     data_preload: tuple[str, ...] = ()
 
     def plan(self, job: Job) -> ProcessPlan:
-        job.validate()
+        job.validate(can_scale=True)
         slots = job.largest().listening_tasks()
         addresses = {
             slot: f"{self._host(slot).address}:{port}"
             for slot, port in zip(slots, self.ports, strict=True)
         }
         return ProcessPlan(
-            self._plan_tasks(job, addresses, _list_trainers(job.tasks())),
+            self._plan_tasks(job, addresses, job.trainers()),
             self.run_id,
             job.restarts,
             self.grace_periods,
@@ -91,16 +91,9 @@ class LocalLauncher:
 
     def _plan_elastic(self, job: Job, addresses: Mapping[Task, str]) -> ElasticPlan:
         def make_tasks(members: Sequence[Task]) -> tuple[TaskPlan, ...]:
-            plans = self._plan_tasks(job, addresses, members)
-            return tuple(plan for plan in plans if plan.task.role in PEERS)
+            return self._plan_tasks(job, addresses, members)
 
-        chiefs = int(job.chief)
-        size = ElasticSize(
-            tuple(_list_trainers(job.largest().tasks())),
-            chiefs + job.workers,
-            chiefs + (job.workers if job.min_workers is None else job.min_workers),
-            self.rejoin_seconds,
-        )
+        size = ElasticSize.of_job(job, self.rejoin_seconds)
         return ElasticPlan(size, make_tasks, self.log_dir)
 
     def _plan_tasks(
@@ -113,13 +106,7 @@ class LocalLauncher:
         """
         machine = self.machine
         gpus = _share_gpus(job.largest().all_tasks(), machine.gpus) if self.share else {}
-        # A task of an elastic job is started again, also without a budget of restarts.
-        restarts = job.restarts or int(job.is_elastic)
-        job = replace(
-            job, workers=len(members) - int(job.chief), min_workers=None, max_workers=None
-        )
-        ranks = dict(zip(_list_trainers(job.tasks()), members, strict=True))
-        slots = {task: ranks.get(task, task) for task in job.all_tasks()}
+        job, slots = job.with_members(members)
         defaults = dict(DEFAULTS)
         if self.share:
             defaults |= thread_variables(_share_processors(job.all_tasks(), machine.processors))
@@ -145,7 +132,7 @@ class LocalLauncher:
                 **({"CUDA_VISIBLE_DEVICES": ",".join(gpus[slot])} if gpus else {}),
                 **common,
                 **self._guard_of(slot),
-                **({RESTARTS_VARIABLE: str(restarts)} if restarts else {}),
+                **restart_variables(job.restarts),
                 **({GRACE_VARIABLE: f"{grace:g}"} if grace != GracePeriods.grace else {}),
                 RUN_ID_VARIABLE: self.run_id,
                 TASK_VARIABLE: str(slot),

@@ -1,7 +1,9 @@
-# Runs on the node of each task: sets TF_CONFIG, and starts the program up to 1 + restarts times.
-# Slurm signals the program itself; the trap only prevents a restart.
+# Runs on the node of each task: sets TF_CONFIG, and starts the program again by the rules of
+# launch/processes/restarts.py, as far as a script can know what they ask for. Slurm signals the
+# program itself; the trap only prevents a restart.
 run_task() {
-    local ending='' restarted=0 code start=run_program state=$log_dir/$role-$SLURM_PROCID.state
+    local ending='' restarted=0 counted=0 free=0 code why start=run_program
+    local state=$log_dir/$role-$SLURM_PROCID.state log=$log_dir/$role-$SLURM_PROCID.log
     export index=$SLURM_PROCID
     case $role in
         dispatcher | data-worker) start=run_data_service ;;
@@ -18,15 +20,38 @@ run_task() {
             echo "ended $restarted $code" > "$state"
             # With any other code Slurm would kill the other tasks of the role, which may be saving.
             return 0
-        elif [ "$restarted" -lt "$restarts" ]; then
-            restarted=$((restarted + 1))
-            echo "phalanx: $role-$index failed with exit code $code: restart $restarted of $restarts"
+        elif [ "$code" = 2 ] || [ "$restarts" = 0 ]; then
+            echo "failed $restarted $code" > "$state"
+        elif [ "$free" -lt 100 ] && why=$(explain_free_restart "$code" "$log"); then
+            free=$((free + 1)) restarted=$((restarted + 1))
+            echo "phalanx: $role-$index $why: it is started again"
+            continue
+        elif [ "$counted" -lt "$restarts" ]; then
+            counted=$((counted + 1)) restarted=$((restarted + 1))
+            echo "phalanx: $role-$index failed with exit code $code: restart $counted of $restarts"
+            # At once the first time, later after 1, 2, 4 and at most 60 s. A trap ends the pause.
+            if [ "$counted" -gt 1 ]; then
+                sleep $((counted > 7 ? 60 : 1 << (counted - 2))) &
+                wait $!
+                [ -z "$ending" ] || { echo "ended $restarted $code" > "$state"; return 0; }
+            fi
             continue
         else
             echo "failed $restarted $code" > "$state"
         fi
         return "$code"
     done
+}
+
+# Says why an exit is no failure of the task; fails if it is one.
+explain_free_restart() {
+    case $1 in
+        75) echo 'was preempted and has saved' ;;
+        143) echo 'was preempted' ;;
+        # The output of a step reaches its file a little later.
+        *) sleep 1; tail -n 20 "$2" | grep -q '^phalanx: a peer stopped responding' &&
+            echo 'has lost another task' ;;
+    esac
 }
 
 # Runs a dispatcher or a data worker, which are not in TF_CONFIG.
@@ -176,7 +201,7 @@ main() {
     # Authenticates the messages between the tasks. Slurm passes it to every step.
     PHALANX_SECRET=${PHALANX_SECRET:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}
     export PHALANX_SECRET
-    export -f run_task run_program run_data_service with_environment
+    export -f run_task explain_free_restart run_program run_data_service with_environment
     export log_dir restarts model_dir python
     trap end_early TERM
     for role in "${roles[@]}"; do

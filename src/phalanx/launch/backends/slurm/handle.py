@@ -77,6 +77,9 @@ class SlurmHandle:
         counts = {str(role): count for role, count in self._counts.items()}
         return {"number": self.job_id, "log_dir": str(self._log_dir), "counts": counts}
 
+    def membership_directory(self) -> Path:
+        return self._log_dir
+
     def check_that_it_can_start(self) -> None:
         """Raise a LaunchError if Slurm decides that the job can never start."""
         deadline = time.monotonic() + _DECISION_SECONDS

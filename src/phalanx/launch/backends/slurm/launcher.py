@@ -16,6 +16,7 @@ from phalanx.launch.backends.slurm.plan import SlurmOptions, SlurmPlan, plan_scr
 from phalanx.launch.base import Facts
 from phalanx.launch.job import Job, ProgramKind
 from phalanx.launch.options import (
+    ELASTIC,
     GRACE_PERIODS,
     PROCESSES,
     IntegerRange,
@@ -46,6 +47,7 @@ class SlurmLauncher:
               --gpus worker=1 --partition gpu --time-limit 12h --requeue train.py --rate 0.1
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        *ELASTIC,
         *PROCESSES,
         Option("--partition", "The partition, as for sbatch."),
         Option("--account", "The account, as for sbatch."),
@@ -94,6 +96,7 @@ class SlurmLauncher:
             notice=math.ceil(values["notice"]),
             grace_periods=make_grace_periods(values),
             sbatch_options=values["sbatch_option"],
+            rejoin_seconds=values["rejoin"],
         )
         return cls(options)
 
@@ -135,7 +138,7 @@ def _remove_old_files(log_dir: Path, counts: Iterable[tuple[Role, int]]) -> None
     """Remove the files of an earlier job that this job will write, and no others."""
     tasks = [Task(role, index) for role, count in counts for index in range(count)]
     names = [f"{task}.{kind}" for task in tasks for kind in ("log", "state")]
-    for name in (*names, "batch.log", "result", "cancelled"):
+    for name in (*names, "batch.log", "result", "cancelled", "progress"):
         try:
             (log_dir / name).unlink(missing_ok=True)
         except OSError as error:

@@ -1,17 +1,22 @@
-"""Plans the batch script of a job. The part that is the same for all jobs is in batch.sh."""
+"""Plans the batch script of a job. The part that is the same for all jobs is in batch.sh.
 
+The script of an elastic job runs elastic.py instead.
+"""
+
+import json
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 
-from phalanx.cluster.job_environment import PORT_VARIABLE
+from phalanx.cluster.job_environment import PORT_VARIABLE, restart_variables
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.guarded import guard_prefix
 from phalanx.launch.job import Job, Resources
 from phalanx.launch.placeholders import fill_with
+from phalanx.launch.processes.generations import REJOIN_SECONDS
 from phalanx.launch.task_commands import (
     DEFAULTS,
     RENAME_CHIEF,
@@ -37,6 +42,7 @@ class SlurmOptions:
     notice: int = 60
     grace_periods: GracePeriods = field(default_factory=GracePeriods)
     sbatch_options: tuple[str, ...] = ()
+    rejoin_seconds: float = REJOIN_SECONDS
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,12 @@ class SlurmPlan:
 
 
 def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
-    job.validate()
+    job.validate(can_scale=True)
+    if job.is_elastic:
+        return _plan_elastic_script(job, options)
     counts = job.all_counts()
-    heterogeneous = len({job.needs(role) for role in counts}) > 1
-    lines = ["#!/bin/bash", *_directives(job, options, heterogeneous), ""]
+    heterogeneous = is_heterogeneous(job)
+    lines = ["#!/bin/bash", *_directives(job, options), ""]
     lines += _settings(job, options, heterogeneous)
     rename = RENAME_CHIEF.splitlines() if job.master else []
     lines += ["", "run_program() {", *(f"    {line}" for line in rename)]
@@ -70,7 +78,37 @@ def plan_script(job: Job, options: SlurmOptions) -> SlurmPlan:
     )
 
 
-def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
+def _plan_elastic_script(job: Job, options: SlurmOptions) -> SlurmPlan:
+    """Plan a script that runs a supervisor on its node, with a step for each process."""
+    largest = job.largest()
+    # The others can go on without a node that is lost.
+    shared = replace(options, sbatch_options=(*options.sbatch_options, "--no-kill"))
+    content = {"job": job.dump(), "options": asdict(options)}
+    python, result = shlex.quote(options.python), shlex.quote(f"{options.log_dir}/result")
+    lines = [
+        "#!/bin/bash",
+        *_directives(largest, shared),
+        "",
+        f"mkdir -p -m 700 {shlex.quote(options.log_dir)}",
+        f"if ! {python} -P -c 'import phalanx.launch'; then",
+        f"    echo 2 an elastic job needs Phalanx in {python} > {result}",
+        "    exit 2",
+        "fi",
+        f"exec {python} -P -m phalanx.launch.backends.slurm.elastic <<'END'",
+        json.dumps(content, indent=1),
+        "END",
+    ]
+    counts = tuple(largest.all_counts().items())
+    script = "\n".join(lines) + "\n"
+    return SlurmPlan(job.name, script, options.log_dir, counts, tuple(job.secrets.values()))
+
+
+def is_heterogeneous(job: Job) -> bool:
+    """Whether the roles need different resources, and each its own component of a job."""
+    return len({job.needs(role) for role in job.all_counts()}) > 1
+
+
+def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
     """Yield the #SBATCH lines. A heterogeneous job has a component for each role."""
     directives = [f"--job-name={job.name}", f"--output={_as_pattern(options.log_dir)}/batch.log"]
     directives += ["--open-mode=append", f"--chdir={options.directory}"]
@@ -85,7 +123,7 @@ def _directives(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterato
     counts = job.all_counts()
     components = (
         [(count, job.needs(role)) for role, count in counts.items()]
-        if heterogeneous
+        if is_heterogeneous(job)
         else [(sum(counts.values()), job.needs(next(iter(counts))))]
     )
     for number, (count, needs) in enumerate(components):
@@ -108,7 +146,7 @@ def _as_pattern(path: str) -> str:
 
 
 def _request_resources(count: int, needs: Resources) -> Iterator[str]:
-    cpus = _cpus(needs)
+    cpus = round_cpus(needs)
     yield f"--ntasks={count}"
     if cpus:
         yield f"--cpus-per-task={cpus}"
@@ -118,7 +156,7 @@ def _request_resources(count: int, needs: Resources) -> Iterator[str]:
         yield f"--gpus-per-task={needs.gpus}"
 
 
-def _cpus(needs: Resources) -> int | None:
+def round_cpus(needs: Resources) -> int | None:
     """Round up, because Slurm allocates whole processors."""
     return math.ceil(needs.cpus) if needs.cpus else None
 
@@ -126,7 +164,7 @@ def _cpus(needs: Resources) -> int | None:
 def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[str]:
     """Yield the variables that batch.sh reads."""
     counts = job.all_counts()
-    cpus = {role: _cpus(job.needs(role)) for role in counts}
+    cpus = {role: round_cpus(job.needs(role)) for role in counts}
     gpus = {role: job.needs(role).gpus or None for role in counts}
     yield f"roles=({' '.join(counts)})"
     yield f"declare -A count=({_pairs(counts)}) cpus=({_pairs(cpus)}) gpus=({_pairs(gpus)})"
@@ -143,7 +181,8 @@ def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[
     # A variable of the script reaches every step, so all roles must have as many threads.
     threads = {each for each in cpus.values() if each}
     limits = thread_variables(threads.pop()) if len(threads) == 1 else {}
-    defaults = {**DEFAULTS, **limits, **evaluator_variables(job)}
+    restarts = restart_variables(job.restarts)
+    defaults = {**DEFAULTS, **limits, **restarts, **evaluator_variables(job)}
     if PORT_VARIABLE in job.environment:
         defaults[PORT_VARIABLE] = job.environment[PORT_VARIABLE]
     for name, text in defaults.items():

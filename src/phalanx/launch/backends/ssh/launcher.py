@@ -2,21 +2,20 @@
 
 import signal
 import subprocess
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
 from phalanx.errors import JobError
-from phalanx.launch.backends.ssh import relay
 from phalanx.launch.backends.ssh.plan import Host, SshOptions, SshPlan, plan_tasks
 from phalanx.launch.job import Job
 from phalanx.launch.job_store import JobStore
 from phalanx.launch.options import (
     CPUS,
     DATA_WORKERS,
+    ELASTIC,
     ENV_FROM_FILE,
     GPUS,
     GRACE,
@@ -27,10 +26,10 @@ from phalanx.launch.options import (
     OptionValues,
 )
 from phalanx.launch.processes.background import BackgroundHandle, BackgroundLauncher
-from phalanx.launch.processes.guardian import RUN_ID_VARIABLE, TASK_VARIABLE, signal_group
-from phalanx.launch.processes.plan import TaskPlan
+from phalanx.launch.processes.generations import REJOIN_SECONDS
+from phalanx.launch.processes.guardian import signal_group
+from phalanx.launch.processes.remote_tasks import add_relays
 from phalanx.launch.secrets import check_secrets
-from phalanx.launch.termination import GracePeriods
 
 _CHECK_SECONDS = 30.0
 _COPY_SECONDS = 3600.0
@@ -47,7 +46,7 @@ class SshLauncher(BackgroundLauncher):
     options: SshOptions
     directory: Path
     run_id: str
-    grace: float = GracePeriods.grace
+    rejoin_seconds: float = REJOIN_SECONDS
 
     launch_help: ClassVar[str] = """
         Start the tasks of a job on several hosts, with nothing but ssh.
@@ -61,6 +60,7 @@ class SshLauncher(BackgroundLauncher):
               --copy train.py --directory /scratch/digits train.py --rate 0.1
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
+        *ELASTIC,
         ENV_FROM_FILE,
         DATA_WORKERS,
         CPUS,
@@ -110,27 +110,20 @@ class SshLauncher(BackgroundLauncher):
             python=values["python"],
             ssh_options=values["ssh_option"],
             copies=values["copy"],
+            grace=values["grace"],
         )
         directory = JobStore.of_user().directory / job.name
-        return cls(options, directory, uuid.uuid4().hex, values["grace"])
+        return cls(options, directory, uuid.uuid4().hex, values["rejoin"])
 
     def plan(self, job: Job) -> SshPlan:
-        return plan_tasks(job, self.options, self.directory, self.run_id, self.grace)
+        return plan_tasks(job, self.options, self.directory, self.run_id, self.rejoin_seconds)
 
     def submit(self, plan: SshPlan) -> BackgroundHandle:
         check_secrets(path for each in plan.processes.tasks for path in each.secrets.values())
         _check_hosts(plan.options)
         for host, command in plan.copies():
             _copy(host, command)
-        tasks = tuple(_add_relay(each, plan.processes.run_id) for each in plan.processes.tasks)
-        return BackgroundHandle.submit(replace(plan.processes, tasks=tasks), self.directory)
-
-
-def _add_relay(plan: TaskPlan, run_id: str) -> TaskPlan:
-    """Run the ssh of a task behind a relay, which gives the task time to end."""
-    argv = (sys.executable, "-I", relay.__file__, *plan.argv)
-    marks = {**plan.environment, RUN_ID_VARIABLE: run_id, TASK_VARIABLE: str(plan.task)}
-    return replace(plan, argv=argv, environment=marks, is_relay=True)
+        return BackgroundHandle.submit(add_relays(plan.processes), self.directory)
 
 
 def _check_hosts(options: SshOptions) -> None:

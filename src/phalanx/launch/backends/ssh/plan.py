@@ -1,19 +1,23 @@
 """Plans the `ssh` command of each task, from a job and a list of hosts."""
 
+import itertools
 import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from phalanx.cluster.spec import Task
 from phalanx.errors import JobError
 from phalanx.launch import task_commands
-from phalanx.launch.backends.ssh import relay
 from phalanx.launch.job import Job
-from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
-from phalanx.launch.processes.stdin_guard import guard_stdin
-from phalanx.launch.task_commands import TaskCommand
+from phalanx.launch.processes import relay
+from phalanx.launch.processes.generations import ElasticSize
+from phalanx.launch.processes.plan import ElasticPlan, ProcessPlan, TaskPlan
+from phalanx.launch.processes.remote_tasks import make_remote_command
 from phalanx.launch.termination import GracePeriods
 
 # ssh must not prompt, and must fail if a host does not respond or stops responding.
@@ -67,6 +71,7 @@ class SshOptions:
     python: str = "python3"
     ssh_options: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
+    grace: float = GracePeriods.grace
 
     def command(self, host: Host) -> list[str]:
         """Return `ssh HOST` with its options; the caller appends the remote command."""
@@ -100,36 +105,67 @@ class SshPlan:
 
 
 def plan_tasks(
-    job: Job, options: SshOptions, directory: Path, run_id: str, grace: float
+    job: Job, options: SshOptions, directory: Path, run_id: str, rejoin_seconds: float
 ) -> SshPlan:
     """Assign the tasks to the hosts round-robin. Task k of a host listens on port + k."""
-    job.validate()
+    job.validate(can_scale=True)
     if not options.hosts:
         raise JobError("no host is set to start the tasks on: add --host")
-    hosts = {task: options.hosts[n % len(options.hosts)] for n, task in enumerate(job.all_tasks())}
+    make_tasks = partial(_plan_members, job, options, directory)
+    elastic = None
+    if job.is_elastic:
+        elastic = ElasticPlan(ElasticSize.of_job(job, rejoin_seconds), make_tasks, directory)
+    processes = ProcessPlan(
+        make_tasks(job.trainers()),
+        run_id,
+        job.restarts,
+        GracePeriods(options.grace + 5),
+        job.time_limit,
+        progress_file=str(directory / "progress"),
+        elastic=elastic,
+    )
+    return SshPlan(job.name, options, processes)
+
+
+def _plan_members(
+    job: Job, options: SshOptions, directory: Path, members: Sequence[Task]
+) -> tuple[TaskPlan, ...]:
+    """Plan all tasks of a job whose trainers run in these slots, the chief's first."""
+    hosts = dict(zip(job.largest().all_tasks(), itertools.cycle(options.hosts)))
     ports_used: Counter[str] = Counter()
     addresses = {}
-    for task in job.listening_tasks():
-        host = hosts[task].address
-        addresses[task] = f"{host}:{options.port + ports_used[host]}"
+    for slot in job.largest().listening_tasks():
+        host = hosts[slot].address
+        addresses[slot] = f"{host}:{options.port + ports_used[host]}"
         ports_used[host] += 1
-    gpus = task_commands.assign_gpus(job, {task: host.address for task, host in hosts.items()})
-    tasks = tuple(
+    gpus = task_commands.assign_gpus(
+        job.largest(), {slot: host.address for slot, host in hosts.items()}
+    )
+    job, slots = job.with_members(members)
+    ranked = {task: addresses[slots[task]] for task in job.listening_tasks()}
+    return tuple(
         TaskPlan(
-            start.task,
+            slots[start.task],
             (
-                *options.command(hosts[start.task]),
-                _remote_command(job, options, start, grace, gpus.get(start.task)),
+                *options.command(hosts[slots[start.task]]),
+                # One line that any shell of the remote host can run.
+                "exec "
+                + shlex.join(
+                    make_remote_command(
+                        *(job, start, options.directory, options.grace),
+                        gpus.get(slots[start.task]),
+                    )
+                ),
             ),
             # Sent, because all users of a host can see its command lines.
             relay.mark(job.environment),
-            directory / f"{start.task}.log",
+            directory / f"{slots[start.task]}.log",
             secrets=relay.mark(job.secrets),
+            rank=start.task,
+            progress_file=directory / "progress",
         )
-        for start in task_commands.make_task_commands(job, addresses, options.python)
+        for start in task_commands.make_task_commands(job, ranked, options.python)
     )
-    processes = ProcessPlan(tasks, run_id, job.restarts, GracePeriods(grace + 5), job.time_limit)
-    return SshPlan(job.name, options, processes)
 
 
 def _render(plan: TaskPlan) -> str:
@@ -142,22 +178,3 @@ def _render(plan: TaskPlan) -> str:
         send.append(shlex.join(["sed", change, path]))
     command = "{ " + "; ".join([*send, "echo", "cat"]) + f"; }} | {shlex.join(plan.argv)}"
     return f"# {plan.task}, output in {plan.log}\n{command}"
-
-
-def _remote_command(
-    job: Job, options: SshOptions, start: TaskCommand, grace: float, gpus: list[str] | None
-) -> str:
-    """Return one line that any shell of the remote host can run."""
-    visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    environment = task_commands.task_variables(job, start.task.role, {**start.variables, **visible})
-    for name in job.environment:
-        del environment[name]
-    return "exec " + shlex.join(
-        [
-            *relay.READ_VARIABLES,
-            *guard_stdin(options.directory, grace),
-            "env",
-            *(f"{name}={text}" for name, text in environment.items()),
-            *start.command,
-        ]
-    )

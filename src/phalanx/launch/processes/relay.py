@@ -1,8 +1,9 @@
-"""Runs the `ssh` of one task, sends it variables, and closes its standard input on SIGTERM.
+"""Runs the `ssh` or `srun` of one task, and sends it variables and signals over its input.
 
-If `ssh` itself were ended, the task would keep running on the remote host. When the input of the
-remote command ends, the task gets SIGTERM and time to save, and `ssh` returns when it has ended.
-The input also ends if the relay is killed. The relay uses the standard library only.
+If `ssh` itself were ended, the task would keep running on the remote host. On SIGTERM the relay
+closes the input: the task gets SIGTERM and time to save, and `ssh` returns when it has ended. On
+KILL_SIGNAL it sends a line first, so that the task is killed at once. The input also ends if the
+relay is killed. The relay uses the standard library only.
 
 Variables that may be secrets are the first lines of that input, because the command lines of both
 hosts are visible to all their users. The relay gets them in its own environment, with a prefix.
@@ -20,6 +21,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import IO
 
+KILL_SIGNAL = signal.SIGUSR1
 _PREFIX = "PHALANX_SEND_"
 # Reads a line for each variable up to an empty line, and executes the rest of its arguments.
 _READ = """\
@@ -53,16 +55,20 @@ def make_lines(environ: Mapping[str, str]) -> list[str]:
 
 
 def relay(command: list[str]) -> int:
-    """Run ssh; return the task's exit code, or 128 + n if signal n has ended the task or ssh."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+    """Run a command; return the task's exit code, or 128 + n if signal n has ended one of them."""
+    # `srun` would hand them to the task under these names, too.
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_PREFIX)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0, env=kept)
     assert process.stdin is not None
     pipe = process.stdin
 
     def end(number: int, frame: FrameType | None) -> None:
+        if number == KILL_SIGNAL:
+            _send(pipe, "kill\n")
         pipe.close()
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    for number in (signal.SIGTERM, signal.SIGINT, KILL_SIGNAL):
+        signal.signal(number, end)
     # The secret of the job is in no plan: the supervisor makes it.
     secret = {name: os.environ[name] for name in ("PHALANX_SECRET",) if name in os.environ}
     lines = make_lines({**mark(secret), **os.environ})
@@ -72,7 +78,7 @@ def relay(command: list[str]) -> int:
 
 
 def _send(pipe: IO[bytes], text: str) -> None:
-    """Write the text without a buffer, unless `ssh` has ended or SIGTERM has closed the pipe."""
+    """Write the text without a buffer, unless the command has ended or the pipe is closed."""
     data = os.fsencode(text)
     with contextlib.suppress(OSError, ValueError):
         while data:
