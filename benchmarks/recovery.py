@@ -25,8 +25,8 @@ from phalanx.launch.backends.local.launcher import LocalLauncher
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.preload import find_preload
+from phalanx.launch.chaos.catalogue import plan_faults
 from phalanx.launch.chaos.injector import Injector
-from phalanx.launch.chaos.scenarios import plan_faults
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.termination import GracePeriods
 

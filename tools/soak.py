@@ -24,9 +24,9 @@ from phalanx.cluster.progress import read_progress
 from phalanx.launch.backends.local.launcher import LocalLauncher, TaskHost
 from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.chaos.catalogue import plan_faults
 from phalanx.launch.chaos.injector import Injector, Outcome, render_table
 from phalanx.launch.chaos.network import find_obstacle, open_network
-from phalanx.launch.chaos.scenarios import plan_faults
 from phalanx.launch.job import Job, Program, ProgramKind
 from phalanx.launch.processes.guardian import find_run_processes
 from phalanx.launch.termination import GracePeriods

@@ -10,8 +10,9 @@ import pytest
 
 from phalanx.cluster.spec import Role, Task
 from phalanx.errors import JobError
+from phalanx.launch.chaos.catalogue import SCENARIOS, plan_faults
 from phalanx.launch.chaos.network import find_obstacle
-from phalanx.launch.chaos.scenarios import DAMAGES, SCENARIOS, plan_faults
+from phalanx.launch.chaos.scenarios import DAMAGES
 
 # Its chief saves every tenth step, and goes on there when it is started again.
 PROGRAM = """
@@ -144,7 +145,9 @@ def test_the_seed_decides_which_faults_are_drawn() -> None:
     drawn = {fault.scenario.name for seed in range(80) for fault in plan_faults(TASKS, [], 5, seed)}
     missing = {Role.EVALUATOR, Role.DISPATCHER, Role.DATA_WORKER}
     impossible = {
-        s.name for s in SCENARIOS if missing & {*s.roles} or s.when or s.action in DAMAGES
+        s.name
+        for s in SCENARIOS
+        if missing & {*s.roles} or s.when or s.action in DAMAGES or s.comes_last
     }
     # There is only one parameter server.
     assert drawn == {s.name for s in SCENARIOS} - impossible - {"two-ps-killed"}
@@ -158,6 +161,22 @@ def test_wrong_scenarios_are_rejected() -> None:
     ):
         with pytest.raises(JobError, match=reason):
             plan_faults(TASKS, [name], 1, 0)
+
+
+def test_half_of_the_workers_are_chosen_and_all_of_them_for_a_split() -> None:
+    tasks = [Task(Role.CHIEF), *(Task(Role.WORKER, index) for index in range(5))]
+    [half, split] = plan_faults(tasks, ["half-of-workers-flapping", "bridge-partition"], 1, 0)
+    assert len(half.tasks) == 3
+    assert split.tasks == tuple(tasks[1:])
+    with pytest.raises(JobError, match="bridge-partition needs 2 worker, and the job has 1"):
+        plan_faults(tasks[:2], ["bridge-partition"], 1, 0)
+
+
+@pytest.mark.parametrize("name", ["reset-limit", "worker-killed-at-the-end", "worker-cut-off"])
+def test_what_does_not_end_before_the_job_must_come_last(name: str) -> None:
+    assert len(plan_faults(TASKS, ["ps-killed", name], 1, 0)) == 2
+    with pytest.raises(JobError, match=f"{name} must be the last scenario"):
+        plan_faults(TASKS, [name, "ps-killed"], 1, 0)
 
 
 def test_what_happens_before_the_first_step_must_come_first() -> None:
@@ -203,16 +222,19 @@ def test_damaged_checkpoints_and_a_death_before_the_first_step(
     done = phalanx(
         *("chaos", "--every", "1s", "--linger", "0s", "--grace", "5s", "--log-dir", "logs"),
         *("--scenario", "chief-killed-before-first-step", "--scenario", "checkpoint-bit-flipped"),
-        *("--scenario", "checkpoint-truncated", "save.py"),
+        *("--scenario", "checkpoint-truncated", "--scenario", "checkpoint-unsynced"),
+        *("--scenario", "checkpoint-deleted", "save.py"),
     )
     assert done.returncode == 0, done.stderr
     assert [row.split()[0] for row in done.stdout.splitlines()[1:]] == [
         "chief-killed-before-first-step",
         "checkpoint-bit-flipped",
         "checkpoint-truncated",
+        "checkpoint-unsynced",
+        "checkpoint-deleted",
     ]
     log = (tmp_path / "logs/chief-0.log").read_text()
-    assert log.count("damaged:") == 2
+    assert log.count("damaged:") == 3
     assert log.count("begins at 0") >= 1
 
 
@@ -235,3 +257,62 @@ def test_partitions_are_refused_by_name_and_not_drawn_without_namespaces() -> No
         plan_faults(TASKS, ["worker-partition"], 1, 0, "needs root")
     drawn = [fault for seed in range(40) for fault in plan_faults(TASKS, [], 5, seed, "needs root")]
     assert not any(fault.scenario.cuts for fault in drawn)
+
+
+# As a chief that saves for longer than it may.
+IGNORING = """
+def ignore():
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    from phalanx.cluster.progress import RunProgress
+    RunProgress("chief-0", 0).write(pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("worker-never-starts", "worker-0 was stopped (SIGSTOP) for"),
+        ("worker-killed-while-preparing", "worker-0 was killed by SIGKILL"),
+        ("chief-deadline-passed", "chief-0 was killed by SIGKILL"),
+        ("worker-killed-at-the-end", ""),
+        ("reset-limit", "the job chief-0 was killed by SIGKILL"),
+        ("below-min-workers", "are left, and at least 2 are needed (--min-workers)"),
+    ],
+)
+def test_scenarios_at_the_limits_of_a_job(
+    phalanx: Any, tmp_path: Path, name: str, said: str
+) -> None:
+    text = PROGRAM.replace("while step", "time.sleep(1)\nwhile step")
+    text = text.replace("step = int", "ignore()\nstep = int")
+    text = text.replace("import os", IGNORING + "import os")
+    text += """
+RunProgress("chief-0", step, activity="finished").write(
+    pathlib.Path(os.environ["PHALANX_PROGRESS_FILE"]))
+time.sleep(2)
+"""
+    (tmp_path / "count.py").write_text(text)
+    elastic = ["--max-workers", 1] if name == "below-min-workers" else []
+    done = phalanx(
+        *("chaos", "--workers", 1, "--ps", 1, *elastic, "--every", "1s", "--linger", "0s"),
+        *("--grace", "5s", "--stop-limit", "2s", "--restarts", 2, "--scenario", name, "count.py"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[1].endswith("recovered")
+    assert said in done.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_that_gets_no_more_memory_is_started_again(phalanx: Any, tmp_path: Path) -> None:
+    text = PROGRAM.replace(
+        "    time.sleep(600)",
+        "    kept = []\n    while True:\n        kept.append(bytearray(1 << 20)); time.sleep(0.2)",
+    )
+    (tmp_path / "count.py").write_text(text)
+    done = phalanx(
+        *("chaos", "--workers", 1, "--ps", 1, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("--scenario", "worker-out-of-memory", "count.py"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "worker-0 failed with exit code 1: restart 1 of 5" in done.stderr

@@ -23,9 +23,10 @@ from phalanx.launch.backends.local.machine import Machine
 from phalanx.launch.backends.local.ports import hold_ports
 from phalanx.launch.backends.local.preload import TENSORFLOW, find_preload
 from phalanx.launch.backends.local.program_file import check_program
-from phalanx.launch.chaos.injector import Injector, Outcome, render_table
+from phalanx.launch.chaos.catalogue import SCENARIOS, plan_faults
+from phalanx.launch.chaos.injector import RECOVERED, Injector, Outcome, render_table
 from phalanx.launch.chaos.network import Network, find_obstacle, open_network
-from phalanx.launch.chaos.scenarios import SCENARIOS, Fault, plan_faults
+from phalanx.launch.chaos.scenarios import Fault
 from phalanx.launch.guarded import plan_local_guard
 from phalanx.launch.job import Job
 from phalanx.launch.options import (
@@ -95,7 +96,8 @@ def command(**values: Any) -> None:
     The table at the end has a row for each fault: the step at which it happened, when the task was
     started again, when the run was past that step, its longest time without a step, and how many
     steps it has made twice. The exit code is 0 if the job has recovered from every fault, and has
-    succeeded. A partition needs root: its task runs in a network namespace.
+    succeeded, or has failed where it must. A partition needs root: its task runs in a network
+    namespace.
 
     \b
     Example:
@@ -167,7 +169,7 @@ def _run(
     )
     try:
         outcomes = injector.run(faults)
-        has_recovered = all(outcome.result == "recovered" for outcome in outcomes)
+        has_recovered = all(outcome.result == RECOVERED for outcome in outcomes)
         result = handle.wait() if has_recovered else None
     finally:
         handle.cancel()
@@ -178,11 +180,11 @@ def _run(
         raise LaunchError(_explain(outcomes))
     assert result is not None
     echo(f"phalanx: the job {result.reason}", err=True)
-    return result.exit_code
+    return 0 if outcomes[-1].fault.scenario.ends_job else result.exit_code
 
 
 def _explain(outcomes: Sequence[Outcome]) -> str:
-    bad = next(outcome for outcome in outcomes if outcome.result != "recovered")
+    bad = next(outcome for outcome in outcomes if outcome.result != RECOVERED)
     if bad.step is None:
         return "the job made no step, or ended before all faults: let it train longer"
     tasks = ", ".join(map(str, bad.fault.tasks))

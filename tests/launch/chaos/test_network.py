@@ -51,6 +51,15 @@ def test_a_host_that_is_cut_off_gets_no_answer_until_it_heals() -> None:
     assert router not in listed.stdout
 
 
+def test_two_groups_are_split_and_reach_the_bridge() -> None:
+    with open_network([FIRST, SECOND]) as network:
+        network.split([FIRST], [SECOND])
+        assert connect(network, FIRST, SECOND) == connect(network, SECOND, FIRST) == "nothing"
+        assert connect(network, FIRST, CHIEF) == connect(network, CHIEF, SECOND) == "refused"
+        network.split([FIRST], [SECOND], heal=True)
+        assert connect(network, FIRST, SECOND) == "refused"
+
+
 def test_tasks_without_a_host_listen_at_an_address_that_the_others_reach() -> None:
     with open_network([FIRST]) as network, socket.create_server((network.host, 0)) as server:
         assert network.address_of(CHIEF) == network.host

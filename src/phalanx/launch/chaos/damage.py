@@ -1,5 +1,6 @@
 """Damage to the newest checkpoint of a run, as by a disk or a host that has lost what it wrote."""
 
+import os
 from pathlib import Path
 
 
@@ -27,6 +28,22 @@ def truncate(newest: str) -> None:
     file = _find_largest(newest)
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
+
+
+def empty(newest: str) -> None:
+    """Leave the files of a checkpoint without content."""
+    for file in _find_files(newest):
+        os.truncate(file, 0)
+
+
+def delete(newest: str) -> None:
+    """Delete the files of a checkpoint."""
+    for file in _find_files(newest):
+        file.unlink()
+
+
+def _find_files(newest: str) -> list[Path]:
+    return list(Path(newest).parent.glob(f"{Path(newest).name}.*"))
 
 
 def _find_largest(newest: str) -> Path:

@@ -11,10 +11,14 @@ from pathlib import Path
 
 from phalanx.cluster.progress import read_progress
 from phalanx.cluster.spec import Role, Task
-from phalanx.launch.chaos.damage import count_checkpoints, flip_bit, truncate
+from phalanx.launch.base import JobResult
+from phalanx.launch.chaos import damage
 from phalanx.launch.chaos.network import Network
 from phalanx.launch.chaos.scenarios import (
     DAMAGES,
+    FINISHED,
+    LONG_CUT_SECONDS,
+    PREPARING,
     STARTING,
     UNSAVED,
     Action,
@@ -25,6 +29,7 @@ from phalanx.launch.chaos.scenarios import (
 from phalanx.launch.processes.guardian import find_run_processes, signal_all
 from phalanx.launch.processes.handle import SupervisedHandle
 
+RECOVERED = "recovered"
 _TICK_SECONDS = 0.2
 # The progress of the run fits into such a file, and a checkpoint does not.
 _SMALL_FILE = 2048
@@ -78,7 +83,8 @@ class Injector:
     def run(self, faults: Sequence[Fault]) -> list[Outcome]:
         """Apply the faults one after the other, until one is not recovered from."""
         outcomes = [Outcome(fault) for fault in faults]
-        if faults and faults[0].scenario.when == STARTING:
+        when = faults[0].scenario.when if faults else ""
+        if when in (STARTING, PREPARING):
             if not self._wait_for(lambda: self._is_running(faults[0].tasks), self.limit):
                 return outcomes
         elif not self._wait_for(lambda: self._step() >= 1, self.limit):
@@ -89,7 +95,7 @@ class Injector:
             if self.handle.wait(0) is not None:
                 break
             outcomes[number] = self._apply(fault)
-            if outcomes[number].result != "recovered":
+            if outcomes[number].result != RECOVERED:
                 break
         return outcomes
 
@@ -111,7 +117,7 @@ class Injector:
         decisive = {Role.PS, Role.CHIEF} if has_ps else {Role.CHIEF, Role.WORKER}
         begins_again = scenario.ends_task and bool(roles & decisive)
         lowest = last = step
-        last_change, seen_at_end = 0.0, 0
+        last_change, seen_at_end, step_at_end = 0.0, 0, step
         while (now := time.monotonic() - started) < self.limit:
             while events and now >= events[0].after:
                 event = events.pop(0)
@@ -121,9 +127,9 @@ class Injector:
                         # What has recovered from the first time must do so again.
                         chief, begun_at = self._restarts_chief(), None
                     hit.add(event.task)
-                self._cause(scenario, event)
+                self._cause(fault, event)
                 seen_at_end = self._steps_of(fault)
-            is_over = not events
+            is_over = not events and (now > LONG_CUT_SECONDS or not scenario.lasts)
             if outcome.detected_after is None and is_over:
                 counts = self._restarts()
                 if all(counts[task] > restarts[task] for task in fault.tasks):
@@ -131,6 +137,8 @@ class Injector:
             if begun_at is None and self._restarts_chief() > chief:
                 begun_at = time.time()
             current = self._step()
+            if not is_over:
+                step_at_end = max(step, current)
             # Steps that were in flight may still be counted before the chief notices the loss.
             is_fresh = not begins_again or (begun_at is not None and self._written_at() > begun_at)
             lowest = min(lowest, current) if is_fresh else lowest
@@ -138,52 +146,62 @@ class Injector:
                 last, last_change = current, now
             outcome = replace(outcome, stalled=max(outcome.stalled, now - last_change))
             is_back = outcome.detected_after is not None or not scenario.ends_task
-            if scenario.cuts and is_over:
+            if scenario.cuts and is_over and not scenario.lasts:
                 # The others may have trained on all the time.
                 is_back = self._steps_of(fault) > seen_at_end
-            if current > step and is_over and is_back and is_fresh:
+            is_past = current > (step if not scenario.lasts else step_at_end)
+            if is_past and is_over and is_back and is_fresh:
                 redone = max(0, step - lowest)
-                return replace(outcome, new_step_after=now, steps_redone=redone, result="recovered")
+                return replace(outcome, new_step_after=now, steps_redone=redone, result=RECOVERED)
             if (result := self.handle.wait(_TICK_SECONDS)) is not None:
-                # An evaluator may still be missing when the run is done.
-                is_fine = result.exit_code == 0 and roles == {Role.EVALUATOR}
-                text = "recovered" if is_fine else f"the job ended: {result.reason}"
-                return replace(outcome, result=text)
+                return replace(outcome, result=_judge_end(fault, result))
         return replace(outcome, result=f"no new step within {self.limit:.0f} s")
 
     def _wait_for_moment(self, scenario: Scenario) -> str:
         """Wait until a fault can happen; return why it never can, if it cannot."""
         if scenario.when == STARTING:
             return "the job had made steps before" if self._step() >= 1 else ""
+        if scenario.when == PREPARING:
+            self._wait_for(lambda: self._step() >= 0, self.limit)
+            return "the job had made steps before" if self._step() >= 1 else ""
         if scenario.when == UNSAVED:
             return "there was a checkpoint before" if self._checkpoint() else ""
         if scenario.when and not self._wait_for_activity(scenario.when):
             return f"the chief was never {scenario.when}"
         if scenario.action in DAMAGES and not self._wait_for(
-            lambda: count_checkpoints(self._checkpoint()) > 1, self.limit
+            lambda: damage.count_checkpoints(self._checkpoint()) > 1, self.limit
         ):
             return "there were never two checkpoints in local files"
         return ""
 
-    def _cause(self, scenario: Scenario, event: FaultEvent) -> None:
-        task = event.task
+    def _cause(self, fault: Fault, event: FaultEvent) -> None:
+        task, action = event.task, fault.scenario.action
         processes = find_run_processes(self.run_id, str(task))
-        match scenario.action:
+        match action:
             case Action.CUT | Action.CUT_SENDING | Action.CUT_RECEIVING:
                 assert self.network is not None
                 change = self.network.cut if event.begins else self.network.heal
-                change(
-                    task,
-                    sends=scenario.action is not Action.CUT_RECEIVING,
-                    receives=scenario.action is not Action.CUT_SENDING,
+                sends, receives = (
+                    action is not Action.CUT_RECEIVING,
+                    action is not Action.CUT_SENDING,
                 )
+                change(task, sends=sends, receives=receives)
+            case Action.SPLIT:
+                assert self.network is not None
+                half = len(fault.tasks) // 2
+                if task in fault.tasks[:half]:
+                    self.network.split([task], fault.tasks[half:], heal=not event.begins)
+            case Action.EXPIRE:
+                signal_all(processes, signal.SIGTERM if event.begins else signal.SIGKILL)
             case Action.FILL_DISK:
-                limit_files(processes, _SMALL_FILE if event.begins else resource.RLIM_INFINITY)
-            case Action.FLIP_BIT | Action.TRUNCATE:
-                damage = flip_bit if scenario.action is Action.FLIP_BIT else truncate
-                damage(self._checkpoint())
+                size = _SMALL_FILE if event.begins else resource.RLIM_INFINITY
+                set_limit(processes, resource.RLIMIT_FSIZE, size)
+            case Action.LIMIT_MEMORY:
+                set_limit(processes, resource.RLIMIT_AS, 0)
+            case Action.FLIP_BIT | Action.TRUNCATE | Action.EMPTY | Action.DELETE:
+                _DAMAGES[action](self._checkpoint())
                 signal_all(processes, signal.SIGKILL)
-            case action:
+            case _:
                 signal_all(processes, action.value if event.begins else signal.SIGCONT)
 
     def _is_running(self, tasks: Sequence[Task]) -> bool:
@@ -234,14 +252,33 @@ class Injector:
         return False
 
 
-def limit_files(processes: Iterable[int], size: int) -> None:
-    """Let processes write no file that is larger, as if the disk were full."""
+_DAMAGES = {
+    Action.FLIP_BIT: damage.flip_bit,
+    Action.TRUNCATE: damage.truncate,
+    Action.EMPTY: damage.empty,
+    Action.DELETE: damage.delete,
+}
+
+
+def _judge_end(fault: Fault, result: JobResult) -> str:
+    """Say whether the job has ended as it should, or why not."""
+    if fault.scenario.ends_job and result.exit_code and result.reason:
+        return RECOVERED
+    # An evaluator may still be missing when the run is done.
+    is_last = fault.scenario.when == FINISHED or all(t.role is Role.EVALUATOR for t in fault.tasks)
+    if result.exit_code == 0 and is_last:
+        return RECOVERED
+    return f"the job ended: {result.reason}"
+
+
+def set_limit(processes: Iterable[int], kind: int, size: int) -> None:
+    """Limit files, as if the disk were full, or memory, as a container without more of it."""
     for pid in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-            _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            _, most = resource.prlimit(pid, kind)
             soft = size if most == resource.RLIM_INFINITY else min(size, most)
             soft = most if size == resource.RLIM_INFINITY else soft
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, most))
+            resource.prlimit(pid, kind, (soft, most))
 
 
 def render_table(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:

@@ -7,6 +7,7 @@ The router drops the packets of a host that is cut off. Nobody is told, as when 
 """
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
@@ -59,6 +60,14 @@ class Network:
         """End a cut of the same kind."""
         for rule in self._rules(task, sends, receives):
             _ip("-n", self.router, *rule("delete"))
+
+    def split(self, left: Sequence[Task], right: Sequence[Task], heal: bool = False) -> None:
+        """Drop everything between hosts of one group and of another, or end that."""
+        change = "delete" if heal else "add"
+        for one, other in itertools.product(left, right):
+            for source, target in ((one, other), (other, one)):
+                route = ("from", self.addresses[source], "to", self.addresses[target])
+                _ip("-n", self.router, "rule", change, *route, "blackhole", "priority", "1")
 
     def _rules(
         self, task: Task, sends: bool, receives: bool
