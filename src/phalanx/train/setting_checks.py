@@ -1,15 +1,17 @@
 """Errors for settings that do not fit a model or its step."""
 
 import logging
+from collections.abc import Iterable
 
 import keras
 
 from phalanx.errors import ConfigurationError
 from phalanx.train.config import RunConfig
 from phalanx.train.step.step_function import StepFunction, stateful_layers
-from phalanx.train.variables.host_variables import HostVariables
+from phalanx.train.types import Callback
+from phalanx.train.variables.clipping import Clipping
+from phalanx.train.variables.host_variables import ELEMENTWISE, HostVariables, inner_optimizer
 from phalanx.train.variables.sparse_tables import is_table
-from phalanx.train.variables.store import ELEMENTWISE
 from phalanx.train.variables.table import Table
 
 LOG = logging.getLogger("phalanx")
@@ -47,6 +49,16 @@ def check_growing_tables(config: RunConfig, host_variables: HostVariables, has_p
             )
 
 
+def check_callbacks(callbacks: Iterable[Callback], host_variables: HostVariables) -> None:
+    """Raise an error for callbacks that sparse tables do not allow."""
+    tables = [variable for variable in host_variables.trainable if is_table(variable)]
+    if tables and any(isinstance(c, keras.callbacks.SwapEMAWeights) for c in callbacks):
+        raise ConfigurationError(
+            f"SwapEMAWeights swaps whole weights, but {tables[0].path} is a sparse table, which no "
+            "host may hold: leave the callback out; the weights become their averages at the end"
+        )
+
+
 def check_in_place(config: RunConfig, step_function: StepFunction) -> None:
     """Raise an error for settings that do not fit a step which updates weights while it runs."""
     if step_function.updates_in_place:
@@ -65,6 +77,17 @@ def check_in_place(config: RunConfig, step_function: StepFunction) -> None:
                     f"{name} is {value}, but {step_function.describe_updates()}, to which {name} "
                     f"does not apply: {remedy}"
                 )
+
+
+def check_asynchronous(step_function: StepFunction, clipping: Clipping) -> None:
+    """Raise an error for settings that asynchronous training cannot have."""
+    steps = inner_optimizer(step_function.optimizer).gradient_accumulation_steps
+    if steps and clipping.has_limits:
+        raise ConfigurationError(
+            f"gradient_accumulation_steps of the optimizer is {steps}, and gradients have a limit: "
+            "asynchronous trainers do not know the mean that Keras would clip. Leave out one of "
+            "them, or set accumulate of the run instead (--accumulate)"
+        )
 
 
 def check_fits_ps(

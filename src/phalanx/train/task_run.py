@@ -49,6 +49,8 @@ from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train
 from phalanx.train.runtime.topology import Strategy, Topology
 from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
 from phalanx.train.setting_checks import (
+    check_asynchronous,
+    check_callbacks,
     check_fits_ps,
     check_growing_tables,
     check_in_place,
@@ -239,6 +241,8 @@ class TaskRun:
             ps_cluster.worker_data = element_spec
             ps_cluster.worker_data_name = self.data_name
         is_async = self.topology.strategy is Strategy.ASYNC_PS
+        if is_async:
+            check_asynchronous(step_function, clipping)
         engine_class = AsyncPSEngine if is_async else SyncPSEngine
         engine = engine_class(
             ps_cluster,
@@ -287,6 +291,8 @@ class TaskRun:
             for variable in host_variables.described():
                 variable.tracks_changes = variable.is_large
         if self.trains:
+            callbacks = [c for h in self.hooks if isinstance(h, CallbackHook) for c in h.callbacks]
+            check_callbacks(callbacks, host_variables)
             check_growing_tables(self.config, host_variables, self.topology.strategy.has_ps)
         data = TaskData(
             train_data,

@@ -21,6 +21,10 @@ class Clipping:
     norm: float | Tensor | None = None
     global_norm: float | Tensor | None = None
 
+    @property
+    def has_limits(self) -> bool:
+        return any(limit is not None for limit in (self.value, self.norm, self.global_norm))
+
     def scale(self, factor: Tensor) -> Clipping:
         """Return the limits for gradients that are multiplied by a factor."""
         limits = (self.value, self.norm, self.global_norm)

@@ -226,6 +226,11 @@ class DescribedVariable(keras.Variable):  # type: ignore[misc]
             self._is_filled = True
         self.fill()
 
+    def note_write(self) -> None:
+        """Note that all rows are about to be written at once."""
+        self._begin_write()
+        self.writes += 1
+
     def find_snapshot(self, shard: TFVariable) -> RowSnapshot | None:
         """Return what keeps the rows of a shard for a save in the background."""
         pairs = zip(self.shards, self.snapshots, strict=False)

@@ -27,7 +27,6 @@ from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import (
     HostVariables,
-    built_variables,
     inner_optimizer,
 )
 from phalanx.train.variables.index_shard import Sightings
@@ -236,9 +235,30 @@ class DeviceVariables:
             gradients: A gradient of each buffer.
             are_stored: Whether each gradient is on the device of its buffer, and stays there.
         """
-        clipped = self.clip(gradients, are_stored)
+        accumulates = inner_optimizer(self.host_variables.optimizer).gradient_accumulation_steps
+        if accumulates and self.clipping.has_limits:
+            clipped = self._clip_means(gradients)
+        else:
+            clipped = self.clip(gradients, are_stored)
         for number, store in enumerate(self.stores):
             store.apply([clipped[index] for index in self.layout.in_store(number)])
+
+    @unconverted
+    def _clip_means(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Clip the means of gradients that the optimizer accumulates, as Keras does.
+
+        The optimizer adds the sums of earlier steps to what it gets, and divides by the number of
+        steps. So what it gets in an update is computed from the mean that it shall have.
+        """
+        scale = self.scale_loss(tf.constant(1.0))
+        contributions = []
+        for index, gradient in enumerate(gradients):
+            number = self.layout.buffers[index].store
+            position = self.layout.in_store(number).index(index)
+            contributions.append(self.stores[number].accumulate(position, gradient, scale))
+        clipped = self.clip([each.mean for each in contributions], are_stored=True)
+        pairs = zip(contributions, clipped, strict=True)
+        return [contribution.replace_mean(mean) for contribution, mean in pairs]
 
     @unconverted
     def growing_buffers(self) -> list[int]:
@@ -339,6 +359,10 @@ class DeviceVariables:
             shared = zip(store.slots.shared, self.host_variables.slots.shared, strict=True)
             for stored, local in shared:
                 stored.assign(_numpy(local))
+            for row_optimizer in store.row_optimizers.values():
+                if row_optimizer.waiting is not None:
+                    with tf.device(store.device):
+                        row_optimizer.waiting.find()
 
     def pull(self) -> None:
         """Copy the buffers to the host variables; a large one only if it has a host copy."""
@@ -376,9 +400,12 @@ class DeviceVariables:
         """
         if not self.host_variables.finalizes:
             return False
+        if inner_optimizer(self.host_variables.optimizer).use_ema:
+            for variable, _, _ in self._table_buffers.described():
+                variable.note_write()
         for store in self.stores:
             with tf.device(store.device):
-                store.optimizer.finalize_variable_values(built_variables(store.optimizer))
+                store.finalize()
         return bool(inner_optimizer(self.host_variables.optimizer).use_ema)
 
     def learning_rate(self) -> float:

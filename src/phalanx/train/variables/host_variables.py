@@ -1,6 +1,6 @@
 """The model's variables on the host, and the slots of an optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import keras
@@ -10,6 +10,23 @@ from phalanx.train.types import KerasVariable, Optimizer
 from phalanx.train.variables.described_variable import DescribedVariable, build_described
 from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import TableIndex
+
+# These treat each element separately, so a buffer of many variables is updated as each would be.
+ELEMENTWISE = (
+    keras.optimizers.SGD,
+    keras.optimizers.Adam,
+    keras.optimizers.AdamW,
+    keras.optimizers.Adamax,
+    keras.optimizers.Nadam,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adadelta,
+    keras.optimizers.RMSprop,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+)
+
+AVERAGE_STEP = "average_step"
+"""The slot that says after which step the moving average of a row was computed last."""
 
 
 @dataclass
@@ -79,6 +96,23 @@ class HostVariables:
         else:
             owned = [(optimizer, [position]) for position, optimizer in own.items()]
             self.slots = build_optimizers(self.optimizer, self.trainable, owned)
+            self._add_average_steps(own)
+
+    def _add_average_steps(self, own: Mapping[int, Optimizer]) -> None:
+        """Describe a slot for each table that has moving averages, and save it as the others."""
+        if not self.optimizer.use_ema or type(self.optimizer) not in ELEMENTWISE:
+            return
+        steps: dict[int, KerasVariable] = {}
+        for position, table in enumerate(self.trainable):
+            if isinstance(table, Table) and position not in own:
+                if table.average_step is None:
+                    table.average_step = table.make_average_step()
+                    self.optimizer._track_variable(table.average_step)
+                steps[position] = table.average_step
+        ids = {id(step) for step in steps.values()}
+        self.slots.shared = [v for v in self.slots.shared if id(v) not in ids]
+        if steps:
+            self.slots.by_name[AVERAGE_STEP] = steps
 
     def _check_own_optimizers(self, table: KerasVariable) -> None:
         """Refuse what does not go together with an optimizer of a single table."""

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from phalanx.train.autograph import unconverted
 from phalanx.train.embedding_inputs import hash_values
 from phalanx.train.types import (
-    Array,
     GradientTape,
     KerasVariable,
-    Optimizer,
     Tensor,
-    TFVariable,
 )
 from phalanx.train.variables.described_variable import stand_in
-from phalanx.train.variables.index_shard import IndexShard, Sightings, note_changes
-from phalanx.train.variables.row_snapshot import RowSnapshot
+from phalanx.train.variables.index_shard import IndexShard, Sightings
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
 
 if TYPE_CHECKING:
     from phalanx.train.variables.table_index import TableIndex
-
-# The optimizer gets rows in blocks of this size, so that its variables have a fixed shape.
-_BLOCK_ROWS = 1024
 
 
 @unconverted
@@ -307,83 +297,3 @@ def merge_rows(gradient: Tensor) -> Tensor:
     indices, positions = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
-
-
-@dataclass(frozen=True)
-class RowOptimizer:
-    """Updates some rows of a buffer, with any optimizer that treats each element separately.
-
-    The rows and their slots are copied to a block, updated there, and copied back. Rows that a step
-    has not looked up do not change, whatever their momentum.
-    """
-
-    optimizer: Optimizer
-    block: KerasVariable
-    copies: Sequence[tuple[KerasVariable, KerasVariable]]
-    """A block, and the buffer that it copies: for the rows, and for each of their slots."""
-    shared: Sequence[tuple[KerasVariable, KerasVariable]]
-    """The shared variables of this optimizer, and those of the optimizer of the store."""
-    initial_slots: Sequence[Array] = ()
-    """The first row of each slot in `copies`, as the optimizer initializes it."""
-    is_own: bool = False
-    """Whether the table has this optimizer alone, so that no dense weight advances it."""
-    changed: TFVariable = None
-    """Which rows of the buffer have changed, if that is noted."""
-    snapshot: RowSnapshot | None = None
-    """Keeps rows and slots for a save in the background, if the table is large."""
-
-    def apply(self, gradient: Tensor) -> None:
-        """Update the rows of a gradient that holds each row once."""
-        indices, values = gradient.indices, gradient.values
-        self._note_update(indices)
-        length = tf.size(indices)
-        # One block runs even without rows, so that the iteration count advances.
-        blocks = tf.maximum((length + _BLOCK_ROWS - 1) // _BLOCK_ROWS, 1)
-
-        def update(number: Tensor) -> Tensor:
-            begin = number * _BLOCK_ROWS
-            rows_in_block = indices[begin : begin + _BLOCK_ROWS]
-            missing = _BLOCK_ROWS - tf.size(rows_in_block)
-            padded = tf.pad(rows_in_block, [[0, missing]])
-            gradients = tf.pad(values[begin : begin + _BLOCK_ROWS], [[0, missing], [0, 0]])
-            for block, buffer in self.copies:
-                block.assign(tf.gather(buffer.value, padded))
-            for local, stored in self.shared:
-                local.assign(stored.value)
-            self.optimizer.apply([tf.reshape(gradients, self.block.shape)], [self.block])
-            for block, buffer in self.copies:
-                rows = tf.convert_to_tensor(block.value)[: tf.size(rows_in_block)]
-                buffer.value.scatter_update(tf.IndexedSlices(rows, rows_in_block))
-            return number + 1
-
-        tf.while_loop(
-            lambda number: number < blocks, lambda number: [update(number)], [0],
-            parallel_iterations=1,
-        )  # fmt: skip
-        if self.is_own:
-            self.advance_shared()
-
-    def reset(self, indices: Tensor, rows: Tensor) -> None:
-        """Give rows new values, and their slots the initial ones."""
-        (_, weight), *slots = self.copies
-        self._note_update(indices)
-        weight.value.scatter_update(tf.IndexedSlices(rows, indices))
-        for (_, slot), initial in zip(slots, self.initial_slots, strict=True):
-            values = tf.repeat(tf.constant(initial), tf.size(indices), 0)
-            slot.value.scatter_update(tf.IndexedSlices(values, indices))
-
-    def _note_update(self, indices: Tensor) -> None:
-        note_changes(self.changed, indices)
-        if self.snapshot is not None:
-            self.snapshot.keep(indices)
-
-    def advance_shared(self) -> None:
-        """Write the shared variables back, where no dense weight of the store advances them."""
-        for local, stored in self.shared:
-            stored.assign(local.value)
-
-
-def make_block(buffer: KerasVariable) -> KerasVariable:
-    """Create a variable for some rows of a buffer."""
-    shape = (_BLOCK_ROWS, math.prod(buffer.shape[1:]))
-    return keras.Variable(np.zeros(shape, buffer.dtype), dtype=buffer.dtype, name=buffer.name)

@@ -12,9 +12,12 @@ import tensorflow as tf
 from phalanx.errors import ConfigurationError
 from phalanx.train.autograph import unconverted
 from phalanx.train.types import KerasVariable, Optimizer, Tensor, TFVariable
+from phalanx.train.variables.accumulated_gradient import AccumulatedGradient
 from phalanx.train.variables.described_variable import DescribedVariable, refer_by_description
 from phalanx.train.variables.flat_layout import Buffer, FlatLayout, VariableSpec
 from phalanx.train.variables.host_variables import (
+    AVERAGE_STEP,
+    ELEMENTWISE,
     HostVariables,
     OptimizerSlots,
     build_optimizer,
@@ -24,24 +27,16 @@ from phalanx.train.variables.host_variables import (
     list_variables,
 )
 from phalanx.train.variables.index_shard import IndexShard, Sightings
+from phalanx.train.variables.row_optimizer import (
+    RowAverages,
+    RowOptimizer,
+    WaitingRows,
+    make_block,
+)
 from phalanx.train.variables.row_snapshot import RowSnapshot
-from phalanx.train.variables.sparse_tables import RowOptimizer, is_table, make_block
+from phalanx.train.variables.sparse_tables import is_table
 from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import make_changes
-
-# These treat each element separately, so a buffer of many variables is updated as each would be.
-ELEMENTWISE = (
-    keras.optimizers.SGD,
-    keras.optimizers.Adam,
-    keras.optimizers.AdamW,
-    keras.optimizers.Adamax,
-    keras.optimizers.Nadam,
-    keras.optimizers.Adagrad,
-    keras.optimizers.Adadelta,
-    keras.optimizers.RMSprop,
-    keras.optimizers.Ftrl,
-    keras.optimizers.Lion,
-)
 
 # A variable of this size gets buffers of its own, so that its sparse gradients stay sparse.
 LARGE_BYTES = 64 * 2**20
@@ -84,6 +79,42 @@ class VariableStore:
                 shared[-1].advance_shared()
             else:
                 self.optimizer.iterations.assign_add(1)
+
+    @unconverted
+    def accumulate(self, position: int, gradient: Tensor, scale: Tensor) -> AccumulatedGradient:
+        """Return the gradient of a buffer with those that its optimizer has accumulated.
+
+        Args:
+            position: The position of the buffer in `weights`.
+            gradient: The gradient of the loss, which is multiplied by `scale`.
+            scale: The scale of the loss.
+        """
+        inner = inner_optimizer(self.optimizer)
+        steps = inner.gradient_accumulation_steps
+        sums = self.slots.by_name["gradient_accumulator"].get(position)
+        row_optimizer = self.row_optimizers.get(position)
+        with tf.device(self.device):
+            is_update = (inner._iterations.value + 1) % steps == 0
+            if sums is None:
+                earlier = None
+            elif row_optimizer is None or row_optimizer.waiting is None:
+                # Keras adds a sparse gradient to a dense sum.
+                gradient, earlier = tf.convert_to_tensor(gradient), sums.value * scale
+            else:
+                gradient = row_optimizer.waiting.add(gradient)
+                earlier = tf.gather(sums.value, gradient.indices) * scale
+        return AccumulatedGradient(gradient, earlier, steps, is_update, self.device)
+
+    def finalize(self) -> None:
+        """Replace the weights by their moving averages, if the optimizer keeps such averages."""
+        if not self.row_optimizers:
+            self.optimizer.finalize_variable_values(built_variables(self.optimizer))
+            return
+        for row_optimizer in self.row_optimizers.values():
+            row_optimizer.finish_averages()
+        for position, average in self.slots.by_name.get("average", {}).items():
+            if position not in self.row_optimizers:
+                self.weights[position].assign(average.value)
 
     @unconverted
     def drop_stale(
@@ -209,6 +240,7 @@ def make_stores(
                 for index, buffer in enumerate(buffers)
                 if layout.specs[held[index]].split and is_table(variables[held[index]])
             }  # fmt: skip
+            _leave_rows_alone(clone, [weights[index] for index in row_optimizers])
             state = _make_state(state_layout, number)
             indexes = _make_indexes(layout, number, variables)
             idle = [each for position, each in clones.items() if position not in held]
@@ -291,14 +323,7 @@ def _make_row_optimizer(
     table: Table,
 ) -> RowOptimizer:
     """Make the optimizer of some rows; `stored` is the one that has their slots in this store."""
-    inner = inner_optimizer(optimizer)
-    for setting in ("use_ema", "gradient_accumulation_steps"):
-        if getattr(inner, setting):
-            raise ConfigurationError(
-                f"{setting} of the optimizer is {getattr(inner, setting)}, but {weight.path} is a "
-                "sparse table, whose rows are updated only in the steps that look them up: leave "
-                f"{setting} out, or use keras.layers.Embedding"
-            )
+    _check_row_optimizer(optimizer, weight.path, is_own)
     block = make_block(weight)
     clone = clone_optimizer(optimizer)
     _exclude_from_weight_decay(clone, [] if buffer.weight_decay else [block])
@@ -306,13 +331,61 @@ def _make_row_optimizer(
     copies = [(block, weight)]
     initial = [np.asarray(local.by_name[name][0].value)[:1] for name in local.by_name]
     copies += [(local.by_name[name][0], slots.by_name[name][position]) for name in local.by_name]
+    averages = waiting = None
+    if clone.use_ema:
+        step = keras.Variable("zeros", shape=(block.shape[0], 1), dtype="int64")
+        stored_step = keras.Variable("zeros", shape=(weight.shape[0], 1), dtype="int64")
+        slots.by_name.setdefault(AVERAGE_STEP, {})[position] = stored_step
+        copies.append((step, stored_step))
+        initial.append(np.zeros([1, 1], np.int64))
+        averages = RowAverages(clone, block, local.by_name["average"][0], step)
     ids = {id(variable) for variable in stored.variables}
     shared = [variable for variable in slots.shared if id(variable) in ids]
     pairs = list(zip(local.shared, shared, strict=True))
+    if clone.gradient_accumulation_steps:
+        sums = slots.by_name["gradient_accumulator"][position]
+        waiting = WaitingRows(clone, stored._iterations, sums, make_changes(buffer.shape[0]))
     changed = make_changes(buffer.shape[0]) if table.tracks_changes else None
     stored_rows = [copied.value for _, copied in copies]
     snapshot = RowSnapshot(stored_rows) if table.is_large else None
-    return RowOptimizer(clone, block, copies, pairs, initial, is_own, changed, snapshot)
+    return RowOptimizer(
+        clone, block, copies, pairs, initial, is_own, changed, snapshot, averages, waiting
+    )
+
+
+def _leave_rows_alone(optimizer: Optimizer, weights: Sequence[KerasVariable]) -> None:
+    """Keep an optimizer from updating what belongs to row optimizers.
+
+    In each step, Keras updates the averages of all weights that an optimizer was built with, and
+    sets all of its accumulated gradients to zero after an update.
+    """
+    built = [id(variable) for variable in built_variables(optimizer)]
+    inner = inner_optimizer(optimizer)
+    for weight in weights:
+        if id(weight) in built and inner.use_ema:
+            inner._model_variables_moving_average[built.index(id(weight))] = None
+        if id(weight) in built and inner.gradient_accumulation_steps:
+            inner._accumulated_gradients[built.index(id(weight))] = None
+
+
+def _check_row_optimizer(optimizer: Optimizer, path: str, is_own: bool) -> None:
+    """Refuse settings of an optimizer that rows cannot have."""
+    settings = ["ema_overwrite_frequency"]
+    if is_own:
+        settings = ["use_ema", "gradient_accumulation_steps"]
+    for setting in settings:
+        value = getattr(optimizer, setting)
+        if value and (is_own or optimizer.use_ema):
+            reason = (
+                "set it for the optimizer of the model instead"
+                if is_own
+                else "which would overwrite all of its rows: leave it out, and the weights become "
+                "their averages at the end"
+            )
+            raise ConfigurationError(
+                f"{setting} of the optimizer is {value}, but {path} is a sparse table"
+                f"{': ' if is_own else ', '}{reason}"
+            )
 
 
 def _make_state(layout: FlatLayout, store: int) -> list[TFVariable]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import keras
+
 from phalanx.train.types import Optimizer
 from phalanx.train.variables.described_variable import DescribedVariable
 
@@ -29,4 +31,14 @@ class Table(DescribedVariable):
         """Which id has which row, if it is a growing table."""
         self.is_index = False
         """Whether it is a part of the index of a growing table: no step has it as state."""
+        self.average_step: Table | None = None
+        """A slot for each row: after which step its moving average was computed last."""
         super().__init__(shape, initializer, dtype, name, trainable)
+
+    def make_average_step(self) -> Table:
+        """Describe the slot `average_step`."""
+        name = f"{self.path.replace('/', '_')}_average_step"
+        zeros = keras.initializers.Zeros()
+        step = Table((int(self.shape[0]), 1), zeros, "int64", name, trainable=False)
+        step.in_ranges, step.tracks_changes = self.in_ranges, self.tracks_changes
+        return step

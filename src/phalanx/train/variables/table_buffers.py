@@ -13,7 +13,7 @@ from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.flat_layout import FlatLayout
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.index_shard import IndexShard
-from phalanx.train.variables.sparse_tables import RowOptimizer
+from phalanx.train.variables.row_optimizer import RowOptimizer
 from phalanx.train.variables.store import VariableStore
 from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import TableIndex
