@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 VARIABLE = "PHALANX_JOIN_SECONDS"
 """How long to wait for the other tasks; set only in a program that was started again."""
 
-DIRECTORY = str(Path.cwd())
+directory = str(Path.cwd())
 """The working directory of the program when it imported this package."""
 
 Join = Callable[[float | None], None]
@@ -28,6 +29,8 @@ _CALL = re.compile(
     r"|from phalanx import [^\n]*\b(fit|evaluate|predict)\b"
     r"|\bimport phalanx as (?P<name>\w+)[\s\S]*\b(?P=name)\.(fit|evaluate|predict)\b"
 )
+
+_CONTEXT = "tensorflow.python.eager.context"
 
 _requested: list[float] = []
 _undo: list[Callable[[], None]] = []
@@ -40,14 +43,17 @@ def was_requested() -> bool:
 
 def install(join: Join) -> None:
     """Call `join` before TensorFlow initializes itself, if the program is found to call `fit`."""
+    global directory  # noqa: PLW0603
+    directory = str(Path.cwd())
     text = os.environ.pop(VARIABLE, None)
     seconds = None if text is None else float(text)
     if seconds is not None:
         _requested.append(seconds)
     elif _is_child() or not any(map(_calls_fit, _programs())):
         return
-    if "tensorflow" in sys.modules:
-        _join_before_start(join, seconds)
+    # A program that was forked has its modules, but must not import TensorFlow yet.
+    if (context := sys.modules.get(_CONTEXT)) is not None:
+        _join_before_start(context, join, seconds)
     else:
         sys.meta_path.insert(0, _TensorFlowFinder(join, seconds))
 
@@ -85,17 +91,15 @@ def _calls_fit(path: Path) -> bool:
         return False
 
 
-def _join_before_start(join: Join, seconds: float | None) -> None:
+def _join_before_start(context: Any, join: Join, seconds: float | None) -> None:
     """Let the context of TensorFlow join when it is about to be initialized."""
-    from tensorflow.python.eager import context  # noqa: PLC0415
-
     kind = context.Context
     initialize = kind.ensure_initialized
 
     def undo() -> None:
         kind.ensure_initialized = initialize
 
-    def join_first(self: context.Context) -> None:
+    def join_first(self: Any) -> None:
         cancel()
         # The program may connect to its cluster by itself, or be one of TensorFlow 1.
         is_own = self.coordination_service is not None or not context.executing_eagerly()
@@ -127,7 +131,7 @@ class _TensorFlowFinder:
 
         def execute_and_prepare(module: ModuleType) -> None:
             execute(module)
-            _join_before_start(self._join, self._seconds)
+            _join_before_start(importlib.import_module(_CONTEXT), self._join, self._seconds)
 
         spec.loader.exec_module = execute_and_prepare  # type: ignore[method-assign]
         return spec

@@ -17,6 +17,7 @@ import pytest
 
 import phalanx
 from phalanx.launch.backends.local.ports import hold_ports
+from phalanx.launch.backends.local.preload import PHALANX
 from phalanx.launch.processes.forks import ForkedProcess, ForkServer
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
@@ -125,7 +126,7 @@ def make_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    server = ForkServer.start(sys.executable, ["tensorflow", "keras"], make_environment())
+    server = ForkServer.start(sys.executable, PHALANX, make_environment())
     yield server
     server.close()
 

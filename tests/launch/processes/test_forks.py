@@ -185,6 +185,61 @@ def test_modules_seem_not_to_be_imported(run: Run, tmp_path: Path) -> None:
     assert run(program.format(tmp_path)) == (0, "False True\nTrue True\n")
 
 
+@pytest.fixture
+def run_with_package(variables: dict[str, str], tmp_path: Path) -> Iterator[Run]:
+    """Run a program in a fork of a server that has imported parts of a package, too."""
+    package = tmp_path / "modules/package"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import sys\nPROGRAM = getattr(sys.modules['__main__'], '__file__', '')"
+    )
+    (package / "light.py").write_text("import os\nPROCESS = os.getpid()")
+    (package / "heavy.py").write_text("from slow import COLOR, PROCESS\nfrom package import light")
+    server = ForkServer.start(sys.executable, ["package.light", "slow", "package.heavy"], variables)
+    while server.is_starting():
+        time.sleep(0.01)
+
+    def run(program: str) -> tuple[int, str]:
+        path = tmp_path / "program.py"
+        path.write_text(dedent(program))
+        process = fork(server, [sys.executable, str(path)], variables)
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            output = stdout.read().decode().replace(str(server.process.pid), "server")
+        return process.wait(60), output.replace(str(path), "program.py")
+
+    yield run
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["import package.heavy", "import slow, package.heavy", "import package.light, package.heavy"],
+)
+def test_package_looks_at_the_program_that_imports_it(run_with_package: Run, imports: str) -> None:
+    program = f"""
+        {imports}
+        import sys
+        print(package.PROGRAM, package.heavy.PROCESS, package.light.PROCESS)
+        print(sys.modules["package"] is package, "slow" in sys.modules)
+    """
+    assert run_with_package(program) == (0, "program.py server server\nTrue True\n")
+
+
+@pytest.mark.parametrize("first", ["", "import package.light", "from package import light"])
+def test_environment_may_change_before_a_heavy_part_of_a_package_is_imported(
+    run_with_package: Run, first: str
+) -> None:
+    program = f"""
+        import os
+        {first}
+        os.environ["COLOR"] = "red"
+        from package import heavy
+        print(heavy.COLOR, heavy.PROCESS == os.getpid())
+    """
+    assert run_with_package(program) == (0, "red True\n")
+
+
 def test_exit_codes_and_signals_are_reported(run: Run) -> None:
     assert run("raise SystemExit(3)") == (3, "")
     assert run("import sys; sys.exit('no data')") == (1, "no data\n")

@@ -10,6 +10,9 @@ A fork is like a process that has started by itself:
 - It is the leader of a process group, and has the task's arguments and its mark in /proc.
 - The modules seem not to be imported until the program imports them. If the program changes its
   environment before that, which the modules might have read, the command is executed anew.
+- A package of which only submodules are given, as `phalanx.train.runner`, is executed again when
+  the program imports it, because it looks at the program. What was imported of it before the first
+  other module reads no environment, and is not hidden.
 - Its random numbers are its own.
 
 It is killed if this process dies. Only the standard library is used before the modules.
@@ -199,14 +202,7 @@ class Hidden:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         module = self._modules.get(name)
-        if module is None:
-            return None
-        real = module.__spec__
-        spec = ModuleSpec(name, _Loader(self, module))
-        if real is not None:
-            spec.origin = real.origin
-            spec.submodule_search_locations = real.submodule_search_locations
-        return spec
+        return None if module is None else _make_spec(module, lambda _: self.show())
 
     def show(self) -> None:
         """Put the modules back where imports look first."""
@@ -229,23 +225,63 @@ class Hidden:
             self._on_change()
 
 
+class ExecutedAgain:
+    """Packages that are executed again when the program imports them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._packages = {name: sys.modules.pop(name) for name in names}
+        if names:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package = self._packages.pop(name, None)
+        if package is None or package.__spec__ is None or package.__spec__.loader is None:
+            return None
+        return _make_spec(package, package.__spec__.loader.exec_module)
+
+
 class _Loader(Loader):
     """Loads a module that is there already."""
 
-    def __init__(self, hidden: Hidden, module: ModuleType) -> None:
-        self._hidden = hidden
+    def __init__(self, module: ModuleType, load: Callable[[ModuleType], None]) -> None:
         self._module = module
+        self._load = load
         self._spec = module.__spec__
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        self._hidden.show()
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec
+        self._load(module)
 
 
-def run(request: Request, modules: Sequence[str]) -> None:
+def _make_spec(module: ModuleType, load: Callable[[ModuleType], None]) -> ModuleSpec:
+    """Return the spec of a module that is there already; `load` is called when it is imported."""
+    spec, real = ModuleSpec(module.__name__, _Loader(module, load)), module.__spec__
+    if real is not None:
+        spec.origin = real.origin
+        spec.submodule_search_locations = real.submodule_search_locations
+    return spec
+
+
+def import_modules(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Import modules; return those to hide, and the packages to execute again."""
+    packages = {name.partition(".")[0] for name in names if "." in name}
+    before: set[str] | None = None
+    for name in names:
+        if "." not in name and before is None:
+            before = set(sys.modules)
+        importlib.import_module(name)
+    whole = [name for name in names if "." not in name]
+    late = set(sys.modules) - (set(sys.modules) if before is None else before)
+    parts = [name for name in late if name.partition(".")[0] in packages and "." in name]
+    return [*whole, *parts], sorted(packages)
+
+
+def run(request: Request, hidden: Sequence[str], again: Sequence[str]) -> None:
     """Run the program of a task as the interpreter would."""
 
     def execute() -> None:
@@ -260,7 +296,8 @@ def run(request: Request, modules: Sequence[str]) -> None:
     directory = str(Path.cwd()) if is_module else str(Path(target).resolve().parent)
     if "PYTHONSAFEPATH" not in request.environment:
         sys.path.insert(0, directory)
-    Hidden([name for name in modules if name in sys.modules], execute)
+    Hidden(hidden, execute)
+    ExecutedAgain(again)
     try:
         if is_module:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
@@ -281,14 +318,13 @@ _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 def main() -> None:
     descriptor, modules = int(sys.argv[1]), sys.argv[2].split(",")
     with socket.socket(fileno=descriptor) as connection:
-        for name in modules:
-            importlib.import_module(name)
+        hidden, again = import_modules(modules)
         # The garbage collector would write to every object, and so copy the memory in each fork.
         gc.collect()
         gc.freeze()
         request = serve(connection)
     if request is not None:
-        run(request, modules)
+        run(request, hidden, again)
 
 
 if __name__ == "__main__":

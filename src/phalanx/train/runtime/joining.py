@@ -145,7 +145,7 @@ def _restart(wait_seconds: float) -> NoReturn:
     LOG.info("starting the program again, to join the cluster before TensorFlow makes tensors")
     sys.stdout.flush()
     sys.stderr.flush()
-    os.chdir(join_on_import.DIRECTORY)
+    os.chdir(join_on_import.directory)
     os.environ[join_on_import.VARIABLE] = str(wait_seconds)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,23 @@ def test_imports_at_the_start_are_found(source: str) -> None:
     write("parts/base.py", "import keras")
     write("train.py", source)
     assert find_preload(Program(ProgramKind.FILE, "train.py")) == FOUND
+
+
+@pytest.mark.parametrize("source", ["import keras\nimport phalanx", "import phalanx, model"])
+def test_what_phalanx_runs_with_is_imported_as_well(source: str) -> None:
+    write("model.py", "import tensorflow")
+    write("train.py", source)
+    found = find_preload(Program(ProgramKind.FILE, "train.py"))
+    assert set(FOUND) < set(found)
+    assert found[-1] == "phalanx.train.runner"
+    # Each can be imported, and those before TensorFlow do not import it.
+    check = "import sys\n" + "\n".join(
+        f"assert 'tensorflow' not in sys.modules; import {name}"
+        for name in found[: found.index("tensorflow")]
+    )
+    subprocess.run(
+        [sys.executable, "-c", f"{check}\nassert 'tensorflow' not in sys.modules"], check=True
+    )
 
 
 @pytest.mark.parametrize(

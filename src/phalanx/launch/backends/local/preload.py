@@ -8,6 +8,8 @@ from pathlib import Path
 from phalanx.launch.job import Program, ProgramKind
 
 TENSORFLOW = ("tensorflow", "keras")
+# A program may use the first of these before it sets its environment for TensorFlow.
+PHALANX = ("phalanx.cluster.detect", "phalanx.train.config", *TENSORFLOW, "phalanx.train.runner")
 _NAMES = frozenset({*TENSORFLOW, "tf_keras"})
 _MAX_FILES = 200
 _MAX_BYTES = 1 << 20
@@ -16,7 +18,8 @@ _MAX_BYTES = 1 << 20
 def find_preload(program: Program) -> tuple[str, ...]:
     """Return TensorFlow and Keras if the program imports one of them, before it does anything else.
 
-    Imports inside of functions do not count: they may never be executed, or late.
+    With them comes what `phalanx.run` needs, if the program imports Phalanx. Imports inside of
+    functions do not count: they may never be executed, or late.
     """
     if program.kind is ProgramKind.COMMAND:
         return ()
@@ -26,10 +29,12 @@ def find_preload(program: Program) -> tuple[str, ...]:
         path = Path(program.target).resolve()
         path = path / "__main__.py" if path.is_dir() else path
         root = path.parent
-    imports_it = path is not None and _imports_tensorflow(path, root)
-    if not imports_it:
+    imported = _find_imports(path, root) if path is not None else set()
+    if not imported & _NAMES:
         return ()
-    return ("tensorflow", "tf_keras") if program.tf1 else TENSORFLOW
+    if program.tf1:
+        return ("tensorflow", "tf_keras")
+    return PHALANX if "phalanx" in imported else TENSORFLOW
 
 
 def _find_module(name: str) -> Path | None:
@@ -46,20 +51,21 @@ def _find_module(name: str) -> Path | None:
     return Path(origin).absolute() if origin else None
 
 
-def _imports_tensorflow(path: Path, root: Path) -> bool:
-    """Follow the imports of a file through the modules beside it."""
+def _find_imports(path: Path, root: Path) -> set[str]:
+    """Return the packages that a file and the modules beside it import."""
+    imported = set[str]()
     waiting, seen = [path], {path}
     while waiting and len(seen) < _MAX_FILES:
         importing = waiting.pop()
         for level, name in _list_imports(importing):
-            if level == 0 and name.partition(".")[0] in _NAMES:
-                return True
+            if level == 0:
+                imported.add(name.partition(".")[0])
             start = root if level == 0 else importing.parents[level - 1]
             base = start.joinpath(*name.split("."))
             found = {file for file in (Path(f"{base}.py"), base / "__init__.py") if file.is_file()}
             waiting += found - seen
             seen |= found
-    return False
+    return imported
 
 
 def _list_imports(path: Path) -> Iterator[tuple[int, str]]:
