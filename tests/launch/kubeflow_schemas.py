@@ -94,6 +94,19 @@ TRAINJOB = kind(
     ),
 )
 
+# What Kubeflow Trainer's server of statuses takes from a pod.
+TRAINER_STATUS = table(
+    ("trainerStatus",),
+    trainerStatus=table(
+        progressPercentage={"type": "integer", "minimum": 0, "maximum": 100},
+        estimatedRemainingSeconds=COUNT,
+        metrics=several(
+            table(("name", "value"), name={**TEXT, "minLength": 1}, value={**TEXT, "minLength": 1})
+        ),
+        lastUpdatedTime={"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"},
+    ),
+)
+
 REPLICATED_JOB = table(
     ("name", "template"),
     name=LABEL_NAME,

@@ -20,6 +20,7 @@ needed="
     sshd:openssh-server
     openssl:openssl
     chromium:chromium
+    prometheus:prometheus
 "
 
 PATH=$PATH:/usr/sbin:/sbin
@@ -55,7 +56,7 @@ if ! DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install
     echo "apt-get cannot install:$missing. The tests that need it are skipped." >&2
     exit 0
 fi
-for service in docker docker.socket containerd munge slurmctld slurmd ssh; do
+for service in docker docker.socket containerd munge slurmctld slurmd ssh prometheus; do
     case " $missing " in
     *" $(echo $service | sed 's/^docker.*/docker.io/; s/^ssh$/openssh-server/') "*)
         # Nor after the next boot.

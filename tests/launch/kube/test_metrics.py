@@ -103,7 +103,9 @@ def test_job_controller_may_annotate_its_own_job_and_knows_where_the_metrics_are
                       each["kind"] == "Job")  # fmt: skip
     main = controller["spec"]["template"]["spec"]["containers"][0]
     variables = {each["name"]: each["value"] for each in main["env"]}
-    assert variables["PHALANX_METRICS_URL"] == "http://digits-chief-0.digits:9400/metrics"
+    assert (
+        variables["PHALANX_METRICS_URL"] == "http://digits-chief-0.digits.default.svc:9400/metrics"
+    )
     assert variables["PHALANX_PROGRESS_JOB"] == "digits"
 
 

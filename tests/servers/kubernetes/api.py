@@ -13,6 +13,8 @@ import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
+from tests.launch.kubeflow_schemas import TRAINER_STATUS
 from tests.servers.kubernetes import authorization
 from tests.servers.kubernetes.cluster import Kubernetes
 
@@ -44,6 +46,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         manifest = self._read()
+        if self.path.endswith("/status"):
+            self._take_status(manifest)
+            return
         if not self._accept("create"):
             return
         key = (RESOURCES[self.resource], manifest["metadata"]["name"])
@@ -62,6 +67,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.cluster.create(key, manifest)
                 self._answer(201, manifest)
 
+    def _take_status(self, sent: Manifest) -> None:
+        """Take the progress of a TrainJob as Kubeflow Trainer's server of statuses does."""
+        name = self.path.split("/")[-2]
+        with self.cluster.lock:
+            job = self.cluster.objects.get(("TrainJob", name))
+            if job is None or self.headers.get("Authorization") != f"Bearer trainjob-{name}":
+                self._refuse(403, "Forbidden")
+                return
+            self.resource, self.name = "trainjobs", name
+            wrong = list(jsonschema.Draft202012Validator(TRAINER_STATUS).iter_errors(sent))
+            if wrong:
+                self._refuse(422, wrong[0].message)
+                return
+            job.setdefault("status", {"conditions": []})["trainerStatus"] = sent["trainerStatus"]
+            self._answer(200, sent)
+
     def do_PATCH(self) -> None:
         change = self._read()
         if not self._accept("patch"):
@@ -70,8 +91,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with self.cluster.lock:
             found = self._find()
             if found is not None:
-                for part, fields in change.items():
-                    found[part].update(fields)
+                _merge(found, change)
                 self._answer(200, found)
 
     def do_GET(self) -> None:
@@ -241,6 +261,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def _parse_selector(query: dict[str, list[str]]) -> dict[str, str]:
     return dict(each.split("=") for each in query["labelSelector"][0].split(","))
+
+
+def _merge(found: Manifest, change: Manifest) -> None:
+    """Apply a merge patch without nulls."""
+    for name, value in change.items():
+        if isinstance(value, dict):
+            _merge(found.setdefault(name, {}), value)
+        else:
+            found[name] = value
 
 
 def _complaint(kind: str, name: str, reason: str) -> Manifest:

@@ -29,7 +29,7 @@ class Kubernetes:
     def __init__(self, directory: Path, image: Path, isolated: bool) -> None:
         self.directory = directory
         self.image = image
-        self.networks = Networks(isolated)
+        self.networks = Networks(directory, isolated)
         self.objects: dict[Key, Manifest] = {}
         self.pods: list[Pod] = []
         self.lock = threading.RLock()
@@ -44,6 +44,9 @@ class Kubernetes:
         self.refused: set[str] = set()
         # The resources that the API does not know, because their definitions are not installed.
         self.unknown: set[str] = set()
+        # Whether Kubeflow Trainer has its feature gate TrainJobStatus on.
+        self.takes_progress = False
+        self.status_server = ""
         # Whether the operators of Kubeflow run, and whether Kueue admits the jobs of its queues.
         self.operated = True
         self.admits = True
@@ -75,6 +78,19 @@ class Kubernetes:
         (folder / "namespace").write_text("default")
         shutil.copy(self.directory / "ca.crt", folder)
         return folder
+
+    def make_trainjob_token(self, name: str) -> dict[str, str]:
+        """Return the variables with which a pod of a TrainJob reports its progress."""
+        folder = self.directory / f"{name}-tls-config"
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(f"trainjob-{name}")
+        shutil.copy(self.directory / "ca.crt", folder)
+        path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/{name}/status"
+        return {
+            "KUBEFLOW_TRAINER_SERVER_URL": self.status_server + path,
+            "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(folder / "ca.crt"),
+            "KUBEFLOW_TRAINER_SERVER_TOKEN": str(folder / "token"),
+        }
 
     def hosts(self) -> list[str]:
         """Return the DNS names of the pods of all tasks."""

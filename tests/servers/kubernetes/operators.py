@@ -118,11 +118,15 @@ def replicated_jobs(cluster: Kubernetes, name: str) -> list[Manifest]:
     runtime = cluster.objects[reference["kind"], reference["name"]]["spec"]
     jobs: list[Manifest] = runtime["template"]["spec"]["replicatedJobs"]
     for each in jobs:
-        labels = each["template"].get("metadata", {}).get("labels", {})
-        if labels.get("trainer.kubeflow.org/trainjob-ancestor-step") == "trainer":
+        if _is_trainer(each):
             number = spec["trainer"]["numNodes"]
             each["template"]["spec"].update(completions=number, parallelism=number)
     return jobs
+
+
+def _is_trainer(replicated_job: Manifest) -> bool:
+    labels = replicated_job["template"].get("metadata", {}).get("labels", {})
+    return bool(labels.get("trainer.kubeflow.org/trainjob-ancestor-step") == "trainer")
 
 
 def control_trainjob(cluster: Kubernetes, job: Manifest) -> None:
@@ -158,6 +162,8 @@ def control_trainjob(cluster: Kubernetes, job: Manifest) -> None:
             failed = not pods or pods[-1].phase() == "Failed"
             if failed and is_tried_again(spec, actions):
                 given = {"JOB_COMPLETION_INDEX": str(index)}
+                if cluster.takes_progress and _is_trainer(each):
+                    given |= cluster.make_trainjob_token(name)
                 owner = ("TrainJob", name)
                 cluster.create_pod(owner, hostname, spec["template"], labels, given)
             elif failed:

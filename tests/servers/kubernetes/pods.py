@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,9 @@ class Pod:
         self.hostname = hostname
         self.index = given.get("JOB_COMPLETION_INDEX", "0")
         self.name = f"{hostname}-{uuid.uuid4().hex[:5]}"
-        self.created = f"{time.time():.6f}"
+        self.created = datetime.now(UTC).isoformat()
         self.labels = {**template["metadata"]["labels"], **labels}
+        self.annotations = template["metadata"].get("annotations", {})
         self.log = cluster.directory / f"{self.name}.log"
         self.terminated_at: float | None = None
         self.disrupted = False
@@ -125,21 +127,31 @@ class Pod:
     def manifest(self) -> Manifest:
         code = exit_code = self.exit_code()
         state = {"running": {}} if code is None else {"terminated": {"exitCode": exit_code}}
-        status: Manifest = {"name": "task", "image": "", "imageID": "", "ready": True}
-        status["restartCount"] = self.restarts
+        status: Manifest = {"image": "", "imageID": "", "ready": True}
+        status |= {"name": self.container["name"], "restartCount": self.restarts, "state": state}
         return {
             "metadata": {
                 "name": self.name,
+                "namespace": "default",
                 "uid": self.uid,
                 "labels": self.labels,
                 "creationTimestamp": self.created,
-                "annotations": {"batch.kubernetes.io/job-completion-index": self.index},
+                "annotations": {
+                    **self.annotations,
+                    "batch.kubernetes.io/job-completion-index": self.index,
+                },
                 **({"deletionTimestamp": self.created} if self.terminated_at else {}),
+            },
+            "spec": {
+                "containers": [
+                    {"name": self.container["name"], "ports": self.container.get("ports", [])}
+                ]
             },
             "status": self.cluster.waiting
             or {
                 "phase": self.phase(),
+                "podIP": self.cluster.networks.find_address(self.hostname),
                 **({"conditions": [DISRUPTED]} if self.disrupted else {}),
-                "containerStatuses": [{**status, "restartCount": self.restarts, "state": state}],
+                "containerStatuses": [status],
             },
         }

@@ -8,7 +8,7 @@ from phalanx.train import hooks
 from phalanx.train.config import RunConfig
 from phalanx.train.hooks import Every
 from phalanx.train.hooks.entry_points import load_hooks
-from phalanx.train.hooks.progress_file import make_progress_hooks
+from phalanx.train.hooks.progress import make_progress_hooks
 from phalanx.train.hooks.task_file import TaskFileHook
 from phalanx.train.model_dir.task_files import current_task_file
 from phalanx.train.runtime.metrics_address import find_metrics_address

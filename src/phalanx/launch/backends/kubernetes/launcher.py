@@ -169,7 +169,9 @@ def _make_controller(job: Job, container: Container, options: PodOptions) -> Man
 def _make_progress_variables(job: Job, options: PodOptions) -> Iterator[Manifest]:
     """Tell the job controller where the metrics are, and which Job it annotates with them."""
     if options.metrics_port is not None:
-        url = f"http://{job.name}-chief-0.{job.name}:{options.metrics_port}/metrics"
+        # Metrics are refused under a name that could be in a public domain.
+        host = f"{job.name}-chief-0.{job.name}.{options.namespace}.svc"
+        url = f"http://{host}:{options.metrics_port}/metrics"
         yield {"name": "PHALANX_METRICS_URL", "value": url}
         yield {"name": "PHALANX_PROGRESS_JOB", "value": job.name}
 

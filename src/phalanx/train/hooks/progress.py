@@ -1,10 +1,10 @@
-"""Writes how far the run is to a file or to the output, from which the launcher reads it."""
+"""Reports how far the run is: to the launcher of this task, and to Kubeflow Trainer."""
 
 import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from phalanx.cluster.progress import PRINTED, PROGRESS_VARIABLE, RunProgress
@@ -12,6 +12,7 @@ from phalanx.cluster.spec import Task
 from phalanx.train.hooks.base import Hook, find_total
 from phalanx.train.loop.session import Session
 from phalanx.train.runtime.topology import Topology
+from phalanx.train.runtime.trainjob_status import find_trainjob_status
 
 _SECONDS_BETWEEN_WRITES = 0.5
 _SECONDS_BETWEEN_LINES = 2.0
@@ -19,21 +20,27 @@ _SECONDS_BETWEEN_LINES = 2.0
 _WINDOW = 20
 
 
-class ProgressFileHook(Hook):
-    """Writes the step, the loss and the speed, not more often than is useful.
+class ProgressHook(Hook):
+    """Reports the step, the loss and the speed, not more often than is useful.
 
     Args:
-        path: The file; None prints a line of output.
+        report: What is called with the progress.
+        pause: The time between two reports in seconds.
         task: The task of this process.
         trainers: The tasks that train.
         shares: The number of trainers must divide it; 0 if there may be any number.
     """
 
     def __init__(
-        self, path: Path | None, task: Task, trainers: Sequence[Task], shares: int = 0
+        self,
+        report: Callable[[RunProgress], None],
+        pause: float,
+        task: Task,
+        trainers: Sequence[Task],
+        shares: int = 0,
     ) -> None:
-        self._path = path
-        self._pause = _SECONDS_BETWEEN_WRITES if path is not None else _SECONDS_BETWEEN_LINES
+        self._send = report
+        self._pause = pause
         self._task = task
         self._trainers = trainers
         self._shares = shares
@@ -41,20 +48,20 @@ class ProgressFileHook(Hook):
         self._seen: deque[tuple[float, int, float]] = deque(maxlen=_WINDOW)
 
     def begin(self, session: Session) -> None:
-        self._write(session, "training")
+        self._report(session, "training")
 
     def after_step(self, session: Session) -> None:
         if not self._seen or session.now - self._seen[-1][0] >= self._pause:
             # The first entry comes after the first group of steps, which includes the tracing.
             self._seen.append((session.now, session.step, session.examples))
-            self._write(session, "training")
+            self._report(session, "training")
 
     def may_save(self, session: Session) -> bool:
-        self._write(session, "saving")
+        self._report(session, "saving")
         return True
 
     def before_evaluate(self, session: Session) -> None:
-        self._write(session, "evaluating")
+        self._report(session, "evaluating")
 
     def on_evaluate(self, session: Session, values: Mapping[str, float]) -> None:
         # Evaluations do not count as time of training.
@@ -64,9 +71,9 @@ class ProgressFileHook(Hook):
         self._seen.clear()
 
     def end(self, session: Session) -> None:
-        self._write(session, "finished")
+        self._report(session, "finished")
 
-    def _write(self, session: Session, activity: str) -> None:
+    def _report(self, session: Session, activity: str) -> None:
         total, seconds_left = find_total(session), None
         if len(self._seen) > 1:
             (start, first, read), (now, last, examples) = self._seen[0], self._seen[-1]
@@ -91,10 +98,7 @@ class ProgressFileHook(Hook):
         )
         # The run must not fail because its launcher has removed the directory.
         with contextlib.suppress(OSError):
-            if self._path is None:
-                progress.print()
-            else:
-                progress.write(self._path)
+            self._send(progress)
 
 
 def _make_absolute(path: str) -> str:
@@ -102,8 +106,18 @@ def _make_absolute(path: str) -> str:
 
 
 def make_progress_hooks(topology: Topology, shares: int) -> list[Hook]:
-    """Return a hook that writes the progress for which the launcher asks, if it does."""
-    if not (wanted := os.environ.get(PROGRESS_VARIABLE)):
-        return []
-    path = None if wanted == PRINTED else Path(wanted)
-    return [ProgressFileHook(path, topology.task, topology.trainers, shares)]
+    """Return hooks that report the progress to those who ask for it in the environment."""
+    reports: list[tuple[Callable[[RunProgress], None], float]] = []
+    wanted = os.environ.get(PROGRESS_VARIABLE)
+    if wanted == PRINTED:
+        reports.append((RunProgress.print, _SECONDS_BETWEEN_LINES))
+    elif wanted:
+        path = Path(wanted)
+        reports.append((lambda progress: progress.write(path), _SECONDS_BETWEEN_WRITES))
+    if status := find_trainjob_status(os.environ):
+        # It takes only some of the reports.
+        reports.append((status.report, _SECONDS_BETWEEN_WRITES))
+    return [
+        ProgressHook(report, pause, topology.task, topology.trainers, shares)
+        for report, pause in reports
+    ]
