@@ -104,7 +104,7 @@ def run_worker(manifest: dict[str, Any], **given: str) -> tuple[str, str]:
         env={"PATH": "/usr/bin:/bin", **variables, **given},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=240,
         check=True,
     )
     text, _, index = done.stdout.strip().rpartition(" ")

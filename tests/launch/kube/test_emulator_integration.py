@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,17 +181,25 @@ def test_quota_without_a_prefix_is_one_of_requests(cluster: Kubernetes) -> None:
 
 @pytest.mark.slow
 def test_watch_continues_after_a_bookmark(
-    cluster: Kubernetes, monkeypatch: pytest.MonkeyPatch
+    cluster: Kubernetes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("phalanx.launch.kube.client._WATCH_SECONDS", 1)
     snapshots = Client().watch_pods("app=x", "default")
     assert next(snapshots) == []
-    create_job(cluster, "exit 0")
+    hold = tmp_path / "hold"
+    hold.touch()
+    create_job(cluster, f"while [ -e {hold} ]; do sleep 0.1; done")
     assert len(next(snapshots)) == 1
     cluster.requests.clear()
+
+    def end_pod() -> None:
+        # Each watch ends with a bookmark, from which the next one goes on.
+        wait_for(lambda: cluster.requests["watch pods"] >= 2)
+        hold.unlink()
+
+    ending = threading.Thread(target=end_pod)
+    ending.start()
     while next(snapshots)[0]["status"]["phase"] != "Succeeded":
         pass
-    create(cluster, "Job", "y", spec={"backoffLimit": 0, "template": make_pod("sleep 600")})
-    while len(next(snapshots)) < 2:
-        pass
+    ending.join()
     assert cluster.requests["list pods"] == 0
