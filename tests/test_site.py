@@ -55,6 +55,7 @@ def test_commands_of_the_first_page_train_on_clusters(
         assert done.returncode == 0, done.stdout + done.stderr
         assert "port.cc" not in done.stdout or not command.startswith("phalanx")
         assert "retracing" not in done.stdout
+        assert "starting the program again" not in done.stdout
     assert re.search(r"circle +500 ", done.stdout)
 
 

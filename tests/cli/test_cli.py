@@ -39,3 +39,9 @@ def test_characters_that_stdout_cannot_encode_are_replaced(
     done = phalanx("run", "--", "printf", "\u00e9\\n", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0, done.stderr
     assert "chief-0 | ?" in done.stdout
+
+
+def test_help_of_groups_shows_whole_summaries() -> None:
+    groups = ("launch", "records", "tf-config", "data-service", "tf1", "dataset")
+    listed = {name: invoke(name, "--help").stdout.partition("Commands:")[2] for name in groups}
+    assert [name for name, text in listed.items() if "..." in text or not text] == []

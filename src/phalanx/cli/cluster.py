@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import click
 
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.option_factories import time_option
 from phalanx.cli.options import POSITIVE_DURATION
 from phalanx.cli.printing import echo
@@ -18,7 +19,7 @@ from phalanx.cluster.tf_config import VARIABLE, Environment, TFConfig
 from phalanx.errors import ClusterError
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tf_config() -> None:
     """Make TF_CONFIG for a task, or check one.
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import click
 
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.printing import echo
 from phalanx.cluster.lint import find_address_problem
 from phalanx.guard.exposure import describe_exposure
@@ -18,7 +19,7 @@ from phalanx.launch.processes.runtime_lines import import_tensorflow
 _PORT = click.IntRange(1, 65535)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Run the input pipeline on other machines than the training, with tf.data service.
 

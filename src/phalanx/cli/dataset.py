@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.printing import echo
 from phalanx.cli.progress import show_progress
@@ -33,7 +34,7 @@ _VALIDATION = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Write well-known datasets as TFRecord files, with `image` and `label` in each example.
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.printing import echo
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Check TensorFlow 1 programs before you run them with --tf1.
 

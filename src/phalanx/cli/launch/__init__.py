@@ -2,11 +2,12 @@
 
 import click
 
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.launch.command import make_command
 from phalanx.launch import registry
 
 
-class BackendGroup(click.Group):
+class BackendGroup(CommandGroup):
     """Builds the command of a backend when it is needed, from the options of its launcher."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -7,6 +7,7 @@ from itertools import islice
 import click
 
 from phalanx import records
+from phalanx.cli.command_group import CommandGroup
 from phalanx.cli.option_factories import count_option
 from phalanx.cli.printing import echo
 from phalanx.cli.records import view
@@ -20,7 +21,7 @@ from phalanx.records.storage import file_size
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Inspect TFRecord files, verify and repair them, and convert them.
 

@@ -279,7 +279,9 @@ class ParameterServerCluster:
         # Made like the workers' data: in a graph, a pipeline has another order.
         spec = make_train_data(self.experiment, self.contexts[0]).element_spec
         function = tf.function(lambda: tf.data.experimental.to_variant(make()), autograph=False)
-        return tf.data.experimental.from_variant(function(), window.element_spec(spec))
+        # Traced anew for each pass: a call of the function itself would warn of that.
+        variant = function.get_concrete_function()()
+        return tf.data.experimental.from_variant(variant, window.element_spec(spec))
 
     def _make(self, context: Context, window: DataWindow, used: Tensor | None = None) -> Dataset:
         data = make_train_data(self.experiment, replace(context, epoch=window.passes))
