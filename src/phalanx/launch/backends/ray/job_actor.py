@@ -6,6 +6,7 @@ return plain data, because the caller may have another version of the classes.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,16 +19,22 @@ from pathlib import Path
 from typing import IO, Any
 
 from phalanx.cluster import job_secret
+from phalanx.cluster.progress import PRINTED, PROGRESS_VARIABLE, read_progress
 from phalanx.cluster.spec import Task
 from phalanx.launch.backends.ray.plan import RayObject, RayPlan
 from phalanx.launch.base import JobResult, TaskState, TaskStatus
+from phalanx.launch.processes.progress_lines import ProgressLines
+from phalanx.launch.processes.restarts import (
+    RestartPolicy,
+    TaskFailure,
+    find_exception,
+    names_lost_peer,
+)
 from phalanx.launch.processes.stdin_guard import guard_stdin
 from phalanx.launch.secrets import read_secret
 from phalanx.launch.task_commands import TaskCommand, make_task_commands, task_variables
 from phalanx.launch.termination import (
     decode_exit_code,
-    describe_exit,
-    describe_failure,
     has_succeeded,
     time_left,
 )
@@ -113,6 +120,13 @@ class JobActor:
         # How many bytes of output were read from each running task.
         self._offsets: dict[Task, int] = {}
         self._signalled: set[Task] = set()
+        self._policy = RestartPolicy(plan.job.restarts, has_servers=plan.job.ps > 0)
+        self._directory = tempfile.TemporaryDirectory()
+        self._progress_file = Path(self._directory.name) / "progress"
+        self._progress = {task: ProgressLines(self._progress_file) for task in self._tasks}
+        # When tasks that have failed are started again, and which of them need another actor.
+        self._delayed: dict[Task, float] = {}
+        self._lost: set[Task] = set()
         self._group: RayObject = None
         self._addresses: Mapping[Task, str] = {}
         self._starts: Mapping[Task, TaskCommand] = {}
@@ -226,6 +240,7 @@ class JobActor:
         options, start = self._plan.options, self._starts[task]
         environment = task_variables(self._plan.job, task.role, start.variables)
         environment.setdefault(job_secret.VARIABLE, self._secret)
+        environment[PROGRESS_VARIABLE] = PRINTED
         started = self._actors[task].start.remote(
             start.command,
             environment,
@@ -235,6 +250,7 @@ class JobActor:
         )
         self._ray.get(started, timeout=_RESPONSE_SECONDS)
         self._offsets.setdefault(task, 0)
+        self._policy.start(task, self._read_step(), time.monotonic())
         self._set(task, state=TaskState.RUNNING, last_line="")
 
     def _loop(self) -> None:
@@ -246,13 +262,18 @@ class JobActor:
             limit = self._plan.job.time_limit
             if limit and now - started > limit:
                 self._settle(JobResult(1, f"over its time limit of {limit:g} s"))
-            if self._outcome is not None:
+            if self._outcome is None:
+                self._start_delayed(now)
+            else:
+                self._drop_delayed()
                 self._end_in_order(now)
             time.sleep(tick)
 
     def _read_all(self) -> None:
         references = {
-            task: self._actors[task].poll.remote(offset) for task, offset in self._offsets.items()
+            task: self._actors[task].poll.remote(offset)
+            for task, offset in self._offsets.items()
+            if task not in self._delayed
         }
         for task, reference in references.items():
             try:
@@ -267,43 +288,77 @@ class JobActor:
                 self._handle_exit(task, code)
 
     def _store_output(self, task: Task, output: bytes) -> None:
-        self._write(task, output)
         self._offsets[task] += len(output)
+        output = self._progress[task].take(output)
+        self._write(task, output)
         lines = [line for line in _split_lines(output) if line.strip()]
         if lines:
             self._set(task, last_line=lines[-1])
 
     def _handle_exit(self, task: Task, code: int) -> None:
-        status = self._statuses[task]
         if task in self._signalled or (self._outcome is not None and self._outcome.exit_code):
             self._stop_reading(task, TaskState.ENDED, code)
         elif code == 0:
             self._stop_reading(task, TaskState.DONE, code)
             if has_succeeded({each: status.state for each, status in self._statuses.items()}):
                 self._settle(JobResult(0, "succeeded"))
-        elif self._outcome is None and status.restarts < self._plan.job.restarts:
-            number = f"restart {status.restarts + 1} of {self._plan.job.restarts}"
-            self._note(task, f"{task} {describe_exit(code)}: {number}")
-            self._set(task, restarts=status.restarts + 1)
-            self._start(task)
+        elif self._outcome is None:
+            lines = self._last_lines(task)
+            error, lost_peer = find_exception(lines), names_lost_peer(lines)
+            failure = TaskFailure(task, code, error, self._read_step(), lost_peer=lost_peer)
+            self._handle_failure(task, failure)
         else:
             self._stop_reading(task, TaskState.FAILED, code)
-            reason = describe_failure(task, code, status.restarts)
-            self._settle(JobResult(1, reason, task, self._last_lines(task)))
+
+    def _handle_failure(self, task: Task, failure: TaskFailure) -> None:
+        """Start a task again, now or later, or fail the job, by the rules in restarts.py."""
+        now = time.monotonic()
+        decision = self._policy.decide(failure, now)
+        code = None if failure.hang else failure.code
+        if decision.fails_job:
+            self._stop_reading(task, TaskState.FAILED, code)
+            self._settle(JobResult(1, decision.reason, task, self._last_lines(task)))
+            return
+        self._note(task, decision.reason)
+        if decision.delay is None:
+            # The job goes on without it.
+            self._stop_reading(task, TaskState.FAILED, code)
+            return
+        self._set(task, state=TaskState.WAITING)
+        self._delayed[task] = now + decision.delay
+        self._start_delayed(now)
 
     def _handle_loss(self, task: Task) -> None:
-        """Restart a task whose actor died, alone or with its node; the program died with it."""
-        status = self._statuses[task]
-        no_restart_left = status.restarts >= self._plan.job.restarts
-        if self._outcome is not None or no_restart_left:
-            self._stop_reading(
-                task, TaskState.FAILED if self._outcome is None else TaskState.ENDED, None
-            )
-            reason = f"{task} was lost with its Ray actor, which was killed or lost its node"
-            self._settle(JobResult(1, reason, task, self._last_lines(task)))
+        """Note that the actor of a task has died, alone or with its node, and the program too."""
+        if self._outcome is not None:
+            self._stop_reading(task, TaskState.ENDED, None)
             return
-        number = f"restart {status.restarts + 1} of {self._plan.job.restarts}"
-        self._note(task, f"{task} was lost with its Ray actor: {number}")
+        self._lost.add(task)
+        failure = TaskFailure(task, -signal.SIGKILL, hang="was lost with its Ray actor")
+        self._handle_failure(task, failure)
+
+    def _read_step(self) -> int | None:
+        progress = read_progress(self._progress_file)
+        return progress.step if progress else None
+
+    def _start_delayed(self, now: float) -> None:
+        for task in [task for task, at in self._delayed.items() if now >= at]:
+            del self._delayed[task]
+            self._set(task, restarts=self._statuses[task].restarts + 1)
+            try:
+                if task not in self._lost or self._replace_actor(task):
+                    self._start(task)
+            except self._ray.exceptions.RayActorError:
+                self._handle_loss(task)
+
+    def _drop_delayed(self) -> None:
+        for task in self._delayed:
+            self._stop_reading(task, TaskState.ENDED, None)
+        self._delayed.clear()
+
+    def _replace_actor(self, task: Task) -> bool:
+        """Make another actor at the same address; without that, the job has failed."""
+        self._lost.discard(task)
         address = self._addresses.get(task)
         try:
             self._actors[task] = self._make_actor(task)
@@ -313,14 +368,13 @@ class JobActor:
             )
         except self._ray.exceptions.RayError as error:
             new_address = f"no address ({type(error).__name__})"
-        if address is not None and new_address != address:
-            self._stop_reading(task, TaskState.FAILED, None)
-            reason = f"{task} was lost with its node: it had {address}, and now has {new_address}"
-            self._settle(JobResult(1, f"{reason}; launch the job again", task))
-            return
         self._offsets[task] = 0
-        self._set(task, restarts=status.restarts + 1)
-        self._start(task)
+        if address is None or new_address == address:
+            return True
+        self._stop_reading(task, TaskState.FAILED, None)
+        reason = f"{task} was lost with its node: it had {address}, and now has {new_address}"
+        self._settle(JobResult(1, f"{reason}; launch the job again", task))
+        return False
 
     def _end_in_order(self, now: float) -> None:
         assert self._outcome is not None
