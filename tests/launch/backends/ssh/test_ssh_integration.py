@@ -132,6 +132,69 @@ def test_rejected_key_is_reported(launching: Phalanx, server: sshd.Server) -> No
     assert "Permission denied (publickey" in done.stderr
 
 
+# Every update is the mean over one global batch, whatever the number of trainers.
+TRAINING = """
+import pathlib, time
+import keras, tensorflow as tf
+import phalanx
+
+class Line(phalanx.Experiment):
+    def model(self):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.5), "mse")
+        return model
+
+    def train_data(self, context):
+        def make(number):
+            x = tf.math.sin(tf.cast(number, tf.float32) * tf.constant([0.7, 1.3, 2.9]))
+            return x, tf.reduce_sum(x, keepdims=True)
+        data = tf.data.Dataset.range(2400).shard(context.num_shards, context.shard)
+        return data.map(make).batch(context.batch_size)
+
+class Mark(phalanx.hooks.Hook):
+    def after_step(self, session):
+        # The test decides when the run ends.
+        while session.step == 300 and pathlib.Path("hold").exists():
+            time.sleep(0.1)
+
+    def on_save(self, session, path):
+        pathlib.Path("saved").write_text(str(session.step))
+
+    def end(self, session):
+        session.pull()
+        with open("weights", "w") as file:
+            file.write(repr([float(v) for w in session.model.weights for v in w.numpy().ravel()]))
+
+config = phalanx.RunConfig.parse(epochs=4, global_batch_size=24, save_steps=20, seed=3)
+phalanx.run(Line(), config, hooks=[Mark()])
+"""
+
+
+def test_elastic_training_uses_each_example_once(
+    launching: Phalanx, tmp_path: Path, server: sshd.Server
+) -> None:
+    pytest.importorskip("tensorflow", reason="needs phalanx[cpu]")
+    (tmp_path / "line.py").write_text(TRAINING)
+    done = launching("run", "line.py", "--model-dir", "runs/alone")
+    assert done.returncode == 0, done.stderr
+    expected = json.loads((tmp_path / "weights").read_text())
+    (tmp_path / "saved").unlink()
+    (tmp_path / "hold").touch()
+    shape = ["--workers", 2, "--min-workers", 1, "--cpus", 1, "--python", sys.executable]
+    done = launching(
+        *("launch", "ssh", *server.options(3), *shape, "line.py", "--model-dir", "runs/elastic")
+    )
+    assert done.returncode == 0, done.stderr
+    wait_for((tmp_path / "saved").exists)
+    os.kill(find_tasks("line.py")["worker-0"][0], signal.SIGKILL)
+    wait_for(lambda: "restored step" in launching("logs", "line", "chief-0").stdout)
+    (tmp_path / "hold").unlink()
+    ended = launching("logs", "-f", "line", timeout=600)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads((tmp_path / "weights").read_text())
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
 def test_tensorflow_trains_with_a_killed_worker(
     launching: Phalanx, server: sshd.Server, train_with_tensorflow: Callable[..., None]
 ) -> None:
