@@ -129,7 +129,8 @@ def _make_click_type(
 
 def _make_refusal(option: Option) -> Callable[[click.Context, click.Parameter, object], None]:
     def refuse(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        if value:
+        is_unset = value is None or value is False or value == ()
+        if not is_unset:
             raise JobError(f"phalanx launch {context.info_name} {option.refusal}")
 
     return refuse

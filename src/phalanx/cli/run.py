@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from phalanx.cli.display import PlainDisplay, QueuedDisplay, format_duration
-from phalanx.cli.follow import print_result
+from phalanx.cli.follow import print_message, print_result
 from phalanx.cli.guard import show_warning
 from phalanx.cli.options import (
     ARGUMENTS,
@@ -47,6 +47,7 @@ from phalanx.launch.options import (
     make_grace_periods,
 )
 from phalanx.launch.processes.handle import SupervisedHandle
+from phalanx.launch.processes.orphans import end_orphans
 from phalanx.launch.processes.plan import ProcessPlan
 from phalanx.launch.processes.runtime_lines import QuietObserver
 from phalanx.launch.processes.supervisor import Observer
@@ -154,6 +155,9 @@ def command(**values: Any) -> None:
     log_dir = Path(values["log_dir"] or default_log_dir)
     guard = plan_local_guard(job, os.environ)
     show_warning(guard)
+    if not values["dry_run"] and (count := end_orphans()):
+        runs = "a run" if count == 1 else f"{count} runs"
+        print_message(f"tasks of {runs} on this machine whose launcher was killed are ended")
     with hold_ports(len(job.largest().listening_tasks()), values["base_port"]) as ports:
         launcher = LocalLauncher(
             machine=Machine.inspect(),

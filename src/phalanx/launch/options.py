@@ -188,6 +188,16 @@ ELASTIC = (
         default="5m",
     ),
 )
+NO_ELASTIC = tuple(
+    replace(
+        option,
+        type=None,
+        default=None,
+        refusal="cannot change the number of workers of a running job: leave out "
+        f"{option.flag}, or launch the job with ssh or slurm",
+    )
+    for option in ELASTIC
+)
 TIME_LIMIT = Option(
     "--time-limit",
     "End the job after this time, as in 12h or 30m.",

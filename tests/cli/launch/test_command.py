@@ -129,6 +129,17 @@ def test_every_backend_requests_the_resources_of_a_role(
     assert [each for each in given if each in alike.stdout] == []
 
 
+@pytest.mark.parametrize(
+    "backend",
+    ["compose", "docker", "kubeflow", "kubernetes", "marathon", "ray", "swarm", "trainjob"],
+)
+@pytest.mark.parametrize("option", ["--min-workers=0", "--max-workers=4", "--rejoin=1m"])
+def test_backends_that_cannot_scale_refuse_elastic_jobs(backend: str, option: str) -> None:
+    done = invoke("launch", backend, option, "--dry-run", "train.py")
+    assert done.returncode == 2
+    assert f"phalanx launch {backend} cannot change the number of workers" in done.stderr
+
+
 def test_ssh_rejects_memory(phalanx: Phalanx) -> None:
     done = phalanx("launch", "ssh", "--dry-run", "--host", "a", "--memory", "2G", "train.py")
     assert done.returncode == 2

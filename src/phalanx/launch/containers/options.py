@@ -7,6 +7,7 @@ from phalanx.launch.containers.container import Container, Mount
 from phalanx.launch.kube.manifest import Manifest, load
 from phalanx.launch.options import (
     DATA_WORKERS,
+    NO_ELASTIC,
     RESOURCES,
     FilePath,
     IntegerRange,
@@ -57,6 +58,7 @@ CONTAINER = (
     CREDENTIALS,
     Option("--python", "The Python of the image.", default="python"),
     *RESOURCES,
+    *NO_ELASTIC,
 )
 PATCH = Option(
     "--patch",

@@ -27,6 +27,7 @@ from phalanx.launch.processes.elastic import ElasticTasks
 from phalanx.launch.processes.forks import ForkServers
 from phalanx.launch.processes.generations import Fail, Kill, Save, Start
 from phalanx.launch.processes.hangs import ProgressWatch, StopWatch, dump_stacks
+from phalanx.launch.processes.orphans import SUPERVISOR_VARIABLE, name_supervisor
 from phalanx.launch.processes.plan import ProcessPlan, TaskPlan
 from phalanx.launch.processes.process import TaskProcess
 from phalanx.launch.processes.restarts import (
@@ -75,7 +76,7 @@ class Supervisor:
         self.plan = plan
         self.statuses = {each.task: TaskStatus(each.task, TaskState.WAITING) for each in plan.tasks}
         self.result: JobResult | None = None
-        self._environ = environ
+        self._environ = {**environ, SUPERVISOR_VARIABLE: name_supervisor()}
         self._observer = observer
         self._processes: dict[Task, TaskProcess] = {}
         self._delayed: dict[Task, tuple[float, TaskPlan]] = {}

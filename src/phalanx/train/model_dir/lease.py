@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from phalanx.cluster.job_environment import has_run_id, read_run_id
+from phalanx.cluster.machine_identity import identify_machine
 from phalanx.errors import ConfigurationError, LeaseError
 from phalanx.train.model_dir.lease_file import LeaseFile, open_lease_file
 
@@ -54,7 +55,7 @@ class Owner:
             uuid.uuid4().hex,
             _identify_job(environ, addresses),
             socket.gethostname(),
-            _identify_machine(),
+            identify_machine(),
             os.getpid(),
             _start_of(os.getpid()),
         )
@@ -234,15 +235,6 @@ def _identify_job(environ: Mapping[str, str], addresses: Iterable[str]) -> str:
     # The addresses of an elastic job change.
     parts = [read_run_id(environ), *([] if has_run_id(environ) else sorted(addresses))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32] if any(parts) else ""
-
-
-def _identify_machine() -> str:
-    """Return a name for the process ids of this machine, or of this container."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
 
 
 def _start_of(pid: int) -> str:

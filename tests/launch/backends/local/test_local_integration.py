@@ -265,6 +265,30 @@ def test_sigkill_of_the_launcher_leaves_no_task(
     wait_until(lambda: not alive(witness))
 
 
+def test_run_that_is_started_again_ends_what_is_left(
+    phalanx: Phalanx, start_phalanx: TaskCommand, tmp_path: Path, witness: str
+) -> None:
+    launcher = start_phalanx("run", "--workers", 1, *script(DEAF))
+    wait_until(lambda: len(list(tmp_path.glob("*.up"))) == 2)
+    listed = subprocess.run(
+        ["ps", "-wwo", "pid=,args=", "--ppid", str(launcher.pid)],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.splitlines()  # fmt: skip
+    [guardian] = [int(line.split()[0]) for line in listed if "guardian.py" in line]
+    # As the system does when memory runs out: nobody is left to end the tasks.
+    os.kill(guardian, signal.SIGKILL)
+    launcher.kill()
+    launcher.wait(timeout=60)
+    left = {*alive(witness)}
+    start_phalanx("run", "--dry-run", *script("true")).communicate(timeout=60)
+    # The shells of the tasks, each of which starts one `sleep` after the other.
+    assert len(left & {*alive(witness)}) >= 2
+    done = phalanx("run", *script("true"))
+    assert done.returncode == 0, done.stderr
+    assert "tasks of a run on this machine whose launcher was killed are ended" in done.stderr
+    assert not alive(witness)
+
+
 def test_closed_output_pipe_ends_the_job(tmp_path: Path, environ: dict[str, str]) -> None:
     chatty = f"{sys.executable} -m phalanx run -- sh -c 'while :; do echo line; done'"
     done = subprocess.run(

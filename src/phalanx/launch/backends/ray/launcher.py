@@ -21,7 +21,7 @@ from phalanx.launch.backends.ray.plan import (
 )
 from phalanx.launch.base import Facts, JobResult, TaskStatus, poll
 from phalanx.launch.job import Job
-from phalanx.launch.options import GRACE, PROCESSES, Choice, Option, OptionValues
+from phalanx.launch.options import GRACE, NO_ELASTIC, PROCESSES, Choice, Option, OptionValues
 from phalanx.launch.termination import GracePeriods
 
 _NAMESPACE = "phalanx"
@@ -117,6 +117,7 @@ class RayLauncher:
     """
     launch_options: ClassVar[tuple[Option, ...]] = (
         *PROCESSES,
+        *NO_ELASTIC,
         Option(
             "--address",
             "ray://host:10001 or host:6379  [default: RAY_ADDRESS, or the cluster of this machine]",
