@@ -20,6 +20,7 @@ RESTARTS_VARIABLE = "PHALANX_RESTARTS"
 """How often the launcher restarts a task that fails."""
 GRACE_VARIABLE = "PHALANX_GRACE"
 """How many seconds tasks have to save after SIGTERM, before the launcher kills them."""
+DEFAULT_GRACE = 30.0
 PORT_VARIABLE = "PHALANX_PORT"
 DATA_SERVICE_VARIABLE = "PHALANX_DATA_SERVICE"
 
@@ -94,6 +95,11 @@ def read_port(environ: Mapping[str, str], default: int) -> int:
 def find_dispatcher(environ: Mapping[str, str]) -> str | None:
     """Return the address of the tf.data service dispatcher, if the launcher has set one."""
     return environ.get(DATA_SERVICE_VARIABLE) or None
+
+
+def grace_variables(grace: float) -> dict[str, str]:
+    """Return the variable that tells tasks how long they have to save, unless it is the usual."""
+    return {} if grace == DEFAULT_GRACE else {GRACE_VARIABLE: f"{grace:g}"}
 
 
 def read_grace(environ: Mapping[str, str], default: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from phalanx.cluster.job_environment import (
     DATA_SERVICE_VARIABLE,
+    grace_variables,
     restart_variables,
     shape_variables,
 )
@@ -101,13 +102,22 @@ def thread_variables(threads: int) -> dict[str, str]:
     }
 
 
-def task_variables(job: Job, role: Role, variables: Mapping[str, str]) -> dict[str, str]:
-    """Add what all tasks of a role have in common to the variables of one task."""
+def task_variables(
+    job: Job, role: Role, variables: Mapping[str, str], *, grace: float
+) -> dict[str, str]:
+    """Add what all tasks of a role have in common to the variables of one task.
+
+    Args:
+        job: The job.
+        role: The role of the task.
+        variables: Those of the task itself.
+        grace: How many seconds it has to save after SIGTERM.
+    """
     cpus = job.needs(role).cpus
     threads = job.threads or (max(1, int(cpus)) if cpus else None)
     limits = thread_variables(threads) if threads else {}
-    restarts = restart_variables(job.restarts)
-    return {**variables, **DEFAULTS, **limits, **restarts, **job.environment}
+    rules = {**restart_variables(job.restarts), **grace_variables(grace)}
+    return {**variables, **DEFAULTS, **limits, **rules, **job.environment}
 
 
 def evaluator_variables(job: Job) -> dict[str, str]:

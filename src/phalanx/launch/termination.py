@@ -12,6 +12,7 @@ import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from phalanx.cluster.job_environment import DEFAULT_GRACE
 from phalanx.cluster.spec import DATA_ROLES, Role, Task
 from phalanx.launch.base import TaskState
 
@@ -23,7 +24,7 @@ SERVERS = DATA_ROLES | {Role.PS}
 class GracePeriods:
     """Seconds from SIGTERM to SIGKILL, and for workers and evaluators after the job's success."""
 
-    grace: float = 30.0
+    grace: float = DEFAULT_GRACE
     linger: float = 10.0
     evaluator_linger: float = 600.0
 

@@ -116,7 +116,9 @@ class DockerLauncher(ContainerLauncher):
         task, container = start.task, self.container
         needs = job.needs(task.role)
         # `docker` reads the values from its own environment, so that `ps` does not show them.
-        environment = task_commands.task_variables(job, task.role, start.variables)
+        environment = task_commands.task_variables(
+            job, task.role, start.variables, grace=self.grace
+        )
         environment |= container.credentials_variables()
         labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(task)}
         name = _name(job, task)

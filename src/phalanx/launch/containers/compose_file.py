@@ -17,7 +17,7 @@ def make_services(job: Job, container: Container, grace: float) -> Iterator[tupl
     container.validate()
     addresses = {task: f"{task}:{PORT}" for task in job.listening_tasks()}
     for each in make_task_commands(job, addresses, container.python):
-        variables = task_variables(job, each.task.role, each.variables)
+        variables = task_variables(job, each.task.role, each.variables, grace=grace)
         labels = {**container.labels, "phalanx.job": job.name, "phalanx.task": str(each.task)}
         yield (
             each.task,

@@ -241,7 +241,7 @@ def make_pod(
     """Make the spec of a pod that runs a script in a container with this name and named port."""
     volumes, mounts = make_volumes(job.name, container, options)
     variables = {
-        **task_variables(job, role, environment),
+        **task_variables(job, role, environment, grace=options.grace_periods.grace),
         **metrics_variables(job, role, options),
     }
     if options.credentials is not None:

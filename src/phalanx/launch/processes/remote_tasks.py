@@ -28,7 +28,8 @@ def make_remote_command(
         gpus: The GPUs that it may use; None for all.
     """
     visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    environment = task_variables(job, start.task.role, {**start.variables, **visible})
+    variables = {**start.variables, **visible}
+    environment = task_variables(job, start.task.role, variables, grace=grace)
     for name in job.environment:
         del environment[name]
     return [

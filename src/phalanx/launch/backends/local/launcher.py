@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from phalanx.cluster.job_environment import GRACE_VARIABLE, restart_variables
+from phalanx.cluster.job_environment import grace_variables, restart_variables
 from phalanx.cluster.job_secret import with_secret
 from phalanx.cluster.progress import PROGRESS_VARIABLE
 from phalanx.cluster.spec import Role, Task
@@ -121,7 +121,6 @@ class LocalLauncher:
         if job.threads:
             common |= thread_variables(job.threads)
         ranked = {task: addresses[slots[task]] for task in job.listening_tasks()}
-        grace = self.grace_periods.grace
         plans = []
         data_tasks = set(job.data_tasks())
         for command in make_task_commands(job, ranked, machine.python, guarded=False):
@@ -133,7 +132,7 @@ class LocalLauncher:
                 **common,
                 **self._guard_of(slot),
                 **restart_variables(job.restarts),
-                **({GRACE_VARIABLE: f"{grace:g}"} if grace != GracePeriods.grace else {}),
+                **grace_variables(self.grace_periods.grace),
                 RUN_ID_VARIABLE: self.run_id,
                 TASK_VARIABLE: str(slot),
             }

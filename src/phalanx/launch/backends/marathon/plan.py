@@ -144,7 +144,7 @@ def _make_app(
     command = shlex.join(start.command)
     return {
         **_make_common(job, container, options, str(task), _SCRIPT.format(command=command), port),
-        "env": task_variables(job, task.role, start.variables),
+        "env": task_variables(job, task.role, start.variables, grace=options.grace),
         "mem": math.ceil((needs.memory or 0) / _MIB),
         **({"cpus": needs.cpus} if needs.cpus else {}),
         **({"gpus": needs.gpus} if needs.gpus else {}),

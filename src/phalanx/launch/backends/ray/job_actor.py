@@ -238,7 +238,8 @@ class JobActor:
 
     def _start(self, task: Task) -> None:
         options, start = self._plan.options, self._starts[task]
-        environment = task_variables(self._plan.job, task.role, start.variables)
+        grace = options.grace_periods.grace
+        environment = task_variables(self._plan.job, task.role, start.variables, grace=grace)
         environment.setdefault(job_secret.VARIABLE, self._secret)
         environment[PROGRESS_VARIABLE] = PRINTED
         started = self._actors[task].start.remote(
@@ -246,7 +247,7 @@ class JobActor:
             environment,
             self._plan.job.secrets,
             options.directory,
-            options.grace_periods.grace,
+            grace,
         )
         self._ray.get(started, timeout=_RESPONSE_SECONDS)
         self._offsets.setdefault(task, 0)

@@ -60,7 +60,9 @@ class RayPlan:
             "tasks": {
                 str(task): {
                     "bundle": self.bundle(task),
-                    "environment": task_variables(job, task.role, {}),
+                    "environment": task_variables(
+                        job, task.role, {}, grace=options.grace_periods.grace
+                    ),
                 }
                 for task in job.all_tasks()
             },

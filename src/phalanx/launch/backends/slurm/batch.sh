@@ -2,7 +2,7 @@
 # launch/processes/restarts.py, as far as a script can know what they ask for. Slurm signals the
 # program itself; the trap only prevents a restart.
 run_task() {
-    local ending='' restarted=0 counted=0 free=0 code why start=run_program
+    local ending='' restarted=0 counted=0 free=0 began code why start=run_program
     local state=$log_dir/$role-$SLURM_PROCID.state log=$log_dir/$role-$SLURM_PROCID.log
     export index=$SLURM_PROCID
     case $role in
@@ -12,8 +12,10 @@ run_task() {
     trap 'ending=yes' TERM INT
     while true; do
         echo "running $restarted" > "$state"
+        began=$SECONDS
         $start
         code=$?
+        [ $((SECONDS - began)) -lt 3600 ] || counted=0 free=0
         if [ "$code" = 0 ]; then
             echo "done $restarted 0" > "$state"
         elif [ -n "$ending" ]; then

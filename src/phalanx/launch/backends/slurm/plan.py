@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 
-from phalanx.cluster.job_environment import PORT_VARIABLE, restart_variables
+from phalanx.cluster.job_environment import PORT_VARIABLE, grace_variables, restart_variables
 from phalanx.cluster.spec import Role
 from phalanx.errors import JobError
 from phalanx.launch.guarded import guard_prefix
@@ -181,8 +181,8 @@ def _settings(job: Job, options: SlurmOptions, heterogeneous: bool) -> Iterator[
     # A variable of the script reaches every step, so all roles must have as many threads.
     threads = {each for each in cpus.values() if each}
     limits = thread_variables(threads.pop()) if len(threads) == 1 else {}
-    restarts = restart_variables(job.restarts)
-    defaults = {**DEFAULTS, **limits, **restarts, **evaluator_variables(job)}
+    rules = restart_variables(job.restarts) | grace_variables(options.grace_periods.grace)
+    defaults = {**DEFAULTS, **limits, **rules, **evaluator_variables(job)}
     if PORT_VARIABLE in job.environment:
         defaults[PORT_VARIABLE] = job.environment[PORT_VARIABLE]
     for name, text in defaults.items():
