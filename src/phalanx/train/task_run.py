@@ -47,7 +47,7 @@ from phalanx.train.runtime.ps_cluster import ParameterServerCluster
 from phalanx.train.runtime.signals import StopRequest, catch_sigterm
 from phalanx.train.runtime.task_data import TaskData, make_eval_data, make_train_data
 from phalanx.train.runtime.topology import Strategy, Topology
-from phalanx.train.runtime.worker_data import can_be_sent, serve_worker_data
+from phalanx.train.runtime.worker_data import can_be_sent, is_served, serve_worker_data
 from phalanx.train.setting_checks import (
     check_asynchronous,
     check_callbacks,
@@ -240,6 +240,7 @@ class TaskRun:
         if not can_be_sent(data.train, partial(make_train_data, self.experiment, context)):
             ps_cluster.worker_data = element_spec
             ps_cluster.worker_data_name = self.data_name
+        ps_cluster.is_data_served = context.data_service is not None and is_served(data.train)
         is_async = self.topology.strategy is Strategy.ASYNC_PS
         if is_async:
             check_asynchronous(step_function, clipping)
@@ -312,6 +313,8 @@ class TaskRun:
     ) -> Result:
         """Run the training loop on the chief."""
         config = self.config
+        # A data service goes on by itself behind what it has given to an earlier start of the run.
+        is_data_served = context.data_service is not None and is_served(data.train)
         checkpoints: SessionCheckpoints = NoCheckpoints()
         if config.model_dir is not None:
             checkpoints = Checkpoints(
@@ -352,7 +355,7 @@ class TaskRun:
             steps_per_pass=self.steps_per_pass or count_steps(data, context),
             initial_epoch=self.initial_epoch,
             evaluate=evaluate_step,
-            resume_data=config.resume_data,
+            resume_data=config.resume_data and not is_data_served,
             is_asked_to_stop=stop,
             save_retry_seconds=config.save_retry_seconds,
             max_rollbacks=config.max_rollbacks,

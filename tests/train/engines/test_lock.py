@@ -25,3 +25,9 @@ def test_lock_covers_updates_that_the_result_does_not_depend_on() -> None:
         for future in [pool.submit(update) for _ in range(99)]:
             future.result()
     assert float(count) == 100
+
+
+def test_two_locks_on_a_device_do_not_wait_for_each_other() -> None:
+    one, other = Lock(), Lock()
+    held = tf.function(lambda: one.run(lambda: other.run(lambda: [tf.constant(7)])))
+    assert int(held()[0]) == 7

@@ -68,6 +68,7 @@ class History:
         self.positions = ShardPositions(TRAINERS)
         self.positions.restore(0, 0, shards)
         self.stray: list[Call] = []
+        self.answers: list[tuple[int, int]] = []
         self.open()
 
     def open(self) -> None:
@@ -93,6 +94,16 @@ class History:
             self.halves += bool(call.store)
             if lives_on:
                 self.stray.append(replace(call))
+
+    def interrupt(self, trainer: int) -> None:
+        """Lose a connection of a worker: another one makes its call, and it reads its data anew."""
+        if self.calls[trainer] is not None:
+            self.lose(trainer, lives_on=False)
+            self.recover(trainer)
+
+    def hear(self) -> None:
+        """Let the chief learn of a call."""
+        self.positions.note_used(*self.answers.pop(0))
 
     def move(self, call: Call) -> bool:
         """Apply an update to one more server; return whether the call is over."""
@@ -130,12 +141,13 @@ class History:
         call = self.chance.choice(running)
         if self.move(call):
             self.calls[call.trainer] = None
-            self.positions.note_used(call.trainer, call.done)
+            # The chief learns of some calls late.
+            self.answers.append((call.trainer, call.iterator.number if call.done else 0))
             if call.done < call.steps:
                 self.ended.add(call.trainer)
 
     def save(self) -> None:
-        if any(self.calls) or self.waiting or len(self.ended) == TRAINERS:
+        if any(self.calls) or self.waiting:
             return
         each = [server.expected for server in self.servers]
         expected = [max(numbers) for numbers in zip(*each, strict=True)]
@@ -154,6 +166,8 @@ class History:
                 self.lose(trainer, lives_on=draw < 0.02)
             elif draw < 0.05:
                 self.start()
+            elif draw < 0.07:
+                self.interrupt(trainer)
             elif draw < 0.10:
                 self.save()
             elif draw < 0.20 and self.iterators[trainer] is None:
@@ -164,9 +178,13 @@ class History:
                     self.stray.remove(call)
             elif draw < 0.60:
                 self.dispatch()
+            elif draw < 0.70 and self.answers:
+                self.hear()
             else:
                 self.work()
             if len(self.ended) == TRAINERS and not any(self.calls):
+                while self.answers:
+                    self.hear()
                 self.positions.rewind()
                 self.open()
         raise AssertionError("the run does not end")
@@ -199,3 +217,16 @@ def test_positions_of_another_number_of_trainers_are_shared_evenly() -> None:
     assert (positions.passes, positions.skips) == (1, (5, 5))
     positions.restore(1, 11, (2, 5, 3))
     assert (positions.passes, positions.skips) == (2, (5, 3))
+
+
+def test_a_data_service_gives_a_trainer_that_was_lost_other_batches() -> None:
+    positions = ShardPositions(2, is_served=True)
+    positions.open()
+    numbers = set()
+    for calls in ((1, 2), (), (3,)):
+        begin = positions.first_number + positions.count_used(1)
+        assert begin not in numbers
+        numbers |= {begin, *(begin + call for call in calls)}
+        for call in calls:
+            positions.note_used(1, begin + call)
+    assert positions.save([0, 5]) == ()

@@ -40,6 +40,11 @@ def test_fetch_raises_an_error_that_repeats() -> None:
         fetch(Scheduled(make_error("reset"), make_error("given up")))
 
 
+def test_fetch_takes_no_result_for_none_while_its_error_is_set() -> None:
+    with pytest.raises(tf.errors.UnavailableError, match="given up"):
+        fetch(Scheduled(make_error("reset"), None, make_error("given up")))
+
+
 @pytest.fixture
 def address() -> Any:
     """An address that accepts connections."""

@@ -1,5 +1,6 @@
 """A lock around operations on variables of a parameter server."""
 
+import uuid
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -17,7 +18,8 @@ class Lock:
     """
 
     def __init__(self) -> None:
-        self._section = tf.CriticalSection()
+        # Locks of one name are one, also that of an earlier run on this server.
+        self._section = tf.CriticalSection(shared_name=f"phalanx-lock-{uuid.uuid4().hex}")
 
     @unconverted
     def run(self, function: Callable[[], list[Tensor]]) -> list[Tensor]:

@@ -99,7 +99,9 @@ class AsyncPSEngine(ParameterServerEngine):
         self._worked: set[int] = set()
         self._steps_of: Counter[int] = Counter()
         self._times = [StepTimes() for _ in self._ps_cluster.trainers]
-        self._positions = ShardPositions(len(self._ps_cluster.trainers))
+        self._positions = ShardPositions(
+            len(self._ps_cluster.trainers), self._ps_cluster.is_data_served
+        )
         self._ps_cluster.continue_data(self._positions.count_used)
 
     def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
@@ -209,8 +211,9 @@ class AsyncPSEngine(ParameterServerEngine):
         positions = self._positions
         positions.open()
         window = DataWindow(
-            positions.passes, 0, self._epochs, skips=positions.skips, first=positions.first_number
-        )
+            positions.passes, 0, self._epochs, skips=positions.skips, first=positions.first_number,
+            is_served=positions.is_served,
+        )  # fmt: skip
         self._remote_iterator = self._ps_cluster.open_remote(window, self._fixed)
         if self._ps_cluster.chief_trains:
             self._local_iterator = self._ps_cluster.open_local(window, self._fixed)
@@ -255,7 +258,7 @@ class AsyncPSEngine(ParameterServerEngine):
     ) -> None:
         """Wait for the steps of one trainer, and queue their result, or the error."""
         try:
-            done, report, more, times, worker = run()
+            done, report, more, times, next_number, worker = run()
             seconds = time.perf_counter() - started
             result = DispatchResult(
                 requested=steps,
@@ -267,7 +270,7 @@ class AsyncPSEngine(ParameterServerEngine):
                 is_chief=is_chief,
                 times=StepTimes.split(*map(float, times)),
             )
-            self._positions.note_used(result.trainer, result.done)
+            self._positions.note_used(result.trainer, int(next_number))
             self._results.put(result)
         except BaseException as error:
             self._results.put(error)
@@ -345,11 +348,11 @@ class AsyncPSEngine(ParameterServerEngine):
     ) -> tuple[Tensor, ...]:
         """Run steps of one round trip each: send the gradients, receive the updated weights.
 
-        The last result is three times in seconds: of all steps, of waiting for batches, and of
-        waiting for the parameter servers.
+        The last results are three times in seconds: of all steps, of waiting for batches, and of
+        waiting for the parameter servers; and the number of the next batch, 0 without a step.
         """
         begun = read_clock()
-        done = tf.constant(0)
+        done, next_number = tf.constant(0), tf.constant(0, tf.int64)
         total = tf.zeros([self._step.report_size])
         optional = iterator.get_next_as_optional()
         more = optional.has_value()
@@ -369,6 +372,7 @@ class AsyncPSEngine(ParameterServerEngine):
                     dense, state, report, computed, now = self._take_step(
                         dense, state, element, step, trainer
                     )
+                    next_number = self._split_element(element)[0][0] + 1
                     servers += now - computed
                     total += report
                     done += 1
@@ -377,7 +381,8 @@ class AsyncPSEngine(ParameterServerEngine):
                     optional = iterator.get_next_as_optional()
                     more = optional.has_value()
                 data += read_clock(now, more) - now
-        return done, total, more, tf.stack([read_clock(now, total) - begun, data, servers])
+        times = tf.stack([read_clock(now, total) - begun, data, servers])
+        return done, total, more, times, next_number
 
     @unconverted
     def _take_step(

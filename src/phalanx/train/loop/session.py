@@ -81,6 +81,8 @@ class Session(SessionValues):
         self._restored_step: int | None = None
         self._is_final = False
         self._is_rewound = False
+        # Whether the data has ended, and is not opened again yet.
+        self._has_pass_ended = False
         self._hooked_step = 0
         # The sums of the reports in this session, and in its epoch, before the last group of steps.
         self._good_reports = (self.total_report, self.position.totals)
@@ -126,7 +128,8 @@ class Session(SessionValues):
             if not all(hook.may_save(self) for hook in self._hooks):
                 return str(self._checkpoints.latest or "")
             try:
-                self.position.shards = tuple(self._engine.read_shards())
+                shards = () if self._has_pass_ended else self._engine.read_shards()
+                self.position.shards = tuple(shards)
                 path = self._checkpoints.save(self.step, self.position)
             except SaveError as error:
                 self._save_retries.fail(error, self.step)
@@ -344,7 +347,11 @@ class Session(SessionValues):
         if self._is_rewound:
             self._end_epoch(1, True)
         self._is_rewound = True
+        self._rewind()
+
+    def _rewind(self) -> None:
         self._engine.rewind()
+        self._has_pass_ended = False
 
     def _end_epoch(self, passes: int, has_ended: bool) -> None:
         totals = self.position.totals
@@ -364,11 +371,12 @@ class Session(SessionValues):
                 self.position.batches, self._epoch_limit, self.position.epoch + 1,
             )  # fmt: skip
         self.position.end_epoch(passes)
+        self._has_pass_ended = has_ended
         if len(totals) and totals[0] > 0:
             self._report_epoch(self.read_values(totals), passes)
         self._check_epochs()
         if has_ended and not self.should_stop():
-            self._engine.rewind()
+            self._rewind()
 
     def _report_epoch(self, values: dict[str, float], passes: int) -> None:
         last = self.position.epoch

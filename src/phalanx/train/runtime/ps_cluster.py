@@ -18,13 +18,13 @@ from phalanx.errors import PeerError, WorkerError
 from phalanx.train.config import RunConfig
 from phalanx.train.context import Context
 from phalanx.train.experiment import Experiment
-from phalanx.train.runtime.connections import PEER_SECONDS
-from phalanx.train.runtime.control_channel import ControlChannel, is_listening, wait_for_answer
+from phalanx.train.runtime.control_channel import ControlChannel, is_listening
 from phalanx.train.runtime.joining import join
 from phalanx.train.runtime.messages import MessageType
 from phalanx.train.runtime.task_data import drop_empty_batches, make_train_data, repeat_and_skip
 from phalanx.train.runtime.topology import Topology
 from phalanx.train.runtime.worker_data import read_worker_data
+from phalanx.train.runtime.worker_recovery import WorkerRecovery
 from phalanx.train.types import (
     ClusterCoordinator,
     Dataset,
@@ -41,12 +41,8 @@ LOG = logging.getLogger("phalanx")
 CHIEF_DEVICE = "/job:chief/replica:0/task:0/device:CPU:0"
 
 _RETRY_SECONDS = 0.1
-_RECONNECT_SECONDS = 0.5
 # A worker that takes this many times longer than the longest call so far hangs.
 _HANG_FACTOR = 10
-_LOST_SERVER = re.compile(
-    "GRPC error information from remote target /job:ps/replica:0/task:([0-9]+)"
-)
 _CLOSURE_ERROR = re.compile("error when processing (resource )?closure|Start cancelling closures")
 
 
@@ -66,6 +62,8 @@ class DataWindow:
         drops_empty: Whether to leave out batches without examples.
         first: The number of the first batch: an element is then a number and a batch. None if
             batches are not numbered.
+        is_served: Whether a data service gives nobody the same batch twice, so that a worker that
+            was lost need not skip what it has used.
     """
 
     passes: int
@@ -74,6 +72,7 @@ class DataWindow:
     drops_empty: bool = False
     skips: tuple[int, ...] = ()
     first: int | None = None
+    is_served: bool = False
 
     def of(self, trainer: int) -> "DataWindow":
         """Return the window of one trainer."""
@@ -88,7 +87,7 @@ class DataWindow:
 
         A worker that was lost has used some batches of the part already.
         """
-        skip = self.skip if used is None else self.skip + used
+        skip = self.skip if used is None or self.is_served else self.skip + used
         data = repeat_and_skip(data, self.epochs, skip)
         data = drop_empty_batches(data) if self.drops_empty else data
         if self.first is None:
@@ -113,6 +112,8 @@ class ParameterServerCluster:
         """The element spec of worker data; None if the chief can send the dataset."""
         self.worker_data_name = "train"
         """Measures how long the chief waits for its own data."""
+        self.is_data_served = False
+        """Whether a data service gives each trainer what nobody has had before."""
         self._count_used: Callable[[int], int] | None = None
         self._used: TFVariable | None = None
 
@@ -121,79 +122,20 @@ class ParameterServerCluster:
         tf.get_logger().addFilter(_is_no_closure_error)
         strategy = join(self.topology, self.config.wait_seconds)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._doubt_lost_servers()
-        self._reconnect_when_all_answer()
+        addresses = self.topology.cluster.addresses
+        self._recovery = WorkerRecovery(
+            self.coordinator,
+            [addresses[task] for task in self._workers()],
+            self.topology.cluster.hosts(Role.PS),
+        )
         servers = len(self.topology.cluster.tasks(Role.PS))
         self.devices = [f"/job:ps/replica:0/task:{index}/device:CPU:0" for index in range(servers)]
-
-    def _doubt_lost_servers(self) -> None:
-        """Believe a worker that has lost a parameter server only if the server is lost for all.
-
-        By default, the third such report ends the run, even if they are days apart and only the
-        network of one worker was cut.
-        """
-        cluster = self.coordinator._cluster
-        is_ignored = cluster._record_and_ignore_transient_ps_failure
-        servers = self.topology.cluster.hosts(Role.PS)
-
-        def is_transient(error: BaseException) -> bool:
-            named = {int(number) for number in _LOST_SERVER.findall(str(error))}
-            if isinstance(error, tf.errors.UnavailableError) and named:
-                lost = [n for n in named if not wait_for_answer(servers[n], PEER_SECONDS)]
-                if not lost:
-                    LOG.info("a worker has lost its connection to a parameter server, and retries")
-                    return True
-            return bool(is_ignored(error))
-
-        cluster._record_and_ignore_transient_ps_failure = is_transient
-
-    def _reconnect_when_all_answer(self) -> None:
-        """Let the coordinator connect to lost workers again only when all workers listen.
-
-        While TensorFlow tries to connect to a host that is cut off, no worker can train.
-        """
-        from tensorflow.python.eager import context  # noqa: PLC0415
-
-        eager = context.context()
-        update = eager.update_server_def
-        addresses = [self.topology.cluster.addresses[task] for task in self._workers()]
-
-        def wait_and_update(*arguments: Any, **settings: Any) -> None:
-            # The coordinator calls this in a thread of its own, and would wait as long as that.
-            while not all(map(is_listening, addresses)):
-                time.sleep(_RECONNECT_SECONDS)
-            update(*arguments, **settings)
-
-        eager.update_server_def = wait_and_update
 
     def watch_workers(
         self, on_lost_call: Callable[[RemoteValue], None], on_lost_worker: Callable[[], None]
     ) -> None:
-        """Call a function when a worker is lost: one if it runs a call, with the call's result.
-
-        The coordinator puts such a call back into its queue, for any worker that is free. The other
-        function is called for a worker that is lost while it opens its data.
-        """
-        for worker in self.coordinator._cluster.workers:
-            abort = type(worker)._on_resource_closure_failure.__get__(worker)
-
-            def note_and_abort(
-                error: BaseException, abort: Callable[[BaseException], None] = abort
-            ) -> None:
-                on_lost_worker()
-                abort(error)
-
-            worker._on_resource_closure_failure = note_and_abort
-        closures = self.coordinator._cluster.closure_queue
-        # A program with several runs has one coordinator: the watch of an earlier run ends.
-        put_back = type(closures).put_back.__get__(closures)
-
-        def note_and_put_back(closure: Any) -> None:
-            # First, since another worker may take the call as soon as it is in the queue.
-            on_lost_call(closure._output_remote_value_ref())
-            put_back(closure)
-
-        closures.put_back = note_and_put_back
+        """Call a function when a worker is lost: see `WorkerRecovery.watch`."""
+        self._recovery.watch(on_lost_call, on_lost_worker)
 
     def find_lost_workers(self) -> list[Task]:
         """Return the workers that do not listen."""
@@ -253,18 +195,15 @@ class ParameterServerCluster:
         """
         self._count_used = count_used
 
-        def recover(number: int, make_iterators: Callable[[], None]) -> None:
+        def prepare(number: int) -> None:
             trainer = number + int(self.chief_trains)
-            used = count_used(trainer)
-            if self._used is not None:
-                self._used.scatter_nd_update([[number]], tf.constant([used], tf.int64))
-            LOG.info("%s is back, and reads on after %d batches", self.trainers[trainer], used)
-            make_iterators()
+            if trainer < len(self.trainers):
+                used = count_used(trainer)
+                if self._used is not None:
+                    self._used.scatter_nd_update([[number]], tf.constant([used], tf.int64))
+                LOG.info("%s is back, and reads on after %d batches", self.trainers[trainer], used)
 
-        for number, worker in enumerate(self.coordinator._cluster.workers):
-            if number + int(self.chief_trains) < len(self.trainers):
-                make_iterators = type(worker)._on_worker_recovery.__get__(worker)
-                worker._on_worker_recovery = partial(recover, number, make_iterators)
+        self._recovery.prepare_data(prepare)
 
     def open_local(
         self, window: DataWindow, constants: Sequence[TFVariable] = ()
@@ -363,12 +302,14 @@ def fetch(value: RemoteValue) -> Tensor:
 
     When the worker of a result is lost, `RemoteValue.fetch` raises an error of the connection,
     though another worker will compute the result. Only an error that is final is raised twice as
-    the same object.
+    the same object. Between two statements of TensorFlow, a result with an error looks as if the
+    function had returned nothing, which none of ours does.
     """
     seen: Exception | None = None
     while True:
         try:
-            return value.fetch()
+            if (result := value.fetch()) is not None:
+                return result
         except Exception as error:
             if error is seen:
                 raise

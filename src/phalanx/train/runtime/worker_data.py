@@ -47,6 +47,16 @@ def calls_python(graph: GraphDef) -> bool:
     return any("PyFunc" in node.op for node in nodes)
 
 
+def is_served(data: Dataset) -> bool:
+    """Whether a tf.data service decides which batches a dataset has: it has no position."""
+    try:
+        graph = read_graph(data)
+    except tf.errors.OpError:
+        return False  # It is too large to be a graph, or calls Python.
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    return any(node.op.startswith("DataServiceDataset") for node in nodes)
+
+
 def is_sendable(graph: GraphDef) -> bool:
     """Whether the operations of a dataset can be sent: no Python, and not too large."""
     return graph.ByteSize() <= _MAX_BYTES and not calls_python(graph)
