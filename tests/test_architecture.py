@@ -117,6 +117,7 @@ SIBLINGS = {
         "numbered_updates",
         "ps_base",
         "reduction",
+        "replicas",
         "shard_positions",
         "steps_per_call",
     },

@@ -16,6 +16,7 @@ import phalanx
 from phalanx.errors import ConfigurationError
 from phalanx.train.export.saved_model import export
 from phalanx.train.model_dir.checkpoint_loader import load_trained
+from phalanx.train.run_estimate import estimate_run
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
@@ -265,6 +266,9 @@ class OwnStep(keras.Model):  # type: ignore[misc]
 def test_other_ways_of_training_are_refused(config: phalanx.RunConfig) -> None:
     with pytest.raises(ConfigurationError, match=r"DynamicEmbedding, but xla is set"):
         train(Growing("sgd", max_rows=16), config.replace(xla=True))
+    with pytest.raises(ConfigurationError, match=r"but ps_replicas is set, and asynchronous"):
+        cluster = phalanx.Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1", "d:1"])
+        estimate_run(Growing("sgd", max_rows=16), config.replace(ps_replicas=2), cluster)
     with pytest.raises(ConfigurationError, match=r"but Muon does not update each element"):
         train(Growing("muon", max_rows=16), config)
     for layer in (

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.train.sparse_model import make_data, make_model
 
 import phalanx
-from phalanx.cluster import Cluster
+from phalanx.cluster import Cluster, Role
 from phalanx.train.run_estimate import estimate_run
 from phalanx.train.step.step_function import StepFunction
 from phalanx.train.variables.clipping import Clipping
@@ -37,6 +37,22 @@ def test_parameter_servers_hold_what_is_estimated() -> None:
         slots = [s for by_weight in store.slots.by_name.values() for s in by_weight.values()]
         # The slots of a buffer that holds a part of several weights are rounded.
         assert found.slot_bytes == pytest.approx(size(slots), abs=8)
+
+
+def test_replicas_double_what_a_parameter_server_holds_and_receives() -> None:
+    cluster = Cluster.of(chief="a:1", workers=["b:1"], ps=["c:1", "d:1"])
+    one, two = (
+        estimate_run(EXPERIMENT, CONFIG.replace(ps_replicas=replicas), cluster)
+        for replicas in (1, 2)
+    )
+    for role, held, received in ((Role.WORKER, 1, 1), (Role.PS, 2, 2)):
+        before, after = (
+            [task for task in estimate.tasks if task.task.role is role] for estimate in (one, two)
+        )
+        assert sum(t.weight_bytes for t in after) == held * sum(t.weight_bytes for t in before)
+        assert sum(t.received_bytes for t in after) == pytest.approx(
+            received * sum(t.received_bytes for t in before), rel=0.01
+        )
 
 
 def test_indexes_of_growing_tables_are_estimated() -> None:

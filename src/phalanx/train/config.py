@@ -60,6 +60,11 @@ class RunConfig:
     replicas_to_aggregate: int | None = setting(
         None, "Synchronous training on ps: gradients per update; the other trainers are backups."
     )
+    ps_replicas: int = setting(
+        1,
+        "How many ps have a copy of each variable. With 2, nothing but the updates in flight is "
+        "lost with a ps; every update is made twice.",
+    )
     chief_trains: bool = setting(True, "On ps: whether the chief is a trainer as well.")
     save_steps: int | None = setting(None, "Save a checkpoint every N steps.")
     save_seconds: float | None = setting(

@@ -21,7 +21,7 @@ from phalanx.train.types import Batch, KerasVariable, Tensor
 from phalanx.train.variables.described_variable import DescribedVariable
 from phalanx.train.variables.host_variables import HostVariables
 from phalanx.train.variables.sparse_tables import TracedLookups, is_table
-from phalanx.train.variables.store_size import StoreSize, count_bytes, measure_stores
+from phalanx.train.variables.store_size import StoreSize, add_replicas, count_bytes, measure_stores
 from phalanx.train.variables.table import Table
 
 RUNTIME_BYTES = 600_000_000
@@ -90,7 +90,7 @@ def estimate_run(experiment: Experiment, config: RunConfig, cluster: Cluster) ->
     looked_up = _count_rows(step, batch)
     sizes = _Sizes.measure(host_variables, config, looked_up)
     estimate = _estimate_ps if topology.strategy.has_ps else _estimate_all_reduce
-    tasks = estimate(topology, host_variables, sizes)
+    tasks = estimate(topology, host_variables, sizes, config.ps_replicas)
     paths = {id(v): v.path for v in host_variables.trainable}
     return RunEstimate(
         str(topology.strategy), tasks, {paths[key]: n for key, n in looked_up.items()},
@@ -151,7 +151,7 @@ class _Sizes:
 
 
 def _estimate_all_reduce(
-    topology: Topology, host_variables: HostVariables, sizes: _Sizes
+    topology: Topology, host_variables: HostVariables, sizes: _Sizes, replicas: int
 ) -> list[TaskEstimate]:
     """Each trainer holds the whole model; the chief has a host copy, which it saves."""
     trainers = len(topology.trainers)
@@ -180,7 +180,7 @@ def _estimate_all_reduce(
 
 
 def _estimate_ps(
-    topology: Topology, host_variables: HostVariables, sizes: _Sizes
+    topology: Topology, host_variables: HostVariables, sizes: _Sizes, replicas: int
 ) -> list[TaskEstimate]:
     """Parameter servers hold the buffers; trainers read the dense ones and some rows."""
     servers = topology.cluster.tasks(Role.PS)
@@ -211,23 +211,25 @@ def _estimate_ps(
                 host.weight_bytes,
                 host.slot_bytes,
                 working_bytes=trains * 2 * (sizes.dense + sizes.rows) + leads * relayed,
-                sent_bytes=trains * up + leads * relayed,
+                sent_bytes=trains * up * replicas + leads * relayed,
                 received_bytes=trains * down + leads * relayed,
                 saved_bytes=host.saved_bytes,
             )
         )
     shares = measure_stores(host_variables, len(servers))
-    for task, share in zip(servers, shares, strict=True):
+    weights = add_replicas([s.dense + s.tables + s.state for s in shares], replicas)
+    slots = add_replicas([s.slots for s in shares], replicas)
+    for number, (task, share) in enumerate(zip(servers, shares, strict=True)):
         part = _find_part(share, sizes, count_bytes(*tables))
         found.append(
             TaskEstimate(
                 task,
-                share.buffers,
-                share.dense + share.tables + share.state,
-                share.slots,
+                share.buffers * replicas,
+                weights[number],
+                slots[number],
                 working_bytes=share.copied * sizes.in_background + min(sizes.part, share.large),
                 sent_bytes=int(part * (trainers * down + relayed)),
-                received_bytes=int(part * (trainers * up + relayed)),
+                received_bytes=int(part * (trainers * up * replicas + relayed)),
                 saved_bytes=share.large,
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import keras
 
 from phalanx.errors import ConfigurationError
-from phalanx.train.config import RunConfig
+from phalanx.train.config import Mode, RunConfig
 from phalanx.train.step.step_function import StepFunction, stateful_layers
 from phalanx.train.types import Callback
 from phalanx.train.variables.clipping import Clipping
@@ -42,6 +42,11 @@ def check_growing_tables(config: RunConfig, host_variables: HostVariables, has_p
             problem = "it is not trainable, so that its index would not be on the parameter servers"
         elif table.trainable and type(optimizer) not in ELEMENTWISE:
             problem = f"{type(optimizer).__name__} does not update each element by itself"
+        elif config.ps_replicas > 1 and config.mode is not Mode.SYNC:
+            problem = (
+                "ps_replicas is set, and asynchronous updates arrive in another order at each "
+                "replica, which would give other rows to the same ids"
+            )
         if problem:
             raise ConfigurationError(
                 f"{table.path} belongs to a DynamicEmbedding, but {problem}: change that, or use "

@@ -63,3 +63,12 @@ def test_using_tensorflow_before_joining_the_cluster_is_an_error() -> None:
     topology = resolve_topology(TFConfig(WITHOUT, Task(Role.CHIEF)), RunConfig())
     with pytest.raises(ConfigurationError, match="make tensors and datasets in the experiment's"):
         join_all_reduce_strategy(topology, 60)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_more_replicas_than_parameter_servers_are_refused(servers: int) -> None:
+    ps = [f"p{number}:1" for number in range(servers)]
+    cluster = Cluster.of(chief="c:1", workers=["w:1"], ps=ps)
+    config = RunConfig(ps_replicas=2)
+    with pytest.raises(ConfigurationError, match=f"ps_replicas is 2, .* {servers} parameter"):
+        resolve_topology(TFConfig(cluster, Task(Role.CHIEF)), config)

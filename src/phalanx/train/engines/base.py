@@ -53,7 +53,7 @@ class Engine(Protocol):
         """Return how much each trainer has read, where they read different numbers of batches.
 
         The first number is that of the passes over the data, and the others are the batches of the
-        next pass. Empty if a pass has just ended, or if all trainers have read the same.
+        next pass. Empty if all trainers have read the same.
         """
         return ()
 
@@ -104,6 +104,13 @@ class Engine(Protocol):
     def step_times(self) -> Mapping[str, StepTimes]:
         """Return what trainers have spent their time on, by task: those that are measured."""
         return {}
+
+    def rescue(self, step: int) -> Progress | None:
+        """Copy the trained variables to the host variables, after a task was lost at a step.
+
+        Returns the steps that were not reported yet; None if variables are lost, or if nothing is.
+        """
+        return None
 
     def finish(self, error: BaseException | None) -> None:
         """Release the other tasks at the end of the run; `error` is why it failed, if it did."""

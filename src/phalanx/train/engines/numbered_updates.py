@@ -7,7 +7,7 @@ the same number as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,6 +33,7 @@ class NumberedUpdates:
         counter: How many updates the first parameter server has applied, with those before it
             was started.
         skipped: How many it has skipped because it had applied them before.
+        replicas: The same updates, of copies of the variables.
     """
 
     variables: DeviceVariables
@@ -40,9 +41,12 @@ class NumberedUpdates:
     expected: list[TFVariable]
     counter: TFVariable
     skipped: TFVariable
+    replicas: tuple[NumberedUpdates, ...] = ()
 
     @classmethod
-    def place(cls, variables: DeviceVariables, trainers: int) -> NumberedUpdates:
+    def place(
+        cls, variables: DeviceVariables, trainers: int, copies: Sequence[DeviceVariables] = ()
+    ) -> NumberedUpdates:
         """Create the locks and numbers on the devices of the variables."""
         locks, expected = [], []
         for store in variables.stores:
@@ -51,11 +55,21 @@ class NumberedUpdates:
                 expected.append(tf.Variable(tf.zeros([trainers], tf.int64), trainable=False))
         with tf.device(variables.stores[0].device):
             counter, skipped = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-        return cls(variables, locks, expected, counter, skipped)
+        replicas = tuple(cls.place(copy, trainers) for copy in copies)
+        return cls(variables, locks, expected, counter, skipped, replicas)
 
-    def read_expected(self) -> list[int]:
-        """Return the number that the next update of each trainer has, where most were applied."""
-        highest = np.max([variable.numpy() for variable in self.expected], axis=0)
+    def read_expected(self, lost: Collection[str] = ()) -> list[int]:
+        """Return the number that the next update of each trainer has, where most were applied.
+
+        Without parameter servers on devices that are lost, their replicas are asked.
+        """
+        numbers = [
+            variable.numpy()
+            for updates in (self, *self.replicas)
+            for store, variable in zip(updates.variables.stores, updates.expected, strict=True)
+            if store.device not in lost and (lost or updates is self)
+        ]
+        highest = np.max(numbers, axis=0)
         return [int(number) for number in highest]
 
     def take_skipped(self) -> int:
@@ -76,8 +90,27 @@ class NumberedUpdates:
 
         `origin` is the number of the trainer, and that of its batch.
         """
+        gradients = self.variables.clip(gradients)
+        updated = self._apply_clipped(gradients, updates, sightings, origin)
+        # TensorFlow frees locks in the order in which a function asks for them.
+        for replica in self.replicas:
+            replica._apply_clipped(gradients, updates, sightings, origin, is_replica=True)
+        return updated
+
+    @unconverted
+    def _apply_clipped(
+        self,
+        gradients: list[Tensor],
+        updates: list[StateUpdate],
+        sightings: Sequence[Sightings],
+        origin: Tensor,
+        is_replica: bool = False,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Update one copy of the variables; return its dense buffers, and its changing state.
+
+        Nobody reads those of a replica.
+        """
         variables = self.variables
-        gradients = variables.clip(gradients)
         updated: list[list[Tensor]] = []
         state_buffers = variables.select_changing(variables.state_layout.buffers)
         state_variables = variables.select_changing(variables.state_variables())
@@ -86,7 +119,7 @@ class NumberedUpdates:
         for number, store in enumerate(variables.stores):
             in_store = variables.layout.in_store(number)
             buffers = zip(in_store, store.weights, strict=True)
-            dense = [weight for index, weight in buffers if not variables.is_sparse(index)]
+            dense = [w for i, w in buffers if not (is_replica or variables.is_sparse(i))]
             state = [index for index, b in enumerate(state_buffers) if b.store == number]
             with tf.device(store.device):
                 # The gradients must have arrived before the lock is taken.
@@ -110,7 +143,7 @@ class NumberedUpdates:
             updated.append(values[: len(dense)])
             for index, value in zip(state, values[len(dense) :], strict=True):
                 changed[index] = value
-        return variables.order_dense(updated), changed
+        return ([], []) if is_replica else (variables.order_dense(updated), changed)
 
     @unconverted
     def _apply_once(

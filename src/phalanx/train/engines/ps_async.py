@@ -1,5 +1,6 @@
 """Asynchronous training on parameter servers: each trainer applies its gradients immediately."""
 
+import contextlib
 import logging
 import queue
 import time
@@ -29,10 +30,13 @@ from phalanx.train.types import (
     Tensor,
     TFFunction,
 )
+from phalanx.train.variables.device_variables import DeviceVariables
 
 LOG = logging.getLogger("phalanx")
 
 _POLL_SECONDS = 1.0
+# How long calls may take to fail when a parameter server is lost.
+_END_SECONDS = 10.0
 # A model with fewer dense bytes has short steps, and a graph that is small enough to unroll,
 # unless it has growing tables.
 _SMALL_BYTES = 2**18
@@ -64,7 +68,9 @@ class AsyncPSEngine(ParameterServerEngine):
         # Each trainer repeats its shard by itself, unless the session must see each epoch end.
         self._epochs = 1 if self._pauses else self._ps_cluster.config.epochs
         self._compute: ComputeUpdates = self._compile(make_updates(self._make_compute()))
-        self._updates = NumberedUpdates.place(self.variables, len(self._ps_cluster.trainers))
+        self._updates = NumberedUpdates.place(
+            self.variables, len(self._ps_cluster.trainers), self._replicas.copies
+        )
         # Several batches can be read at once only from data that does not end.
         is_short = (
             self._epochs is None
@@ -111,14 +117,13 @@ class AsyncPSEngine(ParameterServerEngine):
             # A trainer whose shard was read to its end before the restart may have nothing left.
             self._worked = set(range(len(self._ps_cluster.trainers)))
         self._open()
+        self._has_begun = True
 
     def read_shards(self) -> Sequence[int]:
-        if len(self._ended) == len(self._ps_cluster.trainers):
-            return ()
-        return self._positions.save(self._updates.read_expected())
+        return self._positions.save(self._updates.read_expected(self._lost))
 
     def resume(self, step: int) -> None:
-        self.variables.push()
+        self.push()
         self._updates.counter.assign(step)
         self._dispatched = step
         self._uncounted = 0
@@ -177,6 +182,17 @@ class AsyncPSEngine(ParameterServerEngine):
         progress = self.settle()
         self.variables.pull()
         return progress
+
+    def _end_calls(self, rescued: DeviceVariables, step: int) -> Progress:
+        """Wait for the calls in flight, which fail without the lost server, or were answered."""
+        deadline = time.monotonic() + _END_SECONDS
+        while self._in_flight and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                result = self._results.get(timeout=_POLL_SECONDS)
+                self._in_flight -= 1
+                if isinstance(result, DispatchResult):
+                    self._unreported.append(result)
+        return self._report_progress()
 
     def evaluate(self, notify: Notify, batches_per_call: int | None = None) -> Array:
         """Evaluate on all hosts; the session has settled before."""

@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from phalanx.cluster import Role
-from phalanx.train.engines.base import TrainingEngine
+from phalanx.train.engines.base import Progress, TrainingEngine
+from phalanx.train.engines.replicas import (
+    Replicas,
+    find_lost,
+    forget_errors,
+)
 from phalanx.train.engines.steps_per_call import StepsPerCall
 from phalanx.train.loop.evaluation import SharedEvaluation
 from phalanx.train.runtime.free_memory import Need, check_free_memory
@@ -19,7 +24,7 @@ from phalanx.train.types import Batch, Dataset, ElementSpec, Tensor
 from phalanx.train.variables.clipping import Clipping
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.host_variables import HostVariables
-from phalanx.train.variables.store_size import measure_stores
+from phalanx.train.variables.store_size import add_replicas, measure_stores
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -48,6 +53,10 @@ class ParameterServerEngine(TrainingEngine):
             host_variables, ps_cluster.devices, clipping
         )
         self._steps_per_call = StepsPerCall(fixed=ps_cluster.config.steps_per_call)
+        self._replicas = Replicas.place(self.variables, ps_cluster.config.ps_replicas)
+        self._lost: set[str] = set()
+        """The devices whose variables were taken from replicas."""
+        self._has_begun = False
         self._shared_evaluation = SharedEvaluation(ps_cluster, step, self.variables)
         # The state that no step changes reaches a trainer with its data, and is read only once.
         self._fixed = self.variables.fixed_state()
@@ -58,11 +67,15 @@ class ParameterServerEngine(TrainingEngine):
         """Raise an error if a parameter server has not the memory for its buffers."""
         cluster, devices = self._ps_cluster.topology.cluster, self._ps_cluster.devices
         sizes = measure_stores(host_variables, len(devices))
+        totals = [size.total for size in sizes]
+        held = add_replicas(totals, self._ps_cluster.config.ps_replicas)
         copies = self._ps_cluster.config.save_in_background
         check_free_memory(
             [
-                Need(task, cluster.addresses[task], device, size.total, size.copied * copies)
-                for task, device, size in zip(cluster.tasks(Role.PS), devices, sizes, strict=True)
+                Need(task, cluster.addresses[task], device, total, size.copied * copies)
+                for task, device, total, size in zip(
+                    cluster.tasks(Role.PS), devices, held, sizes, strict=True
+                )
             ]
         )
 
@@ -81,15 +94,40 @@ class ParameterServerEngine(TrainingEngine):
 
     def push(self) -> None:
         self.variables.push()
+        for copy in self._replicas.copies:
+            copy.push()
+
+    def rescue(self, step: int) -> Progress | None:
+        """Go on with the replicas of lost parameter servers, if nothing else is lost."""
+        if not self._replicas.copies or not self._has_begun:
+            return None
+        lost = find_lost(self.variables)
+        rescued = self._replicas.replace(self.variables, lost) if lost else None
+        if rescued is None:
+            return None
+        forget_errors()
+        progress = self._end_calls(rescued, step)
+        forget_errors()
+        if progress is not None:
+            self._lost = lost
+            self.variables = rescued
+            rescued.pull()
+        return progress
+
+    @abstractmethod
+    def _end_calls(self, rescued: DeviceVariables, step: int) -> Progress | None:
+        """Return what was done since the last report; None if the variables do not fit together."""
 
     def variable_bytes(self) -> dict[str, int]:
-        return {
-            f"ps-{number}": sum(
+        held = [
+            sum(
                 math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
                 for variable in (*store.weights, *store.state)
             )
-            for number, store in enumerate(self.variables.stores)
-        }
+            for store in self.variables.stores
+        ]
+        copies = 1 + len(self._replicas.copies)
+        return {f"ps-{n}": size for n, size in enumerate(add_replicas(held, copies))}
 
     def _make_compute(self) -> Compute:
         """Return the function that computes one batch, in parts if they are accumulated."""
@@ -101,7 +139,8 @@ class ParameterServerEngine(TrainingEngine):
         return tf.function(compute, jit_compile=True) if xla else compute
 
     def set_learning_rate(self, value: float) -> None:
-        self.variables.set_learning_rate(value)
+        for each in (self.variables, *self._replicas.copies):
+            each.set_learning_rate(value)
 
     def finalize(self) -> bool:
         return self.variables.finalize()

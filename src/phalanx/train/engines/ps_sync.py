@@ -13,10 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from phalanx.errors import ConfigurationError, DataError, PeerError
+from phalanx.train.autograph import unconverted
 from phalanx.train.engines.base import Notify, Progress
 from phalanx.train.engines.data_ends import DataEnds
-from phalanx.train.engines.gradient_sums import GradientSums
+from phalanx.train.engines.gradient_sums import GradientSums, Taken
 from phalanx.train.engines.ps_base import ParameterServerEngine
+from phalanx.train.engines.replicas import read_iterations
 from phalanx.train.runtime.background_calls import call_in_background
 from phalanx.train.runtime.ps_cluster import CHIEF_DEVICE, DataWindow, fetch
 from phalanx.train.runtime.trainer_losses import TrainerLosses
@@ -29,6 +31,7 @@ from phalanx.train.step.accumulation import (
 from phalanx.train.step.step_function import StepResult
 from phalanx.train.step.step_times import StepTimes, read_clock
 from phalanx.train.types import Array, Dataset, DatasetIterator, ElementSpec, Tensor, TFFunction
+from phalanx.train.variables.device_variables import DeviceVariables
 
 LOG = logging.getLogger("phalanx")
 
@@ -67,7 +70,11 @@ class SyncPSEngine(ParameterServerEngine):
                 f"replicas_to_aggregate is {self._required}, but there are only {trainers} "
                 "trainers: lower it, or start more workers"
             )
-        self._sums = GradientSums(self.variables, trainers, step.report_size)
+        # The first ones are those of the variables, the others those of their replicas.
+        self._sums, *self._replica_sums = (
+            GradientSums(each, trainers, step.report_size)
+            for each in (self.variables, *self._replicas.copies)
+        )
         with tf.device(ps_cluster.devices[0]):
             # The number of the evaluation, the shard, and its report.
             self._evaluations = tf.queue.FIFOQueue(2**10, [tf.float64], [[2 + step.report_size]])
@@ -86,7 +93,7 @@ class SyncPSEngine(ParameterServerEngine):
             .get_concrete_function(*specs)
             for number in range(trainers)
         ]  # fmt: skip
-        self._apply = tf.function(self._sums.apply)
+        self._apply = [tf.function(sums.apply) for sums in (self._sums, *self._replica_sums)]
         self._update = tf.function(self._update_many)
         self._drop = tf.function(self._drop_update)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -101,12 +108,14 @@ class SyncPSEngine(ParameterServerEngine):
 
     def begin(self, step: int, skip: int, passes: int = 0, shards: Sequence[int] = ()) -> None:
         """Copy the variables to the parameter servers, and start the trainers."""
-        self.variables.push()
-        self._sums.begin(step)
+        self._push(step)
+        for sums in (self._sums, *self._replica_sums):
+            sums.begin(step)
         self._token = step
         self._started = skip > 0
         self._passes = passes
         self._open(skip)
+        self._has_begun = True
 
     def advance(self, step: int, due: int, limit: int) -> Progress:
         steps = max(0, min(self._steps_per_call.steps, due - step, limit - step))
@@ -144,8 +153,22 @@ class SyncPSEngine(ParameterServerEngine):
         self._has_tokens = False
         return Progress(int(report[0] > 0), report.numpy().astype(np.float64))
 
+    def _push(self, step: int) -> None:
+        self.push()
+        self._pushed = step, read_iterations(self.variables)
+
+    def _end_calls(self, rescued: DeviceVariables, step: int) -> Progress | None:
+        """Return the updates of a call that has failed, unless some servers lack the last one."""
+        begun, before = self._pushed
+        iterations = read_iterations(rescued)
+        if iterations is None or before is None:
+            LOG.warning("a parameter server was lost while an update was applied")
+            return None
+        updates = begun + iterations - before - step
+        return Progress(updates, np.zeros([self._step.report_size]))
+
     def resume(self, step: int) -> None:
-        self.variables.push()
+        self._push(step)
         # The trainers take other numbers of steps from the next pass over the data on.
         self._ended_passes = self._token - step
 
@@ -384,7 +407,8 @@ class SyncPSEngine(ParameterServerEngine):
         adds = optional.has_value() or self._ends.is_needed(trainer)
         if adds:
             times = [arrived - begun, computed - arrived]
-            self._sums.add(contribution, trainer, token, times)
+            for sums in (*self._replica_sums, self._sums):
+                sums.add(contribution, trainer, token, times)
         return adds
 
     def _update_many(
@@ -397,23 +421,32 @@ class SyncPSEngine(ParameterServerEngine):
         if is_first:
             self._tokens.send_update(token)
         while more and done < steps:
-            taken = self._sums.take(token, self._required)
+            taken, *copies = self._take(token)
             more = taken.report[0] > 0
             # Taking a sum advances its accumulator: gradients for the old token are dropped.
             token += 1
             if more:
                 # A function call, so that the tokens can depend on all that it does.
-                applied = self._apply(taken.sums, taken.rows, taken.state, taken.report[0])
+                applied = [
+                    apply(each.sums, each.rows, each.state, each.report[0])
+                    for apply, each in zip(self._apply, (taken, *copies), strict=True)
+                ]
                 total += taken.report
                 total_counts += taken.counts
                 done += 1
-                with tf.control_dependencies([applied]):
+                with tf.control_dependencies(applied):
                     if not self._pauses or done < steps:
                         self._tokens.send_update(token)
                     self._completed.assign_add(1)
         return done, total, total_counts, more, token
 
     def _drop_update(self, token: Tensor) -> tuple[Tensor]:
-        taken = self._sums.take(token, self._required)
-        with tf.control_dependencies(tf.nest.flatten([taken.rows, taken.state])):
-            return (tf.identity(taken.report),)
+        taken = self._take(token)
+        dropped = tf.nest.flatten([(each.sums, each.rows, each.state) for each in taken])
+        with tf.control_dependencies(dropped):
+            return (tf.identity(taken[0].report),)
+
+    @unconverted
+    def _take(self, token: Tensor) -> list[Taken]:
+        """Take the sums of an update, and of its replicas."""
+        return [sums.take(token, self._required) for sums in (self._sums, *self._replica_sums)]

@@ -335,8 +335,25 @@ class Session(SessionValues):
             if self._engine.finalize() and self.step != self._restored_step:
                 self._saved_step = self.evaluated_step = None
 
+    def _rescue(self) -> None:
+        """Save what the tasks have that were not lost, if nothing else is missing."""
+        try:
+            progress = self._engine.rescue(self.step)
+            if progress is None:
+                return
+            self._count(progress)
+            if not all(hook.may_save(self) for hook in self._hooks):
+                return
+            self.position.shards = tuple(self._engine.read_shards())
+            self._note_saved(self._checkpoints.save(self.step, self.position))
+            self._note_saved(self._checkpoints.finish_save(waits=True))
+            LOG.warning("step %d was saved with the replicas of what was lost", self.step)
+        except Exception as failure:
+            LOG.warning("nothing could be saved after the loss: %s", failure)
+
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Interrupted):
+            self._rescue()
             for hook in self._hooks:
                 hook.on_error(self, error)
         self._checkpoints.mark_failed(error)

@@ -84,6 +84,12 @@ def resolve_topology(tf_config: TFConfig, config: RunConfig) -> Topology:
     """Derive the strategy and the trainers from the cluster and the config."""
     cluster = tf_config.cluster.without_evaluators()
     evaluator = bool(tf_config.cluster.tasks(Role.EVALUATOR)) or has_evaluator(os.environ)
+    servers = len(cluster.tasks(Role.PS))
+    if config.ps_replicas > max(1, servers) and tf_config.task.role is not Role.EVALUATOR:
+        raise ConfigurationError(
+            f"ps_replicas is {config.ps_replicas}, but the cluster has {servers} parameter servers "
+            "to keep replicas on: start as many at least (--ps), or leave --ps-replicas out"
+        )
     if len(cluster.addresses) <= 1:
         if config.mode is Mode.ASYNC:
             raise ConfigurationError(

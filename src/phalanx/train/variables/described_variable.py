@@ -181,6 +181,11 @@ class DescribedVariable(keras.Variable):  # type: ignore[misc]
             self._shards = shards
         self._is_filled = has_values or is_filled
 
+    def move(self, shards: Sequence[TFVariable]) -> None:
+        """Go on with other variables, on parameter servers, that have the same rows."""
+        self._shards = RangeShards(shards) if self.in_ranges else tuple(shards)
+        self.writes += 1
+
     def clear_changes(self) -> None:
         """Note that no row has changed since now."""
         for changed in self.changes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -95,6 +95,12 @@ class DeviceVariables:
         if not is_copy:
             placed._table_buffers.attach()
         return placed
+
+    def replace_stores(self, stores: Sequence[VariableStore]) -> DeviceVariables:
+        """Return variables with other stores, whose buffers have the same values already."""
+        replaced = replace(self, stores=list(stores))
+        replaced._table_buffers.move()
+        return replaced
 
     def model_variables(self) -> list[KerasVariable]:
         return [*self.host_variables.trainable, *self.host_variables.state]

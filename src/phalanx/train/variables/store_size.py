@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -53,6 +54,16 @@ def measure_stores(host_variables: HostVariables, stores: int) -> list[StoreSize
         host_variables.state, stores, host_variables.fixed, row_transfer.CHUNK_BYTES
     )
     return [_measure(host_variables, layout, states, store) for store in range(stores)]
+
+
+def add_replicas(sizes: Sequence[int], replicas: int) -> list[int]:
+    """Return what each parameter server holds if the next ones have copies of its buffers.
+
+    >>> add_replicas([1, 10, 100], 2)
+    [101, 11, 110]
+    """
+    count = len(sizes)
+    return [sum(sizes[(n - shift) % count] for shift in range(replicas)) for n in range(count)]
 
 
 def _measure(

@@ -35,6 +35,14 @@ class TableBuffers:
         for index, parts in self.indexes():
             index.attach(parts)
 
+    def move(self) -> None:
+        """Let the variables of the host know these buffers, which have their rows already."""
+        for variable, shards, _ in self.described():
+            variable.move(shards)
+        self._attach_changes()
+        for index, parts in self.indexes():
+            index.attach(parts)
+
     def described(self) -> Iterator[tuple[DescribedVariable, list[TFVariable], bool]]:
         """Yield each described variable with its buffers, and whether they are filled."""
         weights = self.host_variables.trainable
