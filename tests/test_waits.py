@@ -44,7 +44,7 @@ ALLOWED = {
     "train/engines/lockstep.py:abandon": "a thread of this process, which traces the user's step",
     "train/engines/lockstep.py:resume": "a thread of this process, which traces the user's step",
     "train/engines/lockstep.py:run": "no wait: the results of threads that have ended",
-    "train/model_dir/table_slices.py:_restore_tables": "files, and connections with limits",
+    "train/model_dir/table_slices.py:_restore_large": "files, and connections with limits",
     "train/model_dir/table_slices.py:write_checkpoint": "files, and connections with limits",
     "train/runtime/background_calls.py:_run": "an idle daemon thread, which waits for a call",
     "train/runtime/peers.py:accept": "a daemon thread, which closing its socket ends",
