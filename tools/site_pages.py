@@ -42,8 +42,14 @@ _MODULES = [
 ]
 # What people look for first.
 _FIRST = ("fit", "evaluate", "predict", "Experiment", "run", "RunConfig", "Context", "Result")
-# What a search finds below the guides.
-_LAST_FOUND = ("decisions/", "changelog.md", "architecture.md", "examples.md")
+# What a search finds below the guides, and how far below them.
+_SEARCH_BOOSTS = {
+    "api/": 0.5,
+    "decisions/": 0.2,
+    "changelog.md": 0.2,
+    "architecture.md": 0.2,
+    "examples.md": 0.2,
+}
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -53,7 +59,7 @@ def on_files(files: Files, config: Any) -> Files:
             files.append(File.generated(config, page, content=(ROOT / path).read_text()))
     for page, title, module in _PACKAGES:
         names = sorted(_public_names(module), key=_rank)
-        files.append(File.generated(config, page, content=_describe(title, names)))
+        files.append(File.generated(config, page, content=_describe(title, module, names)))
     for page, title, modules in _MODULES:
         options = "options: {show_root_toc_entry: false}"
         blocks = "\n\n".join(f"::: {module}\n    {options}" for module in modules)
@@ -65,8 +71,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Let links to files of the repository lead to the pages that show them; rank the search."""
-    if page.file.src_uri.startswith(_LAST_FOUND):
-        page.meta["search"] = {"boost": 0.2}
+    for start, boost in _SEARCH_BOOSTS.items():
+        if page.file.src_uri.startswith(start):
+            page.meta["search"] = {"boost": boost}
     sources = {page: path for path, page in _FILES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     if page.file.src_uri == "index.md":
@@ -130,9 +137,12 @@ def _rank(name: str) -> tuple[int, str]:
     return (_FIRST.index(last) if last in _FIRST else len(_FIRST), last)
 
 
-def _describe(title: str, names: list[str]) -> str:
+def _describe(title: str, module: str, names: list[str]) -> str:
+    """Return a page with the first paragraph of a package's docstring, and its public names."""
+    source = (SOURCE / module.replace(".", "/") / "__init__.py").read_text()
+    summary = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
     blocks = "\n\n".join(f"::: {name}" for name in dict.fromkeys(names))
-    return f"# {title}\n\n{blocks}\n"
+    return f"# {title}\n\n{summary}\n\n{blocks}\n"
 
 
 def _show_examples() -> str:
