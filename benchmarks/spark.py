@@ -2,8 +2,8 @@
 
 Phalanx takes part twice: with its data source in Python, and with its jar (`make jar`). The Scala
 source (spark_peer.scala) works inside the JVM, like the jar; the compiler inside pyspark compiles
-it. The contestants take turns in one session. Every figure is the median wall time of the rounds,
-because several processes take part.
+it. The contestants take turns in one session. Every figure is the median of the rounds: the wall
+time, and the CPU time of all processes, which says more on a machine that does other work.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from startup import Cost, measure_tree
 
 from records import result, small_columns
 
@@ -134,19 +136,35 @@ def make_python_source() -> Any:
     return PythonSource
 
 
-def measure(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in contestants}
+def measure(contestants: dict[str, Callable[[], object]]) -> dict[str, Cost]:
+    costs: dict[str, list[Cost]] = {name: [] for name in contestants}
     for turn in range(WARM_UP + ROUNDS):
         for name, run in contestants.items():
-            started = time.perf_counter()
+            started, before = time.perf_counter(), sum(measure_tree(os.getpid()).values())
             run()
+            wall = time.perf_counter() - started
+            cpu = sum(measure_tree(os.getpid()).values()) - before
             if turn >= WARM_UP:
-                times[name].append(time.perf_counter() - started)
-    for name, taken in times.items():
-        print(
-            f"  {name:20} {statistics.median(taken):7.3f} s (best {min(taken):.3f} s)", flush=True
+                costs[name].append(Cost(wall, cpu))
+    medians = {}
+    for name, taken in costs.items():
+        walls = [cost.wall for cost in taken]
+        medians[name] = median = Cost(
+            statistics.median(walls), statistics.median(cost.cpu for cost in taken)
         )
-    return {name: statistics.median(taken) for name, taken in times.items()}
+        print(
+            f"  {name:20} {median.wall:7.3f} s (best {min(walls):.3f} s), "
+            f"{median.cpu:7.3f} s of CPU time",
+            flush=True,
+        )
+    return medians
+
+
+def compare(name: str, costs: dict[str, Cost], pair: tuple[str, str], unit: str, goal: str) -> None:
+    """Print the ratio of two contestants, in wall time and in CPU time."""
+    over, under = (costs[each] for each in pair)
+    result(name, over.wall / under.wall, unit, goal)
+    result(f"{name}-cpu", over.cpu / under.cpu, unit, goal)
 
 
 def succeeds(run: Callable[[], object]) -> bool:
@@ -187,9 +205,9 @@ def main() -> None:
         print("read: 200,000 small Examples in two files, to columns")
         peer = "phalanx.benchmark.TFRecordPeer"
         names = {"upb": "upb", "python": "python", "jar": "tfrecord", "scala": peer}
-        times = measure({name: read(format_) for name, format_ in names.items()})
-        result("spark-read", times["upb"] / times["python"], "x-upb", ">= 5")
-        result("spark-read-scala", times["jar"] / times["scala"], "x-scala", "<= 1.15")
+        costs = measure({name: read(format_) for name, format_ in names.items()})
+        compare("spark-read", costs, ("upb", "python"), "x-upb", ">= 5")
+        compare("spark-read-scala", costs, ("jar", "scala"), "x-scala", "<= 1.15")
 
         rows = spark.read.format("tfrecord").load(source).cache()
         rows.count()
@@ -199,14 +217,14 @@ def main() -> None:
             return lambda: rows.write.format(format_).mode("overwrite").save(target)
 
         print("write: the same Examples, from memory")
-        times = measure({name: write(format_) for name, format_ in names.items()})
-        result("spark-write", times["upb"] / times["python"], "x-upb", ">= 5")
-        result("spark-write-scala", times["jar"] / times["scala"], "x-scala", "<= 1.15")
+        costs = measure({name: write(format_) for name, format_ in names.items()})
+        compare("spark-write", costs, ("upb", "python"), "x-upb", ">= 5")
+        compare("spark-write-scala", costs, ("jar", "scala"), "x-scala", "<= 1.15")
 
         print("count: the same Examples")
         reader = spark.read.format("tfrecord").schema(schema)
         one = reader.load(source).select("hour").write.format("noop").mode("overwrite")
-        times = measure(
+        costs = measure(
             {
                 "all columns": read("tfrecord"),
                 "one column": one.save,
@@ -214,7 +232,7 @@ def main() -> None:
                 "count": lambda: count(spark, source),
             }
         )
-        result("spark-one-column", times["one column"] / times["all columns"], "x-all", "<= 0.8")
+        compare("spark-one-column", costs, ("one column", "all columns"), "x-all", "<= 0.8")
         # Records that cannot be decoded can be counted only without decoding them.
         spark.sparkContext.setLogLevel("OFF")
         with RecordWriter(directory / "noise" / "a") as writer:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.servers import kubernetes
+from tests.servers.kubernetes.pods import Pod
 from tests.servers.processes import wait_for
 
 Phalanx = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -140,24 +141,33 @@ def test_real_training_survives_two_evictions_without_restarts(
         done = launching("launch", backend, *options, *shape, "train.py", **variables)
         assert done.returncode == 0, done.stderr
 
+        saved = re.compile(r"received SIGTERM: step (\d+) is saved")
+
         def read_chief() -> str:
             """What the chief has printed, in all its pods."""
             logs = sorted((tmp_path / "cluster").glob("train-chief-*.log"), key=os.path.getmtime)
             return "".join(log.read_text() for log in logs)
 
+        def find_worker() -> Pod | None:
+            """Return the pod of worker 1, if it has joined the cluster."""
+            with cluster.lock:
+                pods = [pod for pod in cluster.pods if re.search(r"worker.*-1$", pod.hostname)]
+            running = [pod for pod in pods if pod.phase() == "Running" and not pod.is_leaving()]
+            return next((pod for pod in running if "serves at" in pod.log.read_text()), None)
+
         for number in range(2):
             # A run that is resumed logs its speed again.
             seen = len(read_chief())
             wait_for(lambda seen=seen: "examples/sec" in read_chief()[seen:], 300)  # type: ignore[misc]
+            wait_for(find_worker, 300)
             if number == 1:
                 steps.unlink()
+            worker = find_worker()
+            assert worker is not None
             with cluster.lock:
-                pods = [pod for pod in cluster.pods if pod.phase() == "Running"]
-                workers = [pod for pod in pods if "worker" in pod.hostname]
-                next(pod for pod in workers if pod.hostname.endswith("-1")).evict()
-            saves = number + 1
-            wait_for(lambda saves=saves: read_chief().count("saved step ") == saves, 300)  # type: ignore[misc]
-        last = int(re.findall(r"saved step (\d+)", read_chief())[-1]) + 20
+                worker.evict()
+            wait_for(lambda saves=number + 1: len(saved.findall(read_chief())) == saves, 300)  # type: ignore[misc]
+        last = int(saved.findall(read_chief())[-1]) + 20
         steps.write_text(str(last))
         ended = launching("logs", "-f", "train", **variables, timeout=600)
         assert ended.returncode == 0, ended.stdout + ended.stderr
