@@ -86,6 +86,20 @@ def test_blocks_of_the_documentation_run_with_a_master(phalanx: Phalanx, tmp_pat
 
 
 @pytest.mark.slow
+def test_evaluator_that_loops_for_ever_ends_after_training(
+    phalanx: Phalanx, tmp_path: Path
+) -> None:
+    (tmp_path / "0.txt").write_text("1\n2\n3\n4\n5\n6\n")
+    program = (PROGRAMS / "tensorlayer_docs.py", tmp_path / "*.txt", "run")
+    cluster = ("--tf1", "--no-chief", "--ps", 1, "--workers", 2)
+    done = phalanx("run", *cluster, *program, timeout=580)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert re.search(r"worker-1 \| evaluated step \d+: slope", done.stdout)
+    assert "the evaluator ends" in done.stdout
+    assert "is ended" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_training_goes_on_after_a_worker_and_a_ps_are_killed(tmp_path: Path) -> None:
     tasks = Tasks(tmp_path)
     ps, *workers = tasks.addresses(3)

@@ -13,19 +13,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
 
-from phalanx.cluster import detect
+from phalanx.cluster import TFConfig, detect
 from phalanx.compat.tf1.session import STOP_GRACE_SECONDS
 from phalanx.compat.tf1.train import MonitoredTrainingSession
 from phalanx.errors import ClusterError, ConfigurationError
 from phalanx.train.custom_loop import task_spec as custom_loop
+from phalanx.train.runtime.control_channel import is_listening
+
+LOG = logging.getLogger("phalanx")
 
 _DEFAULT = object()
+_POLL_SECONDS = 2.0
+# TensorLayer's evaluators look for checkpoints every 30 s.
+_IDLE_SECONDS = 50.0
+_IDLE_LOAD = 0.02
+_watching = threading.Lock()
 
 
 class TaskSpecDef(custom_loop.TaskSpecDef):
@@ -39,6 +51,15 @@ class TaskSpecDef(custom_loop.TaskSpecDef):
         worker_hosts: The addresses of the workers.
         master: The address of the master, if it is not one of the workers.
     """
+
+    @classmethod
+    def of(cls, config: TFConfig) -> Self:
+        """Return the task spec of a TF_CONFIG. The process of an evaluator ends after training."""
+        spec = super().of(config)
+        addresses = list(config.cluster.without_evaluators().addresses.values())
+        if spec.is_evaluator() and addresses and _watching.acquire(blocking=False):
+            threading.Thread(target=_end_after_training, args=(addresses,), daemon=True).start()
+        return spec
 
     def target(self) -> str | None:
         """Return the target of this task's sessions, or None without a cluster."""
@@ -64,9 +85,7 @@ def TaskSpec(  # noqa: N802 - people know it as a class
     Returns:
         The task spec. If nothing is set, it is that of a single process, which is its own master.
     """
-    spec = TaskSpecDef.of(detect(environ))
-    assert isinstance(spec, TaskSpecDef)
-    return spec
+    return TaskSpecDef.of(detect(environ))
 
 
 def DistributedSession(  # noqa: N802 - people know it as a class
@@ -181,6 +200,33 @@ class LoadCheckpoint(tf.train.SessionRunHook):
         if not self._is_loaded and not was_restored:
             self._saver.restore(session, self._checkpoint)
         self._is_loaded = True
+
+
+def _end_after_training(addresses: Sequence[str]) -> None:
+    """End this process when training is over: the loops of evaluators go on until they are killed.
+
+    Args:
+        addresses: The addresses of the trainers and the parameter servers.
+    """
+    _wait_for_end(addresses, _IDLE_SECONDS)
+    LOG.info("training is over, and no checkpoint is left to evaluate: the evaluator ends")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _wait_for_end(addresses: Sequence[str], seconds: float) -> None:
+    """Wait until no task listens any more and this process has been idle for so long."""
+    was_seen = False
+    last, last_cpu, busy_until = time.monotonic(), time.process_time(), time.monotonic()
+    while not was_seen or time.monotonic() - busy_until < seconds:
+        time.sleep(min(_POLL_SECONDS, seconds))
+        now, cpu = time.monotonic(), time.process_time()
+        is_listened_to = any(map(is_listening, addresses))
+        was_seen |= is_listened_to
+        if is_listened_to or cpu - last_cpu > _IDLE_LOAD * (now - last):
+            busy_until = now
+        last, last_cpu = now, cpu
 
 
 def _check_use(task_spec: custom_loop.TaskSpecDef | None) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from phalanx.cluster import Cluster, Role, Task, TFConfig, detect
 from phalanx.cluster.detectors.host_lists import from_host_lists
@@ -70,7 +70,7 @@ class TaskSpecDef:
         self._set_config(TFConfig(config.cluster, config.task, int(trial or 0)))
 
     @classmethod
-    def of(cls, config: TFConfig) -> TaskSpecDef:
+    def of(cls, config: TFConfig) -> Self:
         """Return the task spec of a TF_CONFIG."""
         spec = cls.__new__(cls)
         spec._set_config(config)
