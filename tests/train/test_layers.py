@@ -168,3 +168,56 @@ def test_wrong_options_and_inputs_are_described(options: Any, inputs: Any, messa
                 else (inputs,)
             )
         )
+
+
+def test_group_trains_what_its_layers_do_alone(tmp_path: Path) -> None:
+    names = ["user", "item", "genres"]
+
+    def make(is_group: bool) -> Any:
+        keras.utils.set_random_seed(3)
+        inputs = {name: keras.Input((), dtype="int64", name=name) for name in names[:2]}
+        inputs["genres"] = keras.Input((3,), dtype="int64", name="genres")
+        layers = {
+            "user": phalanx.layers.Embedding(20, 4),
+            "item": phalanx.layers.Embedding(10, 3, hash_inputs=True),
+            "genres": phalanx.layers.Embedding(9, 2, combiner="mean", embeddings_regularizer="l2"),
+        }
+        if is_group:
+            vectors = phalanx.layers.EmbeddingGroup(layers)(inputs)
+        else:
+            vectors = {name: layers[name](inputs[name]) for name in names}
+        joined = keras.layers.Concatenate()([vectors[name] for name in names])
+        model = keras.Model(inputs, keras.layers.Dense(1)(joined))
+        model.compile("adagrad", "mse")
+        return model
+
+    def data(context: phalanx.Context) -> Any:
+        random = np.random.default_rng(0)
+        x = {"user": random.integers(0, 20, 40), "item": random.integers(0, 99, 40)}
+        x["genres"] = random.integers(0, 9, (40, 3))
+        y = random.normal(size=(40, 1)).astype("float32")
+        return tf.data.Dataset.from_tensor_slices((x, y)).batch(context.batch_size)
+
+    weights = []
+    for is_group in (True, False):
+        config = phalanx.RunConfig(
+            model_dir=str(tmp_path / str(is_group)), train_steps=4, global_batch_size=10
+        )
+        experiment = phalanx.Experiment(model=lambda g=is_group: make(g), train_data=data)
+        model = phalanx.run(experiment, config).model
+        weights.append(sorted(model.get_weights(), key=lambda weight: weight.shape))
+        model.save(tmp_path / "model.keras")
+        x = next(iter(data(phalanx.Context(batch_size=40))))[0]
+        copy = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_allclose(copy.predict(x, verbose=0), model.predict(x, verbose=0), 1e-5)
+    for found, wanted in zip(*weights, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_group_names_what_is_missing() -> None:
+    group = phalanx.layers.EmbeddingGroup({"user": phalanx.layers.Embedding(5, 2)}, name="fields")
+    with pytest.raises(ConfigurationError, match=r"fields has layers for user, and gets .* item"):
+        group({"item": tf.constant([1])})
+    wrong: Any = 5
+    with pytest.raises(ConfigurationError, match="user is 5"):
+        phalanx.layers.EmbeddingGroup({"user": wrong})

@@ -1,6 +1,7 @@
 """Embedding and DynamicEmbedding: Keras layers on sparse tables."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,7 +16,7 @@ from phalanx.train.variables.sparse_tables import current_lookups
 from phalanx.train.variables.table import Table
 from phalanx.train.variables.table_index import WAYS, TableIndex, TableStatistics
 
-__all__ = ["DynamicEmbedding", "Embedding"]
+__all__ = ["DynamicEmbedding", "Embedding", "EmbeddingGroup"]
 
 
 @keras.saving.register_keras_serializable(package="phalanx")
@@ -94,6 +95,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         # As text: Keras saves an optimizer that is an attribute with the model, slots and all.
         self._optimizer = None if optimizer is None else _serialize_optimizer(optimizer)
+        # The rows of the current call, if an EmbeddingGroup has looked them up.
+        self._ready_rows: Tensor | None = None
         self.supports_masking = mask_zero
         # Autocast would round the indices in half precision.
         self.autocast = False
@@ -137,11 +140,23 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return rows
 
     def _read_rows(self, values: Tensor) -> Tensor:
+        if self._ready_rows is not None:
+            return self._ready_rows
         indices = self._find_rows(values)
         lookups = current_lookups()
         if lookups is not None and self.table.trainable:
             return lookups.look_up(self.table, indices)
         return tf.gather(self.table.value, indices)
+
+    @property
+    def is_looked_up_with_others(self) -> bool:
+        """Whether an EmbeddingGroup looks its rows up together with those of other layers."""
+        return bool(self.table.trainable) and self.table.index is None
+
+    def find_rows(self, inputs: Tensor) -> Tensor:
+        """Return the rows that a call with these inputs looks up."""
+        values = inputs if self.combiner is None else Bags.read(inputs).indices
+        return self._find_rows(tf.convert_to_tensor(values))
 
     def _find_rows(self, values: Tensor) -> Tensor:
         if self.hash_inputs and (values.dtype == tf.string or values.dtype.is_integer):
@@ -191,6 +206,78 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
     def _optimizer_config(self) -> dict[str, Any] | None:
         return None if self._optimizer is None else json.loads(self._optimizer)
+
+
+@keras.saving.register_keras_serializable(package="phalanx")
+class EmbeddingGroup(keras.layers.Layer):  # type: ignore[misc]
+    """Several embedding layers with one look-up: on parameter servers, their rows travel together.
+
+        fields = phalanx.layers.EmbeddingGroup(
+            {name: phalanx.layers.Embedding(1_000_000, 16) for name in ("user", "item", "shop")}
+        )
+        vectors = fields({"user": user_ids, "item": item_ids, "shop": shop_ids})
+
+    Each parameter server gets one message with the indices of all tables, and answers with one
+    message, whatever the number of tables and their widths. The results are those of the layers.
+    Growing tables are looked up one by one.
+
+    Args:
+        layers: The layers, by name. They may have combiners, and other options of their own.
+        options: Other arguments of `keras.layers.Layer`, such as `name`.
+    """
+
+    def __init__(self, layers: Mapping[str, Embedding], **options: Any) -> None:
+        super().__init__(**options)
+        others = [name for name, layer in layers.items() if not isinstance(layer, Embedding)]
+        if others or not layers:
+            found = f"{others[0]} is {layers[others[0]]!r}" if others else "there are none"
+            raise ConfigurationError(
+                f"an EmbeddingGroup needs layers of phalanx.layers, but {found}"
+            )
+        self.embeddings = dict(layers)
+        self.autocast = False
+
+    def build(self, input_shape: Any = None) -> None:
+        for layer in self.embeddings.values():
+            if not layer.built:
+                with keras.name_scope(layer.name):
+                    layer.build()
+        self.built = True
+
+    def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if set(inputs) != set(self.embeddings):
+            raise ConfigurationError(
+                f"{self.name} has layers for {', '.join(sorted(self.embeddings))}, and gets inputs "
+                f"for {', '.join(sorted(inputs))}: give each layer its input"
+            )
+        together = {}
+        if (lookups := current_lookups()) is not None:
+            together = {n: e for n, e in self.embeddings.items() if e.is_looked_up_with_others}
+            pairs = [(e.table, e.find_rows(inputs[n])) for n, e in together.items()]
+            rows = dict(zip(together, lookups.look_up_all(pairs), strict=True))
+        outputs = {}
+        for name, layer in self.embeddings.items():
+            layer._ready_rows = rows[name] if name in together else None
+            try:
+                outputs[name] = layer(inputs[name])
+            finally:
+                layer._ready_rows = None
+        return outputs
+
+    def compute_output_shape(self, input_shape: Mapping[str, Any]) -> dict[str, Any]:
+        pairs = self.embeddings.items()
+        return {name: layer.compute_output_shape(input_shape[name]) for name, layer in pairs}
+
+    def get_config(self) -> dict[str, Any]:
+        pairs = self.embeddings.items()
+        layers = {name: keras.saving.serialize_keras_object(layer) for name, layer in pairs}
+        return {**super().get_config(), "layers": layers}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "EmbeddingGroup":
+        layers = config.pop("layers")
+        made = {n: keras.saving.deserialize_keras_object(each) for n, each in layers.items()}
+        return cls(made, **config)
 
 
 @keras.saving.register_keras_serializable(package="phalanx")

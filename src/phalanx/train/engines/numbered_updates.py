@@ -20,6 +20,7 @@ from phalanx.train.step.state_updates import StateUpdate
 from phalanx.train.types import KerasVariable, Tensor, TFVariable
 from phalanx.train.variables.device_variables import DeviceVariables
 from phalanx.train.variables.index_shard import Sightings
+from phalanx.train.variables.packing import send_slices
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,13 @@ class NumberedUpdates:
             buffers = zip(in_store, store.weights, strict=True)
             dense = [w for i, w in buffers if not (is_replica or variables.is_sparse(i))]
             state = [index for index, b in enumerate(state_buffers) if b.store == number]
+            # The gradients must have arrived before the lock is taken.
+            sparse = [i for i in in_store if isinstance(gradients[i], tf.IndexedSlices)]
+            rows = send_slices([gradients[index] for index in sparse], store.device)
+            received = dict(zip(sparse, rows, strict=True))
             with tf.device(store.device):
-                # The gradients must have arrived before the lock is taken.
                 arrived = [
-                    tf.nest.map_structure(tf.identity, gradients[index], expand_composites=True)
+                    received[index] if index in received else tf.identity(gradients[index])
                     for index in in_store
                 ]
                 seen = {

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -19,6 +19,12 @@ from phalanx.train.types import (
 )
 from phalanx.train.variables.described_variable import stand_in
 from phalanx.train.variables.index_shard import IndexShard, Sightings
+from phalanx.train.variables.packing import (
+    pack_indices,
+    pack_rows,
+    unpack_indices,
+    unpack_rows,
+)
 from phalanx.train.variables.row_spread import spread_rows
 from phalanx.train.variables.table import Table
 
@@ -77,6 +83,39 @@ class Lookups:
         else:
             rows = self._gather(self._find_shards(variable), flat)
         return tf.reshape(rows, tf.concat([tf.shape(indices), rows.shape[1:]], 0))
+
+    def look_up_all(self, pairs: Sequence[tuple[KerasVariable, Tensor]]) -> list[Tensor]:
+        """Return rows of several variables, each with its indices.
+
+        Where rows are sent over the network, those of all variables on one server travel together.
+        """
+        if not self.is_remote or len(pairs) < 2:
+            return [self.look_up(variable, indices) for variable, indices in pairs]
+        shards = [self._find_shards(variable) for variable, _ in pairs]
+        wanted: dict[tuple[str, Any], list[_Wanted]] = {}
+        positions, orders = [], []
+        for number, (variable, indices) in enumerate(pairs):
+            flat = _check_range(variable, tf.reshape(tf.cast(indices, tf.int64), [-1]))
+            unique, places = tf.unique(flat)
+            parts, order = _split_by_shard(shards[number], unique)
+            for part, (index, buffer) in enumerate(shards[number]):
+                key = (buffer.device, buffer.dtype)
+                wanted.setdefault(key, []).append(_Wanted(number, part, index, buffer, parts[part]))
+            positions.append(places)
+            orders.append(order)
+        found: dict[tuple[int, int], Tensor] = {}
+        for (device, _), requests in wanted.items():
+            for request, rows in zip(requests, _fetch(device, requests), strict=True):
+                self._note_rows(request.buffer_index, request.rows, rows)
+                found[request.number, request.part] = rows
+        results = []
+        for number, (_, indices) in enumerate(pairs):
+            parts = [found[number, part] for part in range(len(shards[number]))]
+            unique_rows = parts[0] if len(parts) == 1 else tf.dynamic_stitch(orders[number], parts)
+            rows = tf.gather(unique_rows, positions[number])
+            shape = tf.concat([tf.shape(indices), rows.shape[1:]], 0)
+            results.append(tf.reshape(rows, shape))
+        return results
 
     def look_up_ids(self, table: Table, ids: Tensor, is_counted: Tensor | None = None) -> Tensor:
         """Return rows of a growing table, and note which ids were looked up, and how often.
@@ -200,13 +239,7 @@ class Lookups:
     def _gather(self, shards: Sequence[tuple[int, Tensor]], flat: Tensor) -> Tensor:
         if len(shards) == 1:
             return self._gather_shard(*shards[0], flat)
-        spans = spread_rows(tuple(int(buffer.shape[0]) for _, buffer in shards))
-        starts = tf.constant([span.start for span in spans], tf.int64)
-        span = tf.searchsorted(starts, flat, side="right") - 1
-        owner = tf.gather(tf.constant([span.shard for span in spans]), span)
-        offset = tf.gather(tf.constant([s.begin - s.start for s in spans], tf.int64), span)
-        parts = tf.dynamic_partition(flat + offset, owner, len(shards))
-        order = tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(shards))
+        parts, order = _split_by_shard(shards, flat)
         rows = [
             self._gather_shard(index, buffer, part)
             for (index, buffer), part in zip(shards, parts, strict=True)
@@ -215,12 +248,54 @@ class Lookups:
 
     def _gather_shard(self, buffer_index: int, buffer: Tensor, indices: Tensor) -> Tensor:
         rows = tf.gather(buffer, indices)
+        self._note_rows(buffer_index, indices, rows)
+        return rows
+
+    def _note_rows(self, buffer_index: int, indices: Tensor, rows: Tensor) -> None:
         if self.tape is not None:
             self.tape.watch(rows)
         self.buffers.append(buffer_index)
         self.indices.append(indices)
         self.rows.append(rows)
-        return rows
+
+
+class _Wanted(NamedTuple):
+    """The rows of one buffer that a look-up of many variables needs."""
+
+    number: int
+    """The position of the variable among those that are looked up."""
+    part: int
+    """The position of the buffer among those of the variable."""
+    buffer_index: int
+    buffer: Tensor
+    rows: Tensor
+
+
+def _split_by_shard(
+    shards: Sequence[tuple[int, Tensor]], flat: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the rows of indices in each shard, and the positions of these indices."""
+    if len(shards) == 1:
+        return [flat], [tf.range(tf.size(flat))]
+    spans = spread_rows(tuple(int(buffer.shape[0]) for _, buffer in shards))
+    starts = tf.constant([span.start for span in spans], tf.int64)
+    span = tf.searchsorted(starts, flat, side="right") - 1
+    owner = tf.gather(tf.constant([span.shard for span in spans]), span)
+    offset = tf.gather(tf.constant([s.begin - s.start for s in spans], tf.int64), span)
+    parts = tf.dynamic_partition(flat + offset, owner, len(shards))
+    return parts, tf.dynamic_partition(tf.range(tf.size(flat)), owner, len(shards))
+
+
+def _fetch(device: str, requests: Sequence[_Wanted]) -> list[Tensor]:
+    """Return rows of several buffers on one device: one message there, and one back."""
+    packed = pack_indices([request.rows for request in requests])
+    with tf.device(device):
+        parts = unpack_indices(tf.identity(packed), len(requests))
+        pairs = zip(requests, parts, strict=True)
+        rows = pack_rows([tf.gather(request.buffer, part) for request, part in pairs])
+    shapes = [tuple(request.buffer.shape[1:]) for request in requests]
+    lengths = [tf.size(request.rows) for request in requests]
+    return unpack_rows(rows, lengths, shapes)
 
 
 @dataclass
