@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import phalanx
-from phalanx.errors import ConfigurationError
+from phalanx.errors import CheckpointError, ConfigurationError
 
 
 def make_model() -> Any:
@@ -151,6 +151,7 @@ def test_ragged_strings_are_trained_as_by_keras(config: phalanx.RunConfig) -> No
         ({"hash_inputs": True, "num_oov_indices": 1}, [1], "every input has a row"),
         ({}, ["a"], "gets strings: set hash_inputs=True"),
         ({"hash_inputs": True}, [0.5], "gets float32: give it integers or strings"),
+        ({}, [True], "has 5 rows and gets bool, which has not all of their"),
         ({"combiner": "sum"}, [1], "a combiner needs two dimensions"),
         ({}, RAGGED, "but has no combiner"),
         ({"combiner": "sum"}, (RAGGED, WEIGHTS.to_tensor()), "in a tensor of the same kind"),
@@ -168,6 +169,41 @@ def test_wrong_options_and_inputs_are_described(options: Any, inputs: Any, messa
                 else (inputs,)
             )
         )
+
+
+def test_floats_are_indices_as_long_as_they_are_exact() -> None:
+    rows = phalanx.layers.Embedding(2**8, 2)
+    np.testing.assert_array_equal(rows(tf.constant([3.0])), rows(tf.constant([3])))
+    many = phalanx.layers.Embedding(2**24 + 1, 2)
+    with pytest.raises(ConfigurationError, match=r"has 16777217 rows and gets float32.*int64"):
+        many(tf.constant([3.0]))
+
+
+@pytest.mark.parametrize("change", [{"hash_inputs": False}, {"output_dim": 3}], ids=str)
+def test_checkpoint_of_another_hash_or_width_is_refused(change: Any, tmp_path: Path) -> None:
+    def train(**options: Any) -> Any:
+        def make() -> Any:
+            user = keras.Input((), dtype="int64")
+            rows = phalanx.layers.Embedding(**options, name="users")(user)
+            model = keras.Model(user, keras.layers.Dense(1)(rows))
+            model.compile("sgd", "mse")
+            return model
+
+        def data(context: phalanx.Context) -> Any:
+            pairs = (tf.range(8, dtype=tf.int64), tf.ones([8, 1]))
+            return tf.data.Dataset.from_tensor_slices(pairs).batch(context.batch_size)
+
+        config = phalanx.RunConfig(model_dir=str(tmp_path), train_steps=2, global_batch_size=4)
+        return phalanx.run(phalanx.Experiment(model=make, train_data=data), config)
+
+    options = {"input_dim": 10, "output_dim": 2, "hash_inputs": True}
+    train(**options)
+    message = {
+        "hash_inputs": "rows of users/embeddings for hashed inputs, but the model finds",
+        "output_dim": "is a checkpoint of another model or optimizer",
+    }[next(iter(change))]
+    with pytest.raises(CheckpointError, match=message):
+        train(**{**options, **change})
 
 
 def test_group_trains_what_its_layers_do_alone(tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ from phalanx.train.embedding_inputs import COMBINERS, SPARSE, Bags, hash_values
 from phalanx.train.types import KerasVariable, Optimizer, Tensor
 from phalanx.train.variables.index_shard import EVICTIONS, GrowthRules
 from phalanx.train.variables.sparse_tables import current_lookups
-from phalanx.train.variables.table import Table
+from phalanx.train.variables.table import Keys, Table
 from phalanx.train.variables.table_index import WAYS, TableIndex, TableStatistics
 
 __all__ = ["DynamicEmbedding", "Embedding", "EmbeddingGroup"]
+
+# Keras' inputs are floats by default, which have all integers up to these.
+_EXACT_UP_TO = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
 
 
 @keras.saving.register_keras_serializable(package="phalanx")
@@ -106,6 +109,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         # Not `add_weight`, which would allocate the table here, on every task.
         self.table = Table(shape, self.embeddings_initializer, self.variable_dtype, "embeddings")
         self.table.trainable = self.trainable
+        self.table.keys = Keys.HASHES if self.hash_inputs else Keys.INDICES
         if self._optimizer is not None:
             self.table.optimizer = _deserialize_optimizer(self._optimizer_config())
         self.built = True
@@ -169,6 +173,11 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
             raise ConfigurationError(
                 f"{self.name} has hash_inputs and gets {values.dtype.name}: give it integers or "
                 "strings"
+            )
+        if not values.dtype.is_integer and self.input_dim > _EXACT_UP_TO.get(values.dtype, 0):
+            raise ConfigurationError(
+                f"{self.name} has {self.input_dim} rows and gets {values.dtype.name}, which has "
+                "not all of their numbers: give it integers, from keras.Input(..., dtype='int64')"
             )
         indices = tf.cast(values, tf.int64)
         if not self.num_oov_indices:
@@ -357,6 +366,7 @@ class DynamicEmbedding(Embedding):
         # As attributes, so that Keras saves them with the layer.
         self.ids, self.counts, self.seen, self.totals = self._index.tables
         self.table.index, self.table.in_ranges = self._index, True
+        self.table.keys = Keys.IDS
 
     def call(
         self, inputs: Tensor, weights: Tensor | None = None, training: bool | None = None

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parents[1] / "programs/large_variable.py"
 # With PHALANX_LARGE_ROWS=3_000_000 it has 3 GB: one that is trained then takes 25 GB in all tasks.
 ROWS, WIDTH, IDS = int(os.environ.get("PHALANX_LARGE_ROWS", "600_000")), 256, 64
-NAME = "model/_operations/1/_embeddings/.ATTRIBUTES/VARIABLE_VALUE"
+NAME = "optimizer/_trainable_variables/0/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def find(pattern: str, log: str) -> Any:

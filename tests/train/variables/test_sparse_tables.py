@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.train import sparse_model
 from tests.train.sparse_model import ROWS, make_data, make_model, make_step
 
 import phalanx
@@ -170,6 +172,16 @@ def test_index_out_of_range_is_an_error(shift: int, tmp_path: Path) -> None:
         tf.errors.InvalidArgumentError, match=r"users/embeddings has the rows 0 to 49"
     ):
         train(tmp_path, lambda: make_model("sgd"), data=data)
+
+
+def test_table_may_have_fewer_rows_than_there_are_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_model, "ROWS", 2)
+    monkeypatch.setattr(sparse_model, "make_data", partial(make_data, rows=2))
+    wanted = sparse_model.train_once(Clipping(), stores=1)
+    for found, value in zip(sparse_model.train_once(Clipping(), stores=3), wanted, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 50, 1001])

@@ -25,6 +25,7 @@ from phalanx.train.model_dir.intact import (
 from phalanx.train.model_dir.layout import candidate_checkpoints, step_of
 from phalanx.train.model_dir.lease import check_lease
 from phalanx.train.model_dir.status import HEARTBEAT_SECONDS, State, Status, write_status
+from phalanx.train.model_dir.table_keys import KEYS, check_keys, list_tables, number_keys
 from phalanx.train.model_dir.table_slices import (
     SharedFiles,
     restore_checkpoint,
@@ -81,9 +82,12 @@ class Checkpoints:
         # Older checkpoints do not have it.
         update = tf.Variable(self._update, dtype=tf.int64, trainable=False)
         self._shards = tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False)
+        self._tables = list_tables(step.model)
+        keys = tf.Variable(number_keys(self._tables), shape=[None], trainable=False)
         self._saved = tf.train.Checkpoint(
-            **parts, **self._numbers, totals=self._totals, update=update, shards=self._shards
-        )
+            **parts, **self._numbers, totals=self._totals, update=update, shards=self._shards,
+            **{KEYS: keys},
+        )  # fmt: skip
         self._files = CheckpointFiles(directory, keep_max, keep_every_hours)
         self._shared_files = SharedFiles()
         self._large = [each for each in host_variables.described() if each.is_large]
@@ -146,11 +150,13 @@ class Checkpoints:
     def load(self, path: str) -> None:
         """Load a checkpoint into the host variables."""
         with explain_read_errors(path, "model or optimizer"):
+            check_keys(path, self._tables)
             restore_all(self._whole, path)
 
     def load_model(self, path: str) -> None:
         """Load only the model, for an evaluation."""
         with explain_read_errors(path, "model"):
+            check_keys(path, self._tables)
             restore_all(self._model, path)
 
     def save(self, step: int, position: Position) -> str | None:

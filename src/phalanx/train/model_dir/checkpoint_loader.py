@@ -11,6 +11,7 @@ from phalanx.train.model_dir.checkpoint import Checkpoints, restore_all
 from phalanx.train.model_dir.intact import explain_read_errors
 from phalanx.train.model_dir.layout import step_of
 from phalanx.train.model_dir.metrics_log import MetricsEntry
+from phalanx.train.model_dir.table_keys import check_keys, list_tables
 from phalanx.train.runtime.task_data import make_eval_data, make_train_data
 from phalanx.train.runtime.topology import make_context
 from phalanx.train.step.step_function import StepFunction
@@ -42,6 +43,7 @@ def load_trained(experiment: Experiment, config: RunConfig, checkpoint: str) -> 
         model = call(experiment.model, context)
     if isinstance(model, keras.Model) and model.built and getattr(model, "inputs", None):
         with explain_read_errors(checkpoint, "model"):
+            check_keys(checkpoint, list_tables(model))
             restore_all(tf.train.Checkpoint(model=model), checkpoint)
         return TrainedModel(model, number, checkpoint)
     data = make_eval_data(experiment, context) or make_train_data(experiment, context)

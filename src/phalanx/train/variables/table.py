@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -12,6 +13,17 @@ from phalanx.train.variables.described_variable import DescribedVariable
 
 if TYPE_CHECKING:
     from phalanx.train.variables.table_index import TableIndex
+
+
+class Keys(IntEnum):
+    """What finds the rows of a table. Checkpoints have these numbers."""
+
+    INDICES = 0
+    HASHES = 1
+    IDS = 2
+
+    def describe(self) -> str:
+        return ("indices", "hashed inputs", "ids that get rows when they are seen")[self]
 
 
 class Table(DescribedVariable):
@@ -27,6 +39,7 @@ class Table(DescribedVariable):
     ) -> None:
         self.optimizer: Optimizer | None = None
         """The optimizer of this table alone, if it has one."""
+        self.keys = Keys.INDICES
         self.index: TableIndex | None = None
         """Which id has which row, if it is a growing table."""
         self.is_index = False
