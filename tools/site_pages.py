@@ -50,6 +50,7 @@ _SEARCH_BOOSTS = {
     "architecture.md": 0.2,
     "examples.md": 0.2,
 }
+_INLINE_CODE = re.compile(r"<code>([^<>\n]+)</code>")
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -92,6 +93,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"[{text}]({relative}{own or anchor})"
 
     return _outside_code(markdown, lambda part: _LINK.sub(mend, part))
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Let no line end inside the name of an option, where browsers break after each dash."""
+
+    def keep_words(match: re.Match[str]) -> str:
+        words = (
+            f'<span class="word">{word}</span>' if "-" in word and len(word) <= 30 else word
+            for word in match[1].split(" ")
+        )
+        return f"<code>{' '.join(words)}</code>"
+
+    return _INLINE_CODE.sub(keep_words, html)
 
 
 def _outside_code(markdown: str, change: Any) -> str:
