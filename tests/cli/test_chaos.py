@@ -100,6 +100,20 @@ def test_a_task_is_cut_off_from_the_network_and_comes_back(phalanx: Any, tmp_pat
     )
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(bool(find_obstacle()), reason=str(find_obstacle()))
+@pytest.mark.parametrize("name", ["bridge-partition", "half-of-workers-flapping"])
+def test_workers_lose_each_other_and_come_back(phalanx: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "talk.py").write_text(TALKING_PROGRAM.replace('== "worker-0"', '!= "chief-0"'))
+    done = phalanx(
+        *("chaos", "--workers", 2, "--every", "1s", "--linger", "0s", "--grace", "5s"),
+        *("--scenario", name, "talk.py"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[1].split()[0] == name
+    assert done.stdout.splitlines()[1].endswith("recovered")
+
+
 def test_a_job_that_does_not_recover_fails(phalanx: Any, tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(
         PROGRAM.replace("step = int", "if saved.exists(): 1 / 0\nstep = int")

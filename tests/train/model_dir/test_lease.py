@@ -56,6 +56,17 @@ def elsewhere(job: str = "") -> Owner:
     return dataclasses.replace(owner, job=job, machine=machine, host="other", pid=1, started="1")
 
 
+def test_generations_of_an_elastic_job_are_one_job_and_runs_in_an_allocation_are_several() -> None:
+    def job(environ: dict[str, str], *addresses: str) -> str:
+        return Owner.of_this_process(environ, addresses).job
+
+    elastic = {"PHALANX_JOB_ID": "r1", "SLURM_JOB_ID": "7"}
+    assert job(elastic, "a:1", "b:1") == job(elastic, "b:1")
+    assert job(elastic, "a:1") != job({**elastic, "PHALANX_JOB_ID": "r2"}, "a:1")
+    allocation = {"SLURM_JOB_ID": "7"}
+    assert job(allocation, "a:1") == job(allocation, "a:1") != job(allocation, "a:2")
+
+
 def test_a_second_job_is_refused_and_a_dead_one_is_taken_over(tmp_path: Path) -> None:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("PHALANX", "SLURM"))}
     command = [sys.executable, "-c", HOLD, str(tmp_path)]

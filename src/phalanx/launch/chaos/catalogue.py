@@ -138,7 +138,7 @@ SCENARIOS = (
              when=UNSAVED),
     *(
         Scenario(f"{role}-killed-while-saving",
-                 f"{_NAMES[role]} is killed while the chief saves.", (role,), _KILL, when="saving")
+                 f"{_NAMES[role]} is killed during a save.", (role,), _KILL, when="saving")
         for role in _TRAINING
     ),
     *(
