@@ -222,3 +222,15 @@ def test_example_functions_handle_sequences_and_nulls(spark: Any) -> None:
         df.select(to_example("q")).collect()
     with pytest.raises(DataError, match="name the columns"):
         to_example()
+
+
+def test_from_example_rejects_text_and_decimals_that_would_be_rounded(spark: Any) -> None:
+    from phalanx.records.spark import from_example, to_example
+
+    text = spark.createDataFrame([("x",)], "e string")
+    with pytest.raises(Exception, match=r"a column of .*string: serialized Examples are binary"):
+        text.select(from_example("e", "x long")).collect()
+    messages = spark.createDataFrame([(2.5,)], "x float").select(to_example("x").alias("e"))
+    assert messages.select(from_example("e", "x decimal(10, 1)").alias("r")).first().r.x == 2.5
+    with pytest.raises(Exception, match=r"'x' cannot be read as decimal.* would be rounded to"):
+        messages.select(from_example("e", "x decimal(10, 0)")).collect()

@@ -274,3 +274,8 @@ def test_failed_task_leaves_no_files(tmp_path: Path) -> None:
 def test_check_columns_rejects_unwritable_columns(options: Options, message: str) -> None:
     with pytest.raises(DataError, match=message):
         check_columns(pa.schema([("a", pa.int64()), ("b", pa.int64())]), options)
+
+
+def test_check_columns_rejects_a_frame_without_columns() -> None:
+    with pytest.raises(DataError, match="the DataFrame has no columns: there is nothing to write"):
+        check_columns(pa.schema([]), Options())
