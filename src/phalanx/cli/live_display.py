@@ -132,7 +132,7 @@ def _make_bar(progress: RunProgress | None, seconds: float, width: int) -> Table
     line = Table.grid(padding=(0, 2, 0, 0))
     elapsed = Text(format_duration(seconds), style="dim")
     if progress is None:
-        line.add_row(Text(f"running for {format_duration(seconds)}", style="dim"))
+        line.add_row(Text(f"elapsed {format_duration(seconds)}", style="dim"))
     elif progress.total is None:
         line.add_row(progress.activity, f"step {progress.step:,}", elapsed)
     else:

@@ -137,9 +137,9 @@ def _tf_config_variables(cluster: Cluster, job: Job) -> Iterator[tuple[Task, str
     for task, text in texts:
         if len(text) > _MAX_TF_CONFIG_BYTES:
             raise JobError(
-                f"{VARIABLE} of {len(cluster.addresses)} tasks has {len(text) >> 10} KiB, but "
-                "Linux takes no more than 128 KiB for a variable: launch a job of this size on "
-                "kubernetes, where phalanx.detect() does not need it"
+                f"{VARIABLE} of {len(cluster.addresses)} tasks has {len(text):,} bytes, but "
+                f"Linux has room for {_MAX_TF_CONFIG_BYTES:,} in a variable: launch a job of this "
+                "size on kubernetes, where phalanx.detect() does not need it"
             )
         yield task, text
 

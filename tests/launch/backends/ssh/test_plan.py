@@ -121,7 +121,7 @@ def test_missing_hosts_are_rejected() -> None:
 
 
 def test_too_large_tf_config_is_rejected() -> None:
-    with pytest.raises(JobError, match=r"10001 tasks has \d+ KiB, but Linux takes no more"):
+    with pytest.raises(JobError, match=r"10001 tasks has [\d,]+ bytes, but Linux has room"):
         launcher().plan(replace(JOB, workers=10_000))
 
 
