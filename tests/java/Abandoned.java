@@ -1,10 +1,14 @@
 package phalanx.spark;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSError;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.StructType;
@@ -16,21 +20,31 @@ public final class Abandoned {
 
   private Abandoned() {}
 
+  /** The local file system, in a task that Spark kills while it creates a file. */
+  public static final class Killed extends LocalFileSystem {
+    @Override
+    public FSDataOutputStream create(Path file, boolean overwrite) throws IOException {
+      super.create(file, overwrite).close();
+      throw new InterruptedIOException("the task is killed");
+    }
+  }
+
   /** Usage: Abandoned DIRECTORY. Prints what went wrong. */
   public static void main(String[] arguments) {
     Path directory = new Path(arguments[0]);
-    write(new Path(directory, "too-large.tfrecord"));
-    Thread.currentThread().interrupt(); // as Spark does with the tasks of a failed job
-    write(new Path(directory, "interrupted.tfrecord"));
+    write(new Path(directory, "too-large.tfrecord"), new Configuration());
+    Configuration killed = new Configuration();
+    killed.setClass("fs.file.impl", Killed.class, FileSystem.class);
+    killed.setBoolean("fs.file.impl.disable.cache", true);
+    write(new Path(directory, "interrupted.tfrecord"), killed);
   }
 
-  private static void write(Path target) {
+  private static void write(Path target, Configuration conf) {
     Options options = new Options(Map.of("writelocality", "local"));
     Column[] columns = Column.of(SCHEMA, options.recordType);
     UTF8String text = UTF8String.fromString("x".repeat(1 << 20));
     try {
-      RecordWriter writer =
-          new RecordWriter("unused", target, columns, options, new Configuration());
+      RecordWriter writer = new RecordWriter("unused", target, columns, options, conf);
       try {
         writer.write(new GenericInternalRow(new Object[] {text}));
       } finally {
