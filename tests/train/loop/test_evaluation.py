@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.train.small_experiment import Line
 import phalanx
 from phalanx.errors import DataError
 from phalanx.train.engines.base import Notify
+from phalanx.train.loop import evaluation
 from phalanx.train.loop.evaluation import count_batches, evaluate
 from phalanx.train.model_dir.metrics_log import read_evaluations
 from phalanx.train.model_dir.summaries import Summaries
@@ -35,13 +37,17 @@ class FakeEngine:
         return report * self.batches
 
 
-def run_evaluation(directory: Path, batches: int, trained: bool = True) -> dict[str, float]:
+def run_evaluation(
+    directory: Path, batches: int, trained: bool = True, is_known: bool = True
+) -> dict[str, float]:
     context = phalanx.Context(batch_size=2)
     step_function = StepFunction(Line(), context)
     step_function.build(None, Line().eval_data(context).element_spec)
     engine: Any = FakeEngine(batches, step_function.report_size)
     summaries = Summaries(str(directory))
-    return evaluate(step_function, engine, summaries, batches, 7, trained=trained)
+    return evaluate(
+        step_function, engine, summaries, batches if is_known else None, 7, trained=trained
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,8 +71,24 @@ def test_result_is_written_and_progress_is_logged_in_tenths(
     assert progress[-1] == "Evaluation [40/40]"
     assert len(progress) <= 12
     assert "Evaluation of step 7: loss = 3" in caplog.text
-    (evaluation,) = read_evaluations(str(tmp_path))
-    assert (evaluation.step, evaluation.values["loss"]) == (7, 3)
+    (written,) = read_evaluations(str(tmp_path))
+    assert (written.step, written.values["loss"]) == (7, 3)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(60.0, 0), (0.0, 3)])
+def test_unknown_number_of_batches_is_logged_by_time(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    lines: int,
+) -> None:
+    monkeypatch.setattr(evaluation, "_SECONDS_BETWEEN_LINES", seconds)
+    with caplog.at_level(logging.INFO, "phalanx"):
+        run_evaluation(tmp_path, 3, is_known=False)
+    progress = [text for text in caplog.messages if re.match(r"Evaluation: \d+ batches", text)]
+    assert len(progress) == lines
+    assert "Evaluation [" not in caplog.text
 
 
 def test_batches_are_counted_for_each_replica() -> None:

@@ -26,6 +26,8 @@ from phalanx.train.variables.device_variables import DeviceVariables
 LOG = logging.getLogger("phalanx")
 
 _MAX_BATCHES_PER_CALL = 16
+# How often an evaluation of an unknown number of batches logs how many are done.
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 def count_batches(data: Dataset, limit: int | None, replicas: int = 1) -> int | None:
@@ -50,14 +52,18 @@ def evaluate(
     Weights that were not `trained` by a run have no step: the log names none.
     """
     started = time.monotonic()
-    logged = 0.0
+    logged, logged_at = 0.0, started
 
     def log_and_notify(done: int, report: Array) -> None:
-        nonlocal logged
-        fraction = done / batches if batches else 0.0
-        if done in (1, batches) or fraction - logged >= 0.1:
-            logged = fraction
-            LOG.info("Evaluation [%d/%s]", done, batches or "?")
+        nonlocal logged, logged_at
+        now = time.monotonic()
+        if batches is None:
+            if now - logged_at >= _SECONDS_BETWEEN_LINES:
+                logged_at = now
+                LOG.info("Evaluation: %d batches", done)
+        elif done in (1, batches) or done / batches - logged >= 0.1:
+            logged = done / batches
+            LOG.info("Evaluation [%d/%d]", done, batches)
         notify(done, report)
 
     report = engine.evaluate(log_and_notify, batches_per_call)
