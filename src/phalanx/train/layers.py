@@ -219,7 +219,7 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
 
 @keras.saving.register_keras_serializable(package="phalanx")
 class EmbeddingGroup(keras.layers.Layer):  # type: ignore[misc]
-    """Several embedding layers with one look-up: on parameter servers, their rows travel together.
+    """Several embedding layers with one lookup: on parameter servers, their rows travel together.
 
         fields = phalanx.layers.EmbeddingGroup(
             {name: phalanx.layers.Embedding(1_000_000, 16) for name in ("user", "item", "shop")}

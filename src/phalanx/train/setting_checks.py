@@ -37,7 +37,7 @@ def check_growing_tables(config: RunConfig, host_variables: HostVariables, has_p
         optimizer = table.optimizer or host_variables.optimizer
         problem = ""
         if config.xla:
-            problem = "xla is set, which does not support its look-ups"
+            problem = "xla is set, which does not support its lookups"
         elif not table.trainable and has_ps:
             problem = "it is not trainable, so that its index would not be on the parameter servers"
         elif table.trainable and type(optimizer) not in ELEMENTWISE:

@@ -163,7 +163,11 @@ def _wait(
 
 @contextmanager
 def _catch_interrupts() -> Iterator[list[int]]:
-    """Collect interrupts: an exception in the wait for a thread would lose the thread's end."""
+    """Collect interrupts, instead of letting each raise a KeyboardInterrupt.
+
+    In Python 3.11, one in `Thread.join` marks the thread as ended while it runs: the cell would
+    return before its processes have ended.
+    """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

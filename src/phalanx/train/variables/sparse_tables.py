@@ -260,7 +260,7 @@ class Lookups:
 
 
 class _Wanted(NamedTuple):
-    """The rows of one buffer that a look-up of many variables needs."""
+    """The rows of one buffer that a lookup of many variables needs."""
 
     number: int
     """The position of the variable among those that are looked up."""
