@@ -184,7 +184,10 @@ class AsyncPSEngine(ParameterServerEngine):
         return progress
 
     def _end_calls(self, rescued: DeviceVariables, step: int) -> Progress:
-        """Wait for the calls in flight, which fail without the lost server, or were answered."""
+        """Wait for the calls in flight, which fail without the lost server, or were answered.
+
+        One that the coordinator has not begun yet waits for ever.
+        """
         deadline = time.monotonic() + _END_SECONDS
         while self._in_flight and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
