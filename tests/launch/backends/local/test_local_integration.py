@@ -265,6 +265,7 @@ def test_sigkill_of_the_launcher_leaves_no_task(
     wait_until(lambda: not alive(witness))
 
 
+@pytest.mark.slow
 def test_run_that_is_started_again_ends_what_is_left(
     phalanx: Phalanx, start_phalanx: TaskCommand, tmp_path: Path, witness: str
 ) -> None:
