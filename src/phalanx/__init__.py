@@ -1,4 +1,4 @@
-"""Phalanx: one experiment, from a laptop to a cluster.
+"""Phalanx: one program, from a laptop to a cluster.
 
 The public names are loaded when they are first used: `import phalanx` is quick and does not import
 TensorFlow.

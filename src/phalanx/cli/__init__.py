@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(package_name="phalanx", prog_name="phalanx")
 def cli() -> None:
-    """Train one Keras experiment on a laptop or on a cluster.
+    """Train a Keras program on a laptop or on a cluster.
 
     `phalanx COMMAND --help` explains a command, with an example.
 
