@@ -11,8 +11,11 @@ import tensorflow.compat.v1 as tf
 
 LOG = logging.getLogger("phalanx")
 
-CLOSE_SECONDS = 20.0
-"""How long a session may take to close: it waits for tasks that may not answer."""
+CLOSE_SECONDS = 5.0
+"""How long a session may take to close: it waits for tasks that may not answer.
+
+Launchers end a worker 10 s after the chief, before it could report its end to the ps.
+"""
 _RECOVERABLE = (tf.errors.AbortedError, tf.errors.UnavailableError)
 """The errors after which a `MonitoredSession` creates its session anew."""
 _LOST_PEER = re.compile(r"^(ABORTED|UNAVAILABLE): From /job:", re.MULTILINE)
