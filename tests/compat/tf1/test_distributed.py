@@ -15,8 +15,8 @@ def test_evaluator_waits_until_no_task_listens_and_it_is_idle() -> None:
         while not may_rest.is_set():
             pass
 
-    waiting = threading.Thread(target=distributed._wait_for_end, args=([address], 0.5))
-    evaluating = threading.Thread(target=evaluate)
+    waiting = threading.Thread(target=distributed._wait_for_end, args=([address], 0.5), daemon=True)
+    evaluating = threading.Thread(target=evaluate, daemon=True)
     waiting.start()
     waiting.join(1.5)
     assert waiting.is_alive(), "a task trains"

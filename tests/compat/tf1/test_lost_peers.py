@@ -1,5 +1,7 @@
 """Sessions recover from the loss of a peer, under whatever name TensorFlow reports it."""
 
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from typing import Any
@@ -103,3 +105,12 @@ def test_session_that_does_not_close_is_left(
 def test_step_that_fails_without_a_lost_peer_is_an_error(message: str) -> None:
     with pytest.raises(tf.errors.OpError):
         run_until_it_succeeds(message)
+
+
+def test_program_ends_with_an_open_session() -> None:
+    program = (
+        "import tensorflow.compat.v1 as tf; from phalanx.compat.tf1 import train; "
+        "tf.disable_eager_execution(); tf.train.get_or_create_global_step(); "
+        "session = train.MonitoredTrainingSession()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -76,6 +77,8 @@ class LostPeerHook(tf.train.SessionRunHook):
 
 def _close_in_time(close: Callable[[], None]) -> None:
     """Close a session, but do not wait for ever for a peer that does not answer."""
+    if sys.is_finalizing():  # No thread starts any more, and the process closes its connections.
+        return
     thread = threading.Thread(target=close, daemon=True)
     thread.start()
     thread.join(CLOSE_SECONDS)
