@@ -43,6 +43,15 @@ def test_a_file_that_is_not_an_image_is_named(tmp_path: Path) -> None:
         list(read_batches([str(tmp_path / "a.png")], flat, 8))
 
 
+def test_columns_and_objects_are_no_serialized_examples(tmp_path: Path) -> None:
+    examples = takes(examples=tf.TensorSpec([None], tf.string))
+    (tmp_path / "a.csv").write_text("age,job\n31,clerk\n")
+    (tmp_path / "a.jsonl").write_text('{"age": 31, "job": "clerk"}\n')
+    for name in ("a.csv", "a.jsonl"):
+        with pytest.raises((ConfigurationError, DataError), match="predict TFRecord files"):
+            list(read_batches([str(tmp_path / name)], examples, 8))
+
+
 def test_csv_columns_are_the_inputs_of_the_same_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("word,n,extra\nhi,3,9\nyou,4,9\n")
     two = takes(n=tf.TensorSpec([None, 1], tf.int32), word=tf.TensorSpec([None], tf.string))

@@ -92,6 +92,9 @@ def _read_records(
         yield InputBatch(name, {only: tf.constant(list(chunk))}, len(chunk))
 
 
+_EXAMPLES_HINT = ": if the model takes serialized Examples, predict TFRecord files"
+
+
 def _takes_examples(signature: Signature) -> bool:
     """Whether the only input is a vector of strings, as in the exports of an Estimator."""
     kinds = [(spec.dtype, spec.shape.rank) for spec in signature.inputs.values()]
@@ -129,8 +132,10 @@ def _read_csv(path: str, signature: Signature) -> Iterator[Row]:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []
         missing = sorted(set(inputs) - set(columns))
-        if missing and len(inputs) > 1:
-            raise ConfigurationError(f"{path} has no column for {', '.join(missing)}")
+        takes_examples = _takes_examples(signature)
+        if missing and (len(inputs) > 1 or takes_examples):
+            hint = _EXAMPLES_HINT if takes_examples else ""
+            raise ConfigurationError(f"{path} has no column for {', '.join(missing)}{hint}")
         for number, row in enumerate(reader, 2):
             try:
                 if missing:
@@ -163,11 +168,8 @@ def _read_lines(path: str, signature: Signature) -> Iterator[Row]:
             if not isinstance(row, dict):
                 row = {_find_only_input(signature, f"{path}, line {number}")[0]: row}
             if missing := set(signature.inputs) - set(row):
-                hint = ": if the model takes serialized Examples, predict TFRecord files"
-                raise DataError(
-                    f"{path}, line {number} lacks {', '.join(sorted(missing))}"
-                    f"{hint if _takes_examples(signature) else ''}"
-                )
+                hint = _EXAMPLES_HINT if _takes_examples(signature) else ""
+                raise DataError(f"{path}, line {number} lacks {', '.join(sorted(missing))}{hint}")
             yield row
 
 
