@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import tensorflow.compat.v1 as tf
@@ -215,13 +215,15 @@ def _end_after_training(addresses: Sequence[str]) -> None:
     os._exit(0)
 
 
-def _wait_for_end(addresses: Sequence[str], seconds: float) -> None:
+def _wait_for_end(
+    addresses: Sequence[str], seconds: float, read_cpu: Callable[[], float] = time.process_time
+) -> None:
     """Wait until no task listens any more and this process has been idle for so long."""
     was_seen = False
-    last, last_cpu, busy_until = time.monotonic(), time.process_time(), time.monotonic()
+    last, last_cpu, busy_until = time.monotonic(), read_cpu(), time.monotonic()
     while not was_seen or time.monotonic() - busy_until < seconds:
         time.sleep(min(_POLL_SECONDS, seconds))
-        now, cpu = time.monotonic(), time.process_time()
+        now, cpu = time.monotonic(), read_cpu()
         is_listened_to = any(map(is_listening, addresses))
         was_seen |= is_listened_to
         if is_listened_to or cpu - last_cpu > _IDLE_LOAD * (now - last):

@@ -92,8 +92,11 @@ def check_hooks(hooks: Sequence[Any] | None) -> None:
 
 def warn_of_fixed_step(step: Any) -> None:
     """Warn if nothing in the graph changes the global step: then no number of steps is reached."""
-    users = (each for tensor in step.op.outputs for each in tensor.consumers())
-    if all(each.type in _READS or each == step.initializer for each in users):
+    # On several replicas it is a variable on each of them.
+    copies = getattr(step, "values", (step,))
+    users = (each for v in copies for tensor in v.op.outputs for each in tensor.consumers())
+    initializers = [v.initializer for v in copies]
+    if all(each.type in _READS or each in initializers for each in users):
         LOG.warning(
             "the train_op does not increase the global step, so that training ends with its data "
             "only, and checkpoints replace each other: pass "
